@@ -166,7 +166,7 @@ def test_the_queue_has_an_end_and_makes_room_for_the_better_known() -> None:
 
 def test_without_a_limit_nobody_waits() -> None:
     bench = Bench(failures_max=0)
-    assert all([bench.attempt("a", "u", False) for _ in range(200)])
+    assert all(bench.attempt("a", "u", False) for _ in range(200))
 
 
 def test_the_tables_are_bounded(bench: Bench) -> None:

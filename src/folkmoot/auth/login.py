@@ -1,4 +1,4 @@
-"""Which password checks are done, which wait, and which are refused: checking costs 40 ms of a CPU, asking for it little.
+"""Which password checks are done, which wait, and which are refused: a check costs 40 ms of a CPU, a CONNECT little.
 
 A function of time; drivers do the checks. Wrong passwords are counted for each address and for each user, in a bucket
 that takes `failures_max` at once and gets one back per interval; a failure of an empty bucket costs twice as much as
@@ -131,8 +131,8 @@ class Logins:
                 return login
         return None
 
-    def succeeded(self, address: str, username: str, now: int) -> None:
-        """A password was right, or is remembered. It pays for a failure of its address: many may share one."""
+    def succeeded(self, address: str, username: str) -> None:
+        """A password was right, or is remembered."""
         pair = (address, username)
         if pair in self._pairs:
             self._pairs.move_to_end(pair)
@@ -149,12 +149,13 @@ class Logins:
         """A check has ended."""
         pair = self._pairs.get((login.address, login.username))
         if accepted:
+            # Many clients may share an address, and each pays for one failure there.
             if pair is None:  # a second success of the same pair shows nothing new, and would pay for guessing
                 bucket = self._addresses.get(login.address)
                 if bucket is not None:
                     bucket.clear_us = max(bucket.clear_us - self.interval_us, now)
                     bucket.failures = max(bucket.failures - 1, 0)
-            self.succeeded(login.address, login.username, now)
+            self.succeeded(login.address, login.username)
         elif pair is not None and not self._wait_us(pair, now):
             self._fail(pair, now)
         else:

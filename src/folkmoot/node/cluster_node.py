@@ -16,8 +16,8 @@ from folkmoot.membership.view import View
 from folkmoot.node.congestion import Congestion
 from folkmoot.node.effect import Effects
 from folkmoot.node.heal_log import HealLog
-from folkmoot.node.logins import LoginSharing
 from folkmoot.node.load import is_full, level_of, own_load
+from folkmoot.node.logins import LoginSharing
 from folkmoot.node.meter import Meter
 from folkmoot.node.opening import Opening
 from folkmoot.node.pace import Pace

@@ -252,7 +252,7 @@ class Greeter:
         self.hello = hello
 
     def replace_secrets(self, words: list[bytes]) -> None:
-        """Use another secret from now on, the first, and accept the others too. With or without: that does not change."""
+        """Use the first of these secrets from now on, and accept the others too; none stays none."""
         assert bool(words[0]) == self.hello.has_secret, "a secret is neither introduced nor given up while a node runs"
         self._secrets = list(words)
 

@@ -44,7 +44,7 @@ class Judging:
         self._ended = 0
 
     def begin(self, access: Access) -> None:
-        """Put other rules into force, and judge by them all that is open now; what comes later is judged as it comes."""
+        """Put other rules into force, and judge by them all that is open; what comes later is judged as it comes."""
         state = self.state
         access.succeeds(state.access)
         state.access = access

@@ -68,17 +68,9 @@ class Scrutiny:
                 "topics that begin with $SYS, $events, $share and $stream belong to the server",
             )
         allowed = connection.allowed
-        if allowed is not None:
-            may = allowed.get(topic)
-            if may is None:
-                may = self.state.policy.may_publish(session.client_id, connection.username, topic)
-                if len(allowed) >= 256:
-                    allowed.clear()
-                if len(topic) <= 256:
-                    allowed[topic] = may
-            if not may:
-                self.counters.acl_denied_publish += 1
-                return reason.NOT_AUTHORIZED, "not allowed to publish to this topic"
+        if allowed is not None and not self._may(connection, session, allowed, topic):
+            self.counters.acl_denied_publish += 1
+            return reason.NOT_AUTHORIZED, "not allowed to publish to this topic"
         if properties is not None:
             code, why = self._property_fault(properties, payload)
             if code:
@@ -90,11 +82,9 @@ class Scrutiny:
             if partition >= 0:
                 why = f"partition {partition} has no leader, because no copy of it is sound: ask the operator"
                 return reason.IMPLEMENTATION_SPECIFIC_ERROR, why
-        if self.producer:
-            self.producer = self._owner(connection) + self.producer
-            absurd = self.producers.jumps(self._led(topic, keeps), self.producer, self.number)
-            if absurd:
-                return reason.IMPLEMENTATION_SPECIFIC_ERROR, absurd
+        absurd = self._absurd(connection, topic, keeps) if self.producer else ""
+        if absurd:
+            return reason.IMPLEMENTATION_SPECIFIC_ERROR, absurd
         full = self.state.storage_full or bool(self.fabric.full)
         short = self._short_of(topic, qos, keeps, session) if full and wanted else ""
         if short:
@@ -146,6 +136,22 @@ class Scrutiny:
         self.producer = raw
         self.number = int(sequence)
         return 0, ""
+
+    def _may(self, connection: Connection, session: Session, allowed: dict[bytes, bool], topic: bytes) -> bool:
+        """Whether the rules allow a topic; decided once for a topic and a connection."""
+        may = allowed.get(topic)
+        if may is None:
+            may = self.state.policy.may_publish(session.client_id, connection.username, topic)
+            if len(allowed) >= 256:
+                allowed.clear()
+            if len(topic) <= 256:
+                allowed[topic] = may
+        return may
+
+    def _absurd(self, connection: Connection, topic: bytes, keeps: bool) -> str:
+        """Give the producer its owner; return why its number is absurd, "" if it is not."""
+        self.producer = self._owner(connection) + self.producer
+        return self.producers.jumps(self._led(topic, keeps), self.producer, self.number)
 
     def _owner(self, connection: Connection) -> bytes:
         """Return whose producers those of a connection are; nobody's, until all members know of owners."""

@@ -106,8 +106,8 @@ class PasswordChecks:
         now = self._now()
         address = address_key(connection.info.address)
         marks = [self._mark(key, check.username, check.password) for key in self._keys]
-        if any([self._remembered.has(mark) for mark in marks]):
-            self._logins.succeeded(address, check.username, now)
+        if any(self._remembered.has(mark) for mark in marks):
+            self._logins.succeeded(address, check.username)
             self._loop.call_soon(self._known, check, marks[0], self._file)
             return
         same = self._asking.get((address, marks[0]))
