@@ -31,6 +31,7 @@ class Guarded(Serving):
             self.users.set(name, b"secret")
         self.users.write(path / "users")
         (path / "token").write_text("first-token-of-this-node\n")
+        (path / "token").chmod(0o600)
         shutil.copy(CERTIFICATES / "ca.pem", path / "ca.pem")
         super().__init__(path / "data", "--mqtt", ANY, "--mqtts", ANY, "--admin", ANY, *tls_arguments(), *arguments)
         self.write()
