@@ -27,7 +27,7 @@ FILES_RESERVED = 1_000
 AT_ONCE = 500
 PATIENCE_S = 900.0
 PASSWORD = b"correct horse battery staple"
-SECRET = "a-secret-of-a-benchmark-cluster"  # noqa: S105 - it protects nothing
+SECRET = "a-secret-of-a-benchmark-cluster"
 SHARED, ALONE = "nodes tell each other what they have found right", "each node checks for itself"
 
 
