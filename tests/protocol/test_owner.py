@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from folkmoot.auth.access import Access
+from folkmoot.auth.acl import BOTH as ANYTHING
+from folkmoot.auth.acl import PUBLISH, SUBSCRIBE, Rule, check_group
 from folkmoot.auth.policy import Policy
 from folkmoot.kernel.clock import SECOND
 from folkmoot.mqtt.packet import V5, Connack, Connect, Publish, Will
@@ -165,3 +167,50 @@ def test_a_transient_client_keeps_its_id_through_a_change_of_leaders() -> None:
     assert not ann.closed
     ann.send(Publish(b"t", b"", 0, False, False, 0))
     ann.ping()
+
+
+GROUPS = [
+    Rule(True, SUBSCRIBE, "*", "*", [b"jobs/#"], ""),
+    Rule(True, SUBSCRIBE, "*", "*", [b"jobs/#"], "%u-*"),
+    Rule(True, SUBSCRIBE, "*", "*", [b"open/#"]),
+    Rule(True, PUBLISH, "*", "*", [b"#"]),
+]
+
+
+@BOTH
+def test_nobody_takes_messages_out_of_the_group_of_another_user(make: MakeBox, version: int) -> None:
+    box = make(check=everybody, policy=Policy([*GROUPS, Rule(True, SUBSCRIBE, "*", "bystander", [b"#"])], False))
+    ann, bob, source = box.client("a"), box.client("b", version), box.client("s")
+    for peer, name in ((ann, "ann"), (bob, "bob"), (source, "source")):
+        peer.connect(username=name, password=b"")
+    assert ann.subscribe("$share/ann-workers/jobs/#", qos=1) == [1]
+    denied = 0x87 if version == V5 else 0x80
+    assert bob.subscribe("$share/ann-workers/jobs/#", "$share/bob-1/jobs/x", "jobs/x", "$share/any/open/x") == [
+        *(denied, 0, 0, 0)
+    ]
+    for number in range(4):
+        source.publish("jobs/1", b"%d" % number, qos=1)
+    assert ann.payloads() == [b"0", b"1", b"2", b"3"]
+
+
+@pytest.mark.parametrize(("allow", "share", "may"), [(True, b"x", False), (True, b"", False), (False, b"x", False)])
+@pytest.mark.parametrize("username", ["*", None, "a/b"])
+def test_a_name_that_cannot_be_a_group_gets_the_safe_answer(
+    allow: bool, share: bytes, may: bool, username: str | None
+) -> None:
+    policy = Policy([Rule(allow, SUBSCRIBE, "*", "*", [b"t"], "%u-*")], not allow)
+    assert policy.may_subscribe("c", username, b"t", share) == may
+
+
+def test_a_rule_about_groups_says_nothing_about_publishing() -> None:
+    policy = Policy([Rule(False, ANYTHING, "*", "*", [b"t"], "g")], True)
+    assert policy.may_publish("c", None, b"t")
+    assert policy.may_subscribe("c", None, b"t")
+    assert not policy.may_subscribe("c", None, b"t", b"g")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "valid"), [("%u-*", True), ("", True), ("a/b", False), ("%x", False), ("#", False)]
+)
+def test_patterns_of_groups_are_checked(pattern: str, valid: bool) -> None:
+    assert (check_group(pattern) is None) == valid

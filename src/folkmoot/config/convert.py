@@ -143,4 +143,4 @@ def policy_of(auth: AuthSettings) -> Policy:
 def rule_of(rule: RuleSettings) -> Rule:
     """Return one rule of the access policy."""
     templates = [topic.encode() for topic in rule.topics]
-    return Rule(rule.verdict == "allow", ACTIONS[rule.action], rule.user, rule.client, templates)
+    return Rule(rule.verdict == "allow", ACTIONS[rule.action], rule.user, rule.client, templates, rule.group)

@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field
 
 from folkmoot.auth.access import check_client_pattern
-from folkmoot.auth.acl import check_template
+from folkmoot.auth.acl import check_group, check_template
 from folkmoot.config.base import Section
 from folkmoot.config.cluster import ClusterSettings
 from folkmoot.config.limit import LimitSettings
@@ -61,6 +61,14 @@ def valid_client_pattern(text: str) -> str:
     return text
 
 
+def valid_group(text: str) -> str:
+    """Return a valid pattern of groups; raises ValueError with the reason if it is invalid."""
+    if fault := check_group(text):
+        raise ValueError(fault)
+    return text
+
+
+GroupPattern = Annotated[str, AfterValidator(valid_group)]
 ClientPattern = Annotated[str, AfterValidator(valid_client_pattern)]
 FilterField = Annotated[str, AfterValidator(valid_filter), "filter"]
 TemplateField = Annotated[str, AfterValidator(valid_template), "filter"]
@@ -165,6 +173,13 @@ class RuleSettings(Section):
     action: Literal["publish", "subscribe", "both"] = Field("both", description="The action that the rule is about.")
     user: str = Field("*", description="Pattern of the user name with * and ?; '' matches only clients without one.")
     client: str = Field("*", description="Pattern of the client id with * and ?.")
+    group: GroupPattern = Field(
+        "*",
+        description=(
+            "Pattern of the group of a shared subscription with * and ?, and %u and %c as in `topics`; '' matches only "
+            "subscriptions that are not shared. With another pattern than * the rule is not about publishing."
+        ),
+    )
     topics: list[TemplateField] = Field(
         min_length=1, description="Topic filters, with %u for the user name and %c for the client id."
     )

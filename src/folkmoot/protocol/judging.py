@@ -116,7 +116,8 @@ class Judging:
             return
         ended: list[bytes] = []
         for subscription in list(session.subscriptions.values()):
-            if not policy.may_subscribe(session.client_id, session.username, subscription.topic_filter):
+            name, share = subscription.topic_filter, subscription.share
+            if not policy.may_subscribe(session.client_id, session.username, name, share):
                 ended.append(subscription.name)
                 self._end_subscription(session, subscription.name)
         if connection is None:

@@ -136,7 +136,7 @@ class Subscribing:
             topic_filter = wish.topic_filter
             stream = wish.stream
             start = wish.start
-        if not self.state.policy.may_subscribe(session.client_id, connection.username, topic_filter):
+        if not self.state.policy.may_subscribe(session.client_id, connection.username, topic_filter, share):
             self.state.counters.acl_denied_subscribe += 1
             self._why = "not allowed to subscribe"
             return reason.NOT_AUTHORIZED
