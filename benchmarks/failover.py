@@ -14,6 +14,7 @@ import threading
 import time
 from dataclasses import dataclass, field
 
+from benchmarks import returning
 from benchmarks.nodes import Nodes
 from benchmarks.rounds import Bench, Figures, digits
 from benchmarks.table import markdown, number
@@ -176,6 +177,7 @@ def run(bench: Bench) -> Figures:
     figures: Figures = {"kills": bench.kills, "clients": CLIENTS, "messages": sum(client.count for client in clients)}
     figures["pauses"] = {why: quantiles(found) for why, found in times.pauses.items()}
     figures["pauses"]["all"] = quantiles([pause for found in times.pauses.values() for pause in found])
+    figures["returning"] = returning.run(bench)
     faults = {"lost": missing, "stuck": times.stuck}
     if any(faults.values()):
         figures["faults"] = {kind: count for kind, count in faults.items() if count}
@@ -238,4 +240,5 @@ def table(figures: Figures) -> str:
     said = (
         f"- failed: {lost}" if lost else f"{figures['messages']:,} messages were acknowledged, none of them was lost."
     )
-    return f"{text}\n\n{said}"
+    crowd = figures.get("returning")
+    return "\n\n".join(part for part in (text, said, returning.table(crowd) if crowd else "") if part)

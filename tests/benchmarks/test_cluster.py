@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from benchmarks import cluster, failover
+import socket
+import threading
+
+from benchmarks import cluster, failover, returning
 from benchmarks.failover import Failing, quantiles
 from benchmarks.rounds import Figures, spread
 
@@ -53,3 +56,40 @@ def test_what_was_lost_stands_below_the_table() -> None:
     assert failover.table(figures).endswith("1,234 messages were acknowledged, none of them was lost.")
     assert "| all | 2 | 60.0 | 60.0 | 60.0 |" in failover.table(figures)
     assert failover.table(figures | {"faults": {"lost": 1}}).endswith("- failed: {'lost': 1}")
+
+
+def test_the_clients_that_return_have_a_table_of_their_own() -> None:
+    crowd = {
+        "clients": 10_000,
+        returning.SHARED: {"first_s": 212.3, "back_s": 1.234, "attempts": 10_000},
+        returning.ALONE: {"first_s": 210.0, "back_s": 208.9, "attempts": 20_000},
+    }
+    assert "| 10,000 clients with passwords |" in returning.table(crowd)
+    assert f"| {returning.SHARED} | 212 | 1.23 |" in returning.table(crowd)
+
+
+def test_a_crowd_of_clients_enters_and_those_that_are_cut_off_come_again() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        crowd = returning.Crowd(server.getsockname()[1], 3)
+        answers = [b"", bytes([0x20, 2, 0, 3]), *[bytes([0x20, 2, 0, 0])] * 3]
+        thread = threading.Thread(target=answer, args=(server, answers), daemon=True)
+        thread.start()
+        crowd.enter()
+        assert (len(crowd.entered), crowd.attempts) == (3, 5)
+        crowd.close()
+        thread.join(20)
+
+
+def answer(server: socket.socket, answers: list[bytes]) -> None:
+    kept = []
+    for data in answers:
+        sock, _ = server.accept()
+        sock.recv(1024)
+        sock.sendall(data)
+        if len(data) == 4 and data[3] == 0:
+            kept.append(sock)
+        else:
+            sock.close()
+    for sock in kept:
+        sock.recv(1)
+        sock.close()

@@ -17,7 +17,7 @@ from folkmoot.peer.config import ClusterConfig
 LOCAL = "127.0.0.1:7883"
 WORD = "a-word-of-more-than-sixteen-characters"
 # No settings: made of several fields, of what a file has or another section says, or nobody's business but the core's.
-MADE = {"peer_address", "secret", "partitions", "streams"}
+MADE = {"peer_address", "secret", "secrets_accepted", "partitions", "streams"}
 INTERNAL = {
     "handshake_us",
     "dial_us_min",

@@ -11,7 +11,7 @@ __all__ = ["TYPES", "check_fields"]
 
 _TEXT: Final = (
     *("address", "branch", "client", "code", "drops", "here", "message", "node", "of", "reason", "setting", "there"),
-    *("app", "part", "topic", "transport", "user", "what", "why"),
+    *("app", "filter", "part", "topic", "transport", "user", "what", "why"),
 )
 _NUMBERS: Final = (
     *(
@@ -20,9 +20,11 @@ _NUMBERS: Final = (
         "clients",
         "connection",
         "copies",
+        "ended",
         "epoch",
         "expiry_s",
         "incarnation",
+        "judged",
         "kind",
         "lines",
         "messages",

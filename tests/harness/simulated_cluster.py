@@ -56,6 +56,7 @@ class Site(Box):
         arguments["seed"] = 1000 * (len(cluster.sites) + 1)  # each start of a node adds one
         settings.silence_us = cluster.silence_us
         settings.digest_us = cluster.silence_us // 20
+        settings.secret = cluster.secret
         settings.link_buffer_bytes_max = cluster.link_buffer_bytes_max
         settings.heartbeat_us = min(cluster.silence_us // 20, SECOND // 10)
         self.settings = settings
@@ -136,8 +137,10 @@ class SimulatedCluster:
         silence_us: int = 2 * SECOND,
         split_policy: str = "available",
         link_buffer_bytes_max: int = 64 << 20,
+        secret: bytes = b"",
         **arguments: Any,
     ) -> None:
+        self.secret = secret
         self.link_buffer_bytes_max = link_buffer_bytes_max
         self.replicas = replicas
         self.split_policy = split_policy

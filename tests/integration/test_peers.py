@@ -33,6 +33,7 @@ class Nodes:
     def start(self, name: str, secret: str = SECRET, config: str = "") -> Serving:
         secret_file = self.folder / f"{name}.secret"
         secret_file.write_text(secret.replace(" ", "-"))
+        secret_file.chmod(0o600)
         seeds = [word for node in self.running for word in ("--seed", f"127.0.0.1:{node.port('peer')}")]
         arguments = ["--node-id", name, "--mqtt", "127.0.0.1:0", "--peer", "127.0.0.1:0", *seeds]
         if secret:
@@ -111,6 +112,49 @@ def test_certificates_are_checked_on_both_sides(nodes: Nodes) -> None:
     for node in (one, two):
         assert "node=without" not in node.log()
         assert "node=stranger" not in node.log()
+
+
+def reload(node: Serving) -> None:
+    before = node.log().count(" reloaded")
+    assert node.process is not None
+    node.process.send_signal(signal.SIGHUP)
+    await_true(lambda: node.log().count(" reloaded") > before)
+
+
+def test_an_authority_of_nodes_that_was_removed_is_not_trusted_any_more(nodes: Nodes) -> None:
+    """Neither for links that are there nor for new ones; when it is back, the nodes meet again."""
+    authority = nodes.folder / "nodes.pem"
+    authority.write_bytes((CERTIFICATES / "nodes.pem").read_bytes())
+    config = tls("node").replace(str(CERTIFICATES / "nodes.pem"), str(authority))
+    one = nodes.start("one", config=config)
+    two = nodes.start("two", config=tls("node"))
+    await_true(says(one, "peer_up", "node=two"))
+    reload(one)
+    authority.write_bytes((CERTIFICATES / "ca.pem").read_bytes())
+    before = two.log().count("peer_down")
+    reload(one)
+    await_true(lambda: two.log().count("peer_down") > before)
+    met = one.log().count("peer_up")
+    time.sleep(1.0)  # several dials
+    assert one.log().count("peer_up") == met
+    authority.write_bytes((CERTIFICATES / "nodes.pem").read_bytes())
+    reload(one)
+    await_true(lambda: one.log().count("peer_up") > met)
+
+
+def test_a_secret_is_replaced_in_three_steps(nodes: Nodes) -> None:
+    one, two = nodes.start("one"), nodes.start("two")
+    await_true(says(one, "peer_up", "node=two"))
+    former, newer = SECRET.replace(" ", "-"), "another-word-of-more-than-sixteen-characters"
+    for words in ((former, newer), (newer, former), (newer,)):
+        for node, name in ((one, "one"), (two, "two")):
+            (nodes.folder / f"{name}.secret").write_text("\n".join(words))
+            reload(node)
+            time.sleep(0.3)
+            assert "peer_refuse" not in one.log() + two.log()
+    two.kill()
+    two.start()
+    await_true(lambda: one.log().count("peer_up") >= 2 and "peer_refuse" not in two.log())
 
 
 def test_beyond_loopback_a_secret_is_demanded(tmp_path: Path) -> None:

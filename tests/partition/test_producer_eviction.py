@@ -14,7 +14,7 @@ LIMIT = 40
 
 
 def rows(box: Box) -> list[str]:
-    return [key[3:].decode() for key, _ in box.store.items() if kind_of(key) == PRODUCER]
+    return [key[20:].decode() for key, _ in box.store.items() if kind_of(key) == PRODUCER]
 
 
 def message(producer: str, sequence: int, packet_id: int) -> Publish:

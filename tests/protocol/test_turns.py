@@ -85,9 +85,10 @@ def test_a_burst_takes_many_turns_and_arrives_complete_and_in_order(
     reader = listener(box, "a/#", durable=durable)
     peer = box.client("p", version)
     peer.connect()
-    packets: list[Packet] = []
-    for number in range(600):
-        packets.append(Publish(b"a/%d" % (number % 3), b"%d" % number, qos, False, False, number + 1 if qos else 0))
+    packets: list[Packet] = [
+        Publish(b"a/%d" % (number % 3), b"%d" % number, qos, False, False, number + 1 if qos else 0)
+        for number in range(600)
+    ]
     come(box, peer, wire(packets, version))
     assert turns(box) > 5
     assert [int(payload) for payload in reader.payloads()] == list(range(600))

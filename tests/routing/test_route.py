@@ -5,6 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from folkmoot.auth.access import Access
 from folkmoot.auth.policy import Policy
 from folkmoot.kernel.limits import Limits
 from folkmoot.kernel.rng import Rng
@@ -51,7 +52,7 @@ STEPS = st.lists(
 def make_routes(cache_max: int) -> Routes:
     limits, store = Limits(), MemoryStore()
     limits.route_cache_max = cache_max
-    state = State(Identity(), limits, Policy([], True), 4, store, Writer(4, 1), Rng(1))
+    state = State(Identity(), limits, Access(Policy([], True)), 4, store, Writer(4, 1), Rng(1))
     state.leads = [True] * 4
     fabric = Fabric("n", 4, True)
     streams = Streams([StreamConfig("s", b"a/#", 1)], 4, store)

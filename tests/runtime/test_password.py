@@ -6,16 +6,27 @@ from typing import Any
 
 import pytest
 
-from folkmoot.config.fault import ConfigError
+from folkmoot.auth.remembered import Remembered
 from folkmoot.config.password import PasswordFile
+from folkmoot.kernel.limits import Limits
 from folkmoot.runtime import password
-from folkmoot.runtime.password import CheckListener, PasswordChecks
+from folkmoot.runtime.password import CheckListener, PasswordChecks, mark_keys
+from folkmoot.session.connection import PeerInfo
 from tests.runtime.fake import FakeLoop
+
+KEYS = [b"k" * 32]
+
+
+class Place:
+    """A connection."""
+
+    def __init__(self, host: str) -> None:
+        self.info = PeerInfo("tcp", f"{host}:7")
 
 
 class Check:
-    def __init__(self, name: str | None, secret: bytes | None) -> None:
-        self.connection = object()
+    def __init__(self, name: str | None, secret: bytes | None, host: str = "192.0.2.1") -> None:
+        self.connection = Place(host)
         self.username = name
         self.password = secret
         self.client_id = "c"
@@ -35,19 +46,29 @@ class CountingFile(PasswordFile):
 
 class Bench(CheckListener):
     def __init__(self, path: Path) -> None:
-        users = PasswordFile()
-        users.set("ann", b"secret")
-        users.write(path)
+        self.real = PasswordFile()
+        self.real.set("ann", b"secret")
+        self.path = path
         self.loop = FakeLoop()
         self.answered = threading.Semaphore(0)
         self.loop.call_soon_threadsafe = self._threadsafe  # type: ignore[assignment, method-assign]
         self.answers: list[tuple[object, bool]] = []
         self.gone: list[object] = []
         self.cuts: list[object] = []
-        loop: Any = self.loop
-        self.checks = PasswordChecks(path, loop, self)
+        self.refused: list[tuple[object, str]] = []
+        self.remembered = Remembered()
         self.file = CountingFile({"ann": "secret"})
-        self.checks._file = self.file
+        self.checks = self.make(KEYS)
+
+    def make(self, keys: list[bytes]) -> PasswordChecks:
+        loop: Any = self.loop
+        return PasswordChecks(self.file, loop, self, Limits(), self.remembered, keys)
+
+    def limited(self, connection: object, why: str) -> None:
+        self.refused.append((connection, why))
+
+    def remember(self, mark: bytes) -> None:
+        self.remembered.add(mark)
 
     def authenticated(self, connection: object, accepted: bool) -> None:
         self.answers.append((connection, accepted))
@@ -62,8 +83,8 @@ class Bench(CheckListener):
         self.loop.ready.append((call[0], call[1:]))
         self.answered.release()
 
-    def ask(self, name: str | None, secret: bytes | None) -> bool:
-        check: Any = Check(name, secret)
+    def ask(self, name: str | None, secret: bytes | None, host: str = "192.0.2.1") -> bool:
+        check: Any = Check(name, secret, host)
         before = self.file.verified
         self.checks.check(check)
         assert self.answers == [], "an answer never comes within the turn that asks"
@@ -85,7 +106,7 @@ def bench(tmp_path: Path) -> Any:
 
 def test_the_file_decides(tmp_path: Path) -> None:
     bench = Bench(tmp_path / "users")
-    bench.checks.reload()  # the real file, with real hashes
+    bench.checks.replace(bench.real, KEYS)  # real hashes
     for name, secret, ok in (("ann", b"secret", True), ("ann", b"Secret", False), ("bob", b"secret", False)):
         check: Any = Check(name, secret)
         bench.checks.check(check)
@@ -113,7 +134,7 @@ def test_a_success_is_remembered_and_a_failure_is_not(bench: Bench) -> None:
 def test_names_and_passwords_cannot_be_shifted_into_each_other(bench: Bench) -> None:
     bench.file.hashes = {"ann": "secret", "anns": "ecret"}
     assert bench.ask("ann", b"secret")
-    assert bench.checks._mark("ann", b"secret") != bench.checks._mark("anns", b"ecret")
+    assert bench.checks._mark(KEYS[0], "ann", b"secret") != bench.checks._mark(KEYS[0], "anns", b"ecret")
 
 
 def test_a_changed_password_ends_what_was_remembered(bench: Bench) -> None:
@@ -122,22 +143,50 @@ def test_a_changed_password_ends_what_was_remembered(bench: Bench) -> None:
     assert not bench.ask("ann", b"secret")
 
 
-def test_reading_the_file_again_forgets_and_a_wrong_file_changes_nothing(bench: Bench, tmp_path: Path) -> None:
+def test_another_file_forgets_those_only_whose_hash_has_changed(bench: Bench) -> None:
+    bench.file.hashes["bob"] = "b"
     assert bench.ask("ann", b"secret")
-    (tmp_path / "users").write_text("ann:nonsense\n")
-    with pytest.raises(ConfigError, match="line 1"):
-        bench.checks.reload()
+    assert bench.ask("bob", b"b")
+    newer = CountingFile({"ann": "secret", "bob": "newer"})
+    bench.file = newer
+    bench.checks.replace(newer, KEYS)
+    assert bench.ask("ann", b"secret")
+    assert newer.verified == 0
+    assert not bench.ask("bob", b"b")
+    assert newer.verified == 1
+
+
+def test_what_other_nodes_have_found_right_needs_no_check(bench: Bench) -> None:
+    """Their keys are derived from the same secret; those of another secret say nothing here."""
+    keys = mark_keys("cluster", [b"a secret of the cluster"])
+    assert keys == mark_keys("cluster", [b"a secret of the cluster"])
+    assert keys[0] not in mark_keys("another cluster", [b"a secret of the cluster"]) + mark_keys("cluster", [b"x"])
+    other = bench.make(keys)
+    bench.remembered.add(other._mark(keys[0], "ann", b"secret"))
+    other.close()
     assert bench.ask("ann", b"secret")
     assert bench.file.verified == 1
-    (tmp_path / "users").write_text("")
-    bench.checks.reload()
-    bench.checks._file = bench.file
+    bench.checks.replace(bench.file, keys)
     assert bench.ask("ann", b"secret")
-    assert bench.file.verified == 2
+    assert bench.file.verified == 1
 
 
-def test_the_memory_is_bounded_and_the_least_recent_goes(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(password, "REMEMBERED_MAX", 2)
+def test_a_new_secret_forgets_nothing_while_the_former_is_accepted(bench: Bench) -> None:
+    former, newer = mark_keys("c", [b"former", b"newer"])
+    bench.checks.replace(bench.file, [former])
+    assert bench.ask("ann", b"secret")
+    for keys in ([former, newer], [newer, former], [newer]):
+        bench.checks.replace(bench.file, keys)
+        assert bench.ask("ann", b"secret")
+    assert bench.file.verified == 1
+
+
+def test_without_a_secret_the_key_is_of_the_process() -> None:
+    assert mark_keys("c", []) != mark_keys("c", [])
+
+
+def test_the_memory_is_bounded_and_the_least_recent_goes(bench: Bench) -> None:
+    bench.remembered.marks_max = 2
     bench.file.hashes = {"a": "1", "b": "2", "c": "3"}
     assert all([bench.ask("a", b"1"), bench.ask("b", b"2"), bench.ask("a", b"1"), bench.ask("c", b"3")])
     assert bench.file.verified == 3
@@ -147,10 +196,32 @@ def test_the_memory_is_bounded_and_the_least_recent_goes(bench: Bench, monkeypat
     assert bench.file.verified == 4
 
 
+def test_wrong_passwords_are_refused_without_work_and_right_ones_are_not(bench: Bench) -> None:
+    bench.file.hashes["bob"] = "b"
+    assert bench.ask("ann", b"secret", "192.0.2.9")
+    limit = Limits().login_failures_max
+    for number in range(limit):
+        assert not bench.ask("ann", b"wrong %d" % number)
+    verified = bench.file.verified
+    for number in range(1000):
+        check: Any = Check("ann", b"again %d" % number)
+        bench.checks.check(check)
+        assert bench.refused == [], "an answer never comes within the turn that asks"
+        bench.loop.iterate()
+        assert bench.refused.pop()[0] is check.connection
+    assert bench.file.verified == verified
+    assert bench.ask("ann", b"secret", "192.0.2.9"), "where she was let in before"
+    assert bench.ask("ann", b"secret"), "even from the address of the attacker: it is remembered"
+    assert bench.file.verified == verified
+    bench.file.hashes["ann"] = "changed"
+    assert bench.ask("ann", b"changed", "192.0.2.9")
+    assert bench.ask("ann", b"changed", "192.0.2.10")
+
+
 def test_too_many_waiting_checks_are_cut_off_and_not_told_that_they_are_wrong(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
+    bench: Bench,
 ) -> None:
-    monkeypatch.setattr(password, "WAITING_MAX", 0)
+    bench.checks._logins.waiting_max = 0
     check: Any = Check("ann", b"secret")
     bench.checks.check(check)
     assert bench.cuts == [], "not within the turn that asks"
@@ -200,10 +271,46 @@ def test_no_work_is_done_for_those_who_have_gone(bench: Bench) -> None:
     bench.checks.check(gone)
     bench.gone.append(gone.connection)
     slow.go.release(len(busy))
-    for _ in range(len(busy) + 1):
+    for _ in busy:
         assert bench.answered.acquire(timeout=60)
-    late: Any = Check("bob", b"secret")
-    bench.checks.check(late)
     bench.loop.iterate()
     assert slow.verified == len(busy)
-    assert sorted(map(id, bench.cuts)) == sorted([id(gone.connection), id(late.connection)]), "they ask again"
+    assert bench.checks._checks == {}
+    late: Any = Check("bob", b"secret")
+    bench.checks.check(late)
+    slow.go.release()
+    assert bench.answered.acquire(timeout=60)
+    bench.loop.iterate()
+    assert bench.answers[-1] == (late.connection, True)
+
+
+def test_many_devices_with_one_password_wait_for_one_check(bench: Bench) -> None:
+    slow = SlowFile()
+    bench.checks._file = slow
+    checks: list[Any] = [Check("ann", b"secret", f"192.0.2.{number}") for number in range(100)]
+    for check in checks:
+        bench.checks.check(check)
+    slow.go.release(password.THREADS)
+    for _ in range(password.THREADS):
+        assert bench.answered.acquire(timeout=60)
+    bench.loop.iterate()
+    assert len(bench.answers) == 100
+    assert slow.verified == password.THREADS
+
+
+def test_a_password_that_is_checked_during_a_reload_is_checked_again(bench: Bench) -> None:
+    slow = SlowFile()
+    bench.checks._file = slow
+    check: Any = Check("ann", b"secret")
+    bench.checks.check(check)
+    assert slow.begun.acquire(timeout=60)
+    newer = CountingFile({"ann": "newer"})
+    bench.checks.replace(newer, KEYS)
+    slow.go.release()
+    assert bench.answered.acquire(timeout=60)
+    bench.loop.iterate()
+    assert bench.answers == []
+    assert bench.answered.acquire(timeout=60)
+    bench.loop.iterate()
+    assert bench.answers == [(check.connection, False)]
+    assert newer.verified == 1

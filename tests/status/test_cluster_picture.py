@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from folkmoot.auth.access import Access
 from folkmoot.auth.policy import Policy
 from folkmoot.kernel.limits import Limits
 from folkmoot.kernel.rng import Rng
@@ -41,7 +42,7 @@ class Lonely:
         self.now = START
         store = MemoryStore()
         writer = Writer(PARTITIONS, 1)
-        self.state = State(Identity(), Limits(), Policy([], True), PARTITIONS, store, writer, Rng(1))
+        self.state = State(Identity(), Limits(), Access(Policy([], True)), PARTITIONS, store, writer, Rng(1))
         me = Member("a", 3, self.config.peer_address, "rack", ACTIVE, 1, 1, "9.9")
         self.replication = Replication("a", PARTITIONS, self.config, store, writer)
         self.replication.open(self.now)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from folkmoot.auth.access import Access
 from folkmoot.auth.policy import Policy
 from folkmoot.kernel.limits import Limits
 from folkmoot.kernel.rng import Rng
@@ -45,7 +46,7 @@ class Desk:
         store = MemoryStore()
         self.streams = Streams([StreamConfig("s", b"#", 1)], 2, store)
         self.streams.open()
-        self.state = State(Identity(), Limits(), Policy([], True), 2, store, Writer(2, 1), Rng(1))
+        self.state = State(Identity(), Limits(), Access(Policy([], True)), 2, store, Writer(2, 1), Rng(1))
         self.commits = Commits(
             self.state, self.streams, Receipts(self.state, Fabric("n", 4, True)), Throttle(self.state)
         )

@@ -10,6 +10,7 @@ import socket
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -47,6 +48,8 @@ class Admin(Service):
         self._token: str | None = None
         self._server: HttpServer | None = None
         self._waits: StreamWaits | None = None
+        self._serving: ServingNode | None = None
+        self._app: Guard | None = None
 
     def prepare(self, settings: Settings) -> None:
         """Read the token and bind the address."""
@@ -54,6 +57,24 @@ class Admin(Service):
         if admin.address is not None:
             self._token = None if admin.token_file is None else read_token(admin.token_file)
             self._socket = listen(admin.address.host, admin.address.port)
+
+    def read_again(self, settings: Settings) -> Callable[[], None]:
+        """Read the token again; the result puts it into force."""
+        token = None if settings.admin.token_file is None else read_token(settings.admin.token_file)
+
+        def replace() -> None:
+            self._token = token
+            if self._serving is not None and self._waits is not None:
+                self._app = self._guarded(self._serving, token, self._waits)
+
+        return replace
+
+    def _guarded(self, serving: ServingNode, token: str | None, waits: StreamWaits) -> Guard:
+        """Return the application behind its guard. Without a token, the Host header is checked."""
+        address = serving.settings.admin.address
+        assert address is not None, "there is no application without an address"
+        hosts = HostRules(address.host, serving.settings.admin.hosts) if token is None else None
+        return Guard(application(serving, token, waits), hosts, recorder(serving))
 
     async def start(self, serving: ServingNode) -> str:
         """Serve; return "admin=HOST:PORT"."""
@@ -63,10 +84,16 @@ class Admin(Service):
         self._waits = StreamWaits(serving.node.streams, lambda log: serving.node.stream_end(log, serving.turns.begin()))
         serving.turns.after_written = self._waits.check
         serving.turns.answered = answered
-        hosts = HostRules(address.host, serving.settings.admin.hosts) if self._token is None else None
-        app = Guard(application(serving, self._token, self._waits), hosts, recorder(serving))
+        self._serving = serving
+        self._app = self._guarded(serving, self._token, self._waits)
+
+        async def dispatch(scope: Any, receive: Any, send: Any) -> None:
+            """Pass a request to the application, which changes with the token."""
+            assert self._app is not None, "requests come after the start"
+            await self._app(scope, receive, send)
+
         self._server = HttpServer(
-            app,
+            dispatch,
             self._socket,
             lambda level, text, **fields: serving.say(level, "http", message=text, **fields),
             serving.settings.admin.connections_max,

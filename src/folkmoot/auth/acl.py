@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["BOTH", "PUBLISH", "SUBSCRIBE", "Rule", "check_template", "fill", "is_like"]
+__all__ = ["BOTH", "PUBLISH", "SUBSCRIBE", "Rule", "check_group", "check_template", "fill", "is_like"]
 
 PUBLISH: Final = 1
 SUBSCRIBE: Final = 2
@@ -26,10 +26,14 @@ class Rule:
 
     `allow`: the verdict; `action`: PUBLISH, SUBSCRIBE or BOTH; `user` and `client`: patterns of the user name and
     the client id, in which `*` matches any text and `?` one character (`*` matches all clients, the empty pattern
-    only those without a user name, `?*` only those with one); `templates`: valid filters with placeholders.
+    only those without a user name, `?*` only those with one); `templates`: valid filters with placeholders; `group`: a
+    pattern of the same kind with placeholders, of the group of a shared subscription (`*` matches all subscriptions,
+    the empty pattern only those that are not shared). Unless that is `*`, the rule is about subscriptions only.
     """
 
-    def __init__(self, allow: bool, action: int, user: str, client: str, templates: list[bytes]) -> None:
+    def __init__(
+        self, allow: bool, action: int, user: str, client: str, templates: list[bytes], group: str = "*"
+    ) -> None:
         assert PUBLISH <= action <= BOTH, "an action is PUBLISH, SUBSCRIBE or BOTH"
         for template in templates:
             assert check_template(template) is None, "the templates of a rule must be valid"
@@ -38,15 +42,29 @@ class Rule:
         self.user = user
         self.client = client
         self.templates = templates
+        self.group = group
 
     def __repr__(self) -> str:
         verdict = "allow" if self.allow else "deny"
         action = ("publish", "subscribe", "both")[self.action - 1]
-        return f"Rule({verdict} {action} user={self.user!r} client={self.client!r} {self.templates!r})"
+        group = "" if self.group == "*" else f" group={self.group!r}"
+        return f"Rule({verdict} {action} user={self.user!r} client={self.client!r}{group} {self.templates!r})"
 
     def holds_for(self, client_id: str, username: str | None) -> bool:
         """Return whether both patterns match; a client without a user name has an empty one."""
         return is_like(self.user, username or "") and is_like(self.client, client_id)
+
+    def group_for(self, client_id: str, username: str | None) -> str | None:
+        """Return the pattern of groups for one client; None if the rule is not about any group."""
+        if PERCENT.decode() not in self.group:
+            return self.group
+        for name in (username or "", client_id):
+            if "*" in name or "?" in name:
+                return None if self.allow else "*"
+        filled = fill(self.group.encode(), (username or "").encode(), client_id.encode())
+        if filled is None:
+            return None if self.allow else "*"
+        return filled.decode()
 
     def filters(self, client_id: str, username: str | None) -> list[list[bytes]]:
         """Return the filters for one client, each split at `/`; an empty list of levels means all topics."""
@@ -116,6 +134,18 @@ def check_template(template: bytes) -> str | None:
             if level[at + 1 : at + 2] not in (b"u", b"c", PERCENT):
                 return "% must be followed by u (user name), c (client id) or another %"
             at = level.find(PERCENT, at + 2)
+    return None
+
+
+def check_group(pattern: str) -> str | None:
+    """Return why `pattern` is not a pattern of groups with placeholders, or None."""
+    if "/" in pattern or "+" in pattern or "#" in pattern:
+        return "a group contains no /, + or #"
+    at = pattern.find("%")
+    while at >= 0:
+        if pattern[at + 1 : at + 2] not in ("u", "c", "%"):
+            return "% must be followed by u (user name), c (client id) or another %"
+        at = pattern.find("%", at + 2)
     return None
 
 

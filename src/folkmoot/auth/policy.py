@@ -10,21 +10,24 @@ of its topics; clients can subscribe to the parts instead.)
 
 from __future__ import annotations
 
-from folkmoot.auth.acl import PUBLISH, SUBSCRIBE, Rule
+from folkmoot.auth.acl import PUBLISH, SUBSCRIBE, Rule, is_like
 from folkmoot.auth.cover import covers_levels, overlaps_levels
 
 __all__ = ["Grant", "Policy"]
 
 
 class Line:
-    """One filter of one rule, with the names of one client; no levels means all topics."""
+    """One filter of one rule, with the names of one client; no levels means all topics, group `*` all subscriptions."""
 
-    def __init__(self, allow: bool, levels: list[bytes]) -> None:
+    def __init__(self, allow: bool, levels: list[bytes], group: str) -> None:
         self.allow = allow
         self.levels = levels
+        self.group = group
 
-    def meets(self, levels: list[bytes]) -> bool:
-        """Return whether the line applies to a topic or filter split at `/`."""
+    def meets(self, levels: list[bytes], share: str) -> bool:
+        """Return whether the line applies to a topic or filter split at `/`, and to a group, empty without one."""
+        if self.group != "*" and not is_like(self.group, share):
+            return False
         if not self.levels:
             return True
         return covers_levels(self.levels, levels) if self.allow else overlaps_levels(self.levels, levels)
@@ -43,9 +46,12 @@ class Grant:
         for rule in rules:
             if not rule.holds_for(client_id, username):
                 continue
+            group = rule.group_for(client_id, username)
+            if group is None:
+                continue
             for levels in rule.filters(client_id, username):
-                line = Line(rule.allow, levels)
-                if rule.action & PUBLISH:
+                line = Line(rule.allow, levels, group)
+                if rule.action & PUBLISH and rule.group == "*":
                     self.publish.append(line)
                 if rule.action & SUBSCRIBE:
                     self.subscribe.append(line)
@@ -54,11 +60,14 @@ class Grant:
 
     def may_publish(self, topic: bytes) -> bool:
         """Return whether the client may publish to this topic name."""
-        return self.publish_open or decide(self.publish, self.default_allow, topic)
+        return self.publish_open or decide(self.publish, self.default_allow, topic, "")
 
-    def may_subscribe(self, topic_filter: bytes) -> bool:
-        """Return whether the client may subscribe to a filter; of a shared subscription, the part after the group."""
-        return self.subscribe_open or decide(self.subscribe, self.default_allow, topic_filter)
+    def may_subscribe(self, topic_filter: bytes, share: bytes = b"") -> bool:
+        """Return whether the client may subscribe to a filter; of a shared subscription, the part after the group.
+
+        share: that group, empty if it is not shared.
+        """
+        return self.subscribe_open or decide(self.subscribe, self.default_allow, topic_filter, share.decode())
 
 
 class Policy:
@@ -83,16 +92,16 @@ class Policy:
         """Return whether the client may publish to this topic; `grant` is cheaper for more than one query."""
         return self.open or self.grant(client_id, username).may_publish(topic)
 
-    def may_subscribe(self, client_id: str, username: str | None, topic_filter: bytes) -> bool:
-        """Return whether the client may subscribe to this filter (without `$share/GROUP/`)."""
-        return self.open or self.grant(client_id, username).may_subscribe(topic_filter)
+    def may_subscribe(self, client_id: str, username: str | None, topic_filter: bytes, share: bytes = b"") -> bool:
+        """Return whether the client may subscribe to this filter (without `$share/GROUP/`), in this group if any."""
+        return self.open or self.grant(client_id, username).may_subscribe(topic_filter, share)
 
 
-def decide(lines: list[Line], default_allow: bool, text: bytes) -> bool:
+def decide(lines: list[Line], default_allow: bool, text: bytes, share: str) -> bool:
     """Return the verdict of the first line that applies to a topic or filter, else the default."""
     levels = text.split(b"/")
     for line in lines:
-        if line.meets(levels):
+        if line.meets(levels, share):
             return line.allow
     return default_allow
 

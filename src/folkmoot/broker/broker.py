@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from folkmoot.auth.access import Access
 from folkmoot.broker.parts import (
     ChannelParts,
     ClusterParts,
@@ -154,6 +155,18 @@ class Broker:
         self.protocol.connecting.authenticated(connection, ok)
         if connection.state != CHECKING:
             self.protocol.ingress.resume(connection)
+
+    def reload(self, access: Access) -> None:
+        """Judge all that is open by other rules."""
+        self.protocol.judging.begin(access)
+
+    def revoke(self, connection: Connection, why: str) -> None:
+        """End a connection that the driver would not accept any more."""
+        self.protocol.judging.revoke(connection, why, True)
+
+    def limited(self, connection: Connection, why: str) -> None:
+        """The driver does not check a password now."""
+        self.protocol.connecting.limited(connection, why)
 
     def stop(self) -> None:
         """Disconnect every client because the server stops, and take no new ones."""
@@ -386,6 +399,8 @@ class Broker:
             self.delivery.purges.step(self.turn.commits.durable_token)
         if self.partition.producers.busy():
             self.partition.producers.step()
+        if self.protocol.judging.busy():
+            self.protocol.judging.step()
         if self.delivery.transactions.waiting:
             self.delivery.publications.step()
         if self._trimming:
@@ -414,6 +429,7 @@ class Broker:
             or self.query.feeds.runnable()
             or self.delivery.purges.runnable(self.turn.commits.durable_token)
             or self.partition.producers.busy()
+            or self.protocol.judging.busy()
             or self.delivery.publications.runnable()
             or self.delivery.event_publisher.runnable()
             or self.state.writer.dirty  # rows were added after the end of the turn

@@ -40,6 +40,7 @@ from folkmoot.protocol.control import Control
 from folkmoot.protocol.deadline import Deadlines
 from folkmoot.protocol.inbound import Inbound
 from folkmoot.protocol.ingress import Ingress
+from folkmoot.protocol.judging import Judging
 from folkmoot.protocol.lifecycle import Lifecycle
 from folkmoot.protocol.subscribe import Subscribing
 from folkmoot.protocol.will import Wills
@@ -239,6 +240,7 @@ class ProtocolParts:
         self.deadlines = Deadlines(
             state, turn.throttle, self.closing, self.lifecycle, self.wills, delivery.sys, delivery.transactions
         )
+        self.judging = Judging(state, self.closing, self.attaching, self.subscribing, self.wills)
         self.express = Express(state, delivery.runs)
         self.ingress = Ingress(
             state, turn.throttle, delivery.routes, self.inbound, delivery.runs, self.express, self.control, self.closing

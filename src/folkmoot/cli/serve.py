@@ -118,11 +118,12 @@ def serve(
     if found := unusable(settings):
         raise ConfigError(str(config) if config else "the configuration", found)
     # The seeds of a file may change while the node runs; those of options cannot.
-    return run(settings, None if seed or config is None else partial(seeds_of, config, given))
+    seeds = None if seed or config is None else partial(seeds_of, config, given)
+    return run(settings, seeds, partial(load, config, os.environ, given))
 
 
-def run(settings: Settings, reread: Callable[[], list[str]] | None) -> int:
-    """Run a node with these settings; `reread` returns the current seeds of the file."""
+def run(settings: Settings, seeds: Callable[[], list[str]] | None, reread: Callable[[], Settings]) -> int:
+    """Run a node with these settings; `seeds` returns the current seeds of the file, `reread` the current settings."""
     # Imported here, so that wrong settings are reported before the event loop and the store are loaded.
     from folkmoot.admin.app import Admin
     from folkmoot.config.identity import with_own_id
@@ -130,8 +131,8 @@ def run(settings: Settings, reread: Callable[[], list[str]] | None) -> int:
     from folkmoot.runtime.directory import stored_node_id
     from folkmoot.runtime.serve import serve as run_node
 
-    others = Static(map(str, settings.cluster.seeds), reread)
-    return run_node(with_own_id(settings, stored_node_id(settings.node.data)), Admin(), others.lookup)
+    others = Static(map(str, settings.cluster.seeds), seeds)
+    return run_node(with_own_id(settings, stored_node_id(settings.node.data)), Admin(), others.lookup, reread)
 
 
 def seeds_of(config: Path, given: dict[str, Any]) -> list[str]:

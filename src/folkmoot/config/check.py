@@ -106,7 +106,12 @@ def auth_problems(settings: Settings) -> list[str]:
         found.append("auth.user_from_certificate: no listener asks for client certificates. Set tls.ca")
     if auth.allow_anonymous is False and auth.password_file is None and not auth.user_from_certificate:
         found.append("auth.allow_anonymous: with false, no client could connect. Set auth.password_file")
-    if auth.password_file is None and allows_anonymous(settings) and any(is_about_users(rule) for rule in auth.rules):
+    unproved = auth.password_file is None and allows_anonymous(settings)
+    if unproved and any("%u" in pattern.replace("%%", "") for pattern in auth.client_ids):
+        found.append(
+            "auth.client_ids: without auth.password_file a client may use any user name. Set it, or leave %u out"
+        )
+    if unproved and any(is_about_users(rule) for rule in auth.rules):
         found.append(
             "auth.rules: some depend on user names, and without auth.password_file a client may use any name. Set "
             "it, or leave user and %u out of the rules"
@@ -127,7 +132,7 @@ def cluster_file_problems(settings: Settings) -> list[str]:
 
 def is_about_users(rule: RuleSettings) -> bool:
     """Return whether an access rule depends on the user name."""
-    return rule.user != "*" or any("%u" in topic.replace("%%", "") for topic in rule.topics)
+    return rule.user != "*" or any("%u" in text.replace("%%", "") for text in (*rule.topics, rule.group))
 
 
 def unusable(name: str, path: Path | None) -> list[str]:

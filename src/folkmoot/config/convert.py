@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from folkmoot import __version__
+from folkmoot.auth.access import Access
 from folkmoot.auth.acl import BOTH, PUBLISH, SUBSCRIBE, Rule
 from folkmoot.auth.policy import Policy
 from folkmoot.config.check import allows_anonymous
 from folkmoot.config.cluster import ClusterSettings
 from folkmoot.config.field import kind
 from folkmoot.config.limit import LimitSettings
-from folkmoot.config.secret import read_word
+from folkmoot.config.secret import read_words
 from folkmoot.config.settings import AuthSettings, RuleSettings, Settings
 from folkmoot.config.unit import NEVER_US
 from folkmoot.kernel.hash import hash64
@@ -18,7 +19,15 @@ from folkmoot.node.config import NodeConfig
 from folkmoot.peer.config import ClusterConfig
 from folkmoot.streams.config import StreamConfig
 
-__all__ = ["cluster_config", "limits_of", "node_config", "policy_of", "stream_configs"]
+__all__ = [
+    "access_of",
+    "cluster_config",
+    "limits_of",
+    "node_config",
+    "policy_of",
+    "secrets_of",
+    "stream_configs",
+]
 
 ACTIONS = {"publish": PUBLISH, "subscribe": SUBSCRIBE, "both": BOTH}
 MICROSECONDS_PER_SECOND = 1_000_000
@@ -38,6 +47,8 @@ def node_config(settings: Settings) -> NodeConfig:
     config.allow_anonymous = allows_anonymous(settings)
     config.check_passwords = settings.auth.password_file is not None
     config.user_from_certificate = settings.auth.user_from_certificate
+    config.client_id_owner = settings.auth.client_id_owner
+    config.client_ids = list(settings.auth.client_ids)
     config.server_reference = settings.node.server_reference
     config.response_information = settings.node.response_information
     config.version = __version__
@@ -60,12 +71,31 @@ def cluster_config(settings: ClusterSettings) -> ClusterConfig | None:
     # A list that is the same on all nodes also contains this one.
     config.seeds = [seed for seed in map(str, settings.seeds) if seed != config.peer_address]
     if settings.secret_file is not None:
-        config.secret = read_word(settings.secret_file, "the secret of the peers").encode()
+        config.secret, *config.secrets_accepted = secrets_of(settings)
     for name, field in ClusterSettings.model_fields.items():
         attribute = f"{name}_us" if kind(field) == "duration" else name
         if name != "seeds" and hasattr(config, attribute):
             setattr(config, attribute, getattr(settings, name))
     return config
+
+
+def secrets_of(settings: ClusterSettings) -> list[bytes]:
+    """Return the secrets of the cluster, first the one to use; none without a file. Raises FolkmootError."""
+    if settings.secret_file is None:
+        return []
+    return [word.encode() for word in read_words(settings.secret_file, "the secret of the peers")]
+
+
+def access_of(settings: Settings, users: dict[str, str] | None) -> Access:
+    """Return who may connect, and what clients may do; `users`: what the password file says."""
+    access = Access(policy_of(settings.auth))
+    access.allow_anonymous = allows_anonymous(settings)
+    access.check_passwords = settings.auth.password_file is not None
+    access.user_from_certificate = settings.auth.user_from_certificate
+    access.client_id_owner = settings.auth.client_id_owner
+    access.client_ids = list(settings.auth.client_ids)
+    access.users = users
+    return access
 
 
 def limits_of(settings: LimitSettings) -> Limits:
@@ -113,4 +143,4 @@ def policy_of(auth: AuthSettings) -> Policy:
 def rule_of(rule: RuleSettings) -> Rule:
     """Return one rule of the access policy."""
     templates = [topic.encode() for topic in rule.topics]
-    return Rule(rule.verdict == "allow", ACTIONS[rule.action], rule.user, rule.client, templates)
+    return Rule(rule.verdict == "allow", ACTIONS[rule.action], rule.user, rule.client, templates, rule.group)

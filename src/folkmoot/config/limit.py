@@ -47,6 +47,26 @@ class LimitSettings(Section):
         le=PACKET_BYTES,
         description="Bytes of a CONNECT packet: bounds what an unknown peer can make the node keep in memory.",
     )
+    login_failures_max: int = Field(
+        20,
+        ge=0,
+        le=1_000_000,
+        description=(
+            "Wrong passwords from one address, or for one user, that are checked at once. Then an address is refused "
+            "with 0x9F, and checks for such a user wait behind all others. A client that was let in from an address is "
+            "not refused there, and a password that is remembered needs no check. Behind a proxy all clients have one "
+            "address: each success pays for one failure. 0: no limit."
+        ),
+    )
+    login_failure_interval: Duration = Field(
+        SECOND,
+        ge=SECOND // 1000,
+        le=3600 * SECOND,
+        description=(
+            "After this time one more is checked; if it is wrong too, the next one after twice this time, and so on up "
+            "to 64 times."
+        ),
+    )
     keep_alive_max: Duration = Field(
         65_535 * SECOND,
         ge=SECOND,

@@ -14,9 +14,10 @@ from typing import Final
 
 from folkmoot.kernel.errors import FolkmootError
 
-__all__ = ["check_private", "exposure", "read_word"]
+__all__ = ["WORDS_MAX", "check_private", "exposure", "read_word", "read_words"]
 
 LENGTH_MIN: Final = 16
+WORDS_MAX: Final = 4
 
 
 def exposure(path: Path, user: int | None = None) -> str:
@@ -54,11 +55,31 @@ def read_word(path: Path, what: str) -> str:
 
     The word is ASCII, so that it fits in an HTTP header and is the same bytes everywhere.
     """
+    return checked(read_text(path, what), path, what)
+
+
+def read_words(path: Path, what: str) -> list[str]:
+    """Return the words in a file, one in a line; raises FolkmootError as `read_word` does.
+
+    The first is the one to use, the others are accepted too: while one is being replaced, nodes have both.
+    """
+    lines = [line.strip() for line in read_text(path, what).splitlines() if line.strip()]
+    if len(lines) > WORDS_MAX:
+        raise FolkmootError(f"{what} in {path} has {len(lines)} lines: at most {WORDS_MAX} are accepted at a time")
+    return [checked(line, path, what) for line in lines or [""]]
+
+
+def read_text(path: Path, what: str) -> str:
+    """Return the text of a file, without surrounding white space."""
     try:
-        word = path.read_text("utf-8").strip()
         check_private(path)
+        return path.read_text("utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
         raise FolkmootError(f"cannot read {what} in {path}: {error}; put a long random word in this file") from error
+
+
+def checked(word: str, path: Path, what: str) -> str:
+    """Return a word if it is one; raises FolkmootError."""
     if len(word) < LENGTH_MIN or not word.isascii() or not word.isprintable() or " " in word:
         raise FolkmootError(f"{what} in {path} must be one word of at least {LENGTH_MIN} characters of ASCII")
     return word

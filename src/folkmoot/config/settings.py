@@ -11,7 +11,8 @@ from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, Field
 
-from folkmoot.auth.acl import check_template
+from folkmoot.auth.access import check_client_pattern
+from folkmoot.auth.acl import check_group, check_template
 from folkmoot.config.base import Section
 from folkmoot.config.cluster import ClusterSettings
 from folkmoot.config.limit import LimitSettings
@@ -75,6 +76,24 @@ ORIGIN: Final = re.compile(
 
 HostField = Annotated[str, AfterValidator(valid_host), "host"]
 OriginField = Annotated[str, AfterValidator(valid_origin), "origin"]
+
+
+def valid_client_pattern(text: str) -> str:
+    """Return a valid pattern of client ids; raises ValueError with the reason if it is invalid."""
+    if fault := check_client_pattern(text):
+        raise ValueError(fault)
+    return text
+
+
+def valid_group(text: str) -> str:
+    """Return a valid pattern of groups; raises ValueError with the reason if it is invalid."""
+    if fault := check_group(text):
+        raise ValueError(fault)
+    return text
+
+
+GroupPattern = Annotated[str, AfterValidator(valid_group)]
+ClientPattern = Annotated[str, AfterValidator(valid_client_pattern)]
 FilterField = Annotated[str, AfterValidator(valid_filter), "filter"]
 TemplateField = Annotated[str, AfterValidator(valid_template), "filter"]
 StreamName = Annotated[str, AfterValidator(valid_stream_name)]
@@ -206,6 +225,13 @@ class RuleSettings(Section):
     action: Literal["publish", "subscribe", "both"] = Field("both", description="The action that the rule is about.")
     user: str = Field("*", description="Pattern of the user name with * and ?; '' matches only clients without one.")
     client: str = Field("*", description="Pattern of the client id with * and ?.")
+    group: GroupPattern = Field(
+        "*",
+        description=(
+            "Pattern of the group of a shared subscription with * and ?, and %u and %c as in `topics`; '' matches only "
+            "subscriptions that are not shared. With another pattern than * the rule is not about publishing."
+        ),
+    )
     topics: list[TemplateField] = Field(
         min_length=1, description="Topic filters, with %u for the user name and %c for the client id."
     )
@@ -226,6 +252,20 @@ class AuthSettings(Section):
     )
     user_from_certificate: bool = Field(
         False, description="Whether the common name of a client certificate replaces user name and password."
+    )
+    client_id_owner: bool = Field(
+        True,
+        description=(
+            "Whether a client id belongs to the user of its session, where there are users: another user that connects "
+            "with it is refused with 0x87. False: that user begins a new session, and the first one ends."
+        ),
+    )
+    client_ids: list[ClientPattern] = Field(
+        default_factory=list,
+        description=(
+            'The client ids that a user may have: patterns with * and ?, and %u for the user name, such as "%u-*". '
+            "Others are refused with 0x85. Empty: any."
+        ),
     )
     default: Literal["allow", "deny"] | None = Field(
         None, description="What applies if no rule matches. Unset: allow without rules, deny with them."

@@ -8,7 +8,18 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["FEATURES", "FLUSH_MARKERS", "RECEIPTS", "TABLES", "TRANSACTIONS", "WAKING", "features_on", "lacking"]
+__all__ = [
+    "FEATURES",
+    "FLUSH_MARKERS",
+    "LOGINS",
+    "OWNERS",
+    "RECEIPTS",
+    "TABLES",
+    "TRANSACTIONS",
+    "WAKING",
+    "features_on",
+    "lacking",
+]
 
 RECEIPTS: Final = "receipts"  # the answer to a request says where its messages are, and on how many nodes
 WAKING: Final = "waking"  # a member tells one that stood still that it counts on it
@@ -16,7 +27,10 @@ TRANSACTIONS: Final = "transactions"  # messages staged in a home partition, com
 TABLES: Final = "tables"  # questions for pages of tables are answered
 FLUSH_MARKERS: Final = "fences"  # a message with no requests in it is answered: then all before it have come
 
-FEATURES: Final[list[str]] = [RECEIPTS, WAKING, TRANSACTIONS, TABLES, FLUSH_MARKERS]
+OWNERS: Final = "owners"  # the rows of wills name the user
+LOGINS: Final = "logins"  # nodes tell each other which passwords they have found right
+
+FEATURES: Final[list[str]] = [RECEIPTS, WAKING, TRANSACTIONS, TABLES, FLUSH_MARKERS, OWNERS, LOGINS]
 """What this software can do, in the order in which it learned it."""
 
 

@@ -16,6 +16,8 @@ class Limits:
         self.connect_timeout_us: int = 10 * SECOND  # a slower handshake only occupies a socket
         self.handshakes_per_address_max: int = 1024  # connections of one address without a complete CONNECT
         self.connect_bytes_max: int = 65_536  # bounds what an unknown peer can make the node buffer
+        self.login_failures_max: int = 20  # wrong passwords of an address, before it must wait; 0 = no limit
+        self.login_failure_interval_us: int = SECOND  # after this one more, longer each time if they are wrong too
         self.keep_alive_max_s: int = 65_535  # a client that requests more gets this as Server Keep Alive
         self.keep_alive_default_s: int = 0  # for a client that requests 0 (none); 0 = none
         self.packet_bytes_max: int = 1_048_576  # announced as Maximum Packet Size

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import Final
 
 __all__ = ["Rng"]
@@ -37,9 +38,14 @@ class Rng:
         return self.below(denominator) < numerator
 
     def token(self, length: int) -> str:
-        """Return `length` characters of a-z and 2-7, for identifiers."""
+        """Return `length` characters of a-z and 2-7, at most 64, for identifiers that others see.
+
+        They are a hash of several outputs: an output itself would tell whoever gets it all later ones.
+        """
+        assert 0 <= length <= 64, "a hash has 64 bytes"
         alphabet = "abcdefghijklmnopqrstuvwxyz234567"
-        return "".join([alphabet[self.below(32)] for _ in range(length)])
+        drawn = b"".join([self.next64().to_bytes(8, "big") for _ in range(length)])
+        return "".join([alphabet[byte & 31] for byte in hashlib.blake2b(drawn).digest()[:length]])
 
     def fork(self) -> Rng:
         """Return an independent generator seeded from this one."""

@@ -276,6 +276,7 @@ class PartitionLoader:
             self.strays[client_id] = session
         session.will = Will(row.message, row.delay_s)
         session.will.token = row.token
+        session.will.username = row.username
         session.will.due_us = row.due_us
 
     def _cursor(self, key: bytes, value: bytes) -> None:

@@ -182,7 +182,7 @@ class Restore:
             share, topic_filter = split
         elif name.startswith(REPLAY_PREFIX):
             topic_filter = name.split(b"/", 3)[3]
-        if not self.state.policy.may_subscribe(session.client_id, session.username, topic_filter):
+        if not self.state.policy.may_subscribe(session.client_id, session.username, topic_filter, share):
             # The access list has changed since; the next SUBSCRIBE is checked anew.
             self.state.counters.acl_denied_subscribe += 1
             self.state.writer.delete(session.partition, found.key)

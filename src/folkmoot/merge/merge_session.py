@@ -151,6 +151,9 @@ class SessionMerge:
             yield from self._whole(THEIRS)
         elif their.is_over(my.side.gone_us(self._session_key)):
             yield from self._whole(MINE)
+        elif my.row.username and their.row.username and my.row.username != their.row.username:
+            # One user's messages are not for another, who has begun a session with this client id at the other side.
+            yield from self._whole(THEIRS if their.goes_before(my) else MINE)
         elif their.goes_before(my):
             yield from self._union(THEIRS)
         else:

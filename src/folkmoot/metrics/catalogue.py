@@ -57,9 +57,10 @@ def connections() -> list[Family]:
         counter("connects_refused", "packets", "CONNECT packets answered with an error or by closing the connection"),
         counter("connect_timeouts", "connections", "Connections closed because no CONNECT was received in time"),
         counter("keep_alive_timeouts", "clients", "Clients disconnected because their keep alive expired"),
+        counter("connections_revoked", "clients", "Clients disconnected because a reload has taken their rights away"),
         counter("takeovers", "clients", "Connections closed because their client connected again"),
         split("authentications", COUNTER, "attempts", "Authentications by result", "result",
-              "auth_", ["succeeded", "failed", "method_unknown"]),
+              "auth_", ["succeeded", "failed", "limited", "method_unknown"]),
     ]  # fmt: skip
 
 
@@ -102,6 +103,7 @@ def messages() -> list[Family]:
         gauge("wills_pending", "messages", "Wills whose delay has not ended yet"),
         counter("wills_published", "messages", "Wills published"),
         counter("wills_cancelled", "messages", "Wills cancelled by a DISCONNECT or by a reconnect in time"),
+        counter("wills_revoked", "messages", "Wills dropped: the user was removed, or may not publish there any more"),
         gauge("retained_messages", "messages", "Retained messages"),
         gauge("retained_bytes", "bytes", "Topics, payloads and properties of the retained messages", "retained"),
         counter("retained_sent", "messages", "Retained messages sent because of a SUBSCRIBE"),

@@ -19,10 +19,10 @@ class Counters:
         # Network connections, then clients, whose CONNECT was accepted.
         self.started_us = self.connections = self.connections_opened = self.connections_closed = 0
         self.clients_connected = self.connects_accepted = self.connects_refused = 0
-        self.connections_refused = self.connections_evicted = self.connection_errors = 0
+        self.connections_refused = self.connections_evicted = self.connection_errors = self.connections_revoked = 0
         self.connect_timeouts = self.keep_alive_timeouts = self.takeovers = 0
         self.log_suppressed = self.audit_lost = 0
-        self.auth_succeeded = self.auth_failed = self.auth_method_unknown = 0
+        self.auth_succeeded = self.auth_failed = self.auth_limited = self.auth_method_unknown = 0
         # The wire.
         self.bytes_received = self.bytes_sent = 0
         self.received_connect = self.received_puback = self.received_pubrec = self.received_pubrel = 0
@@ -43,7 +43,7 @@ class Counters:
         self.dropped_qos0_moved = 0
         self.acl_denied_publish = self.acl_denied_subscribe = self.storage_refused = 0
         self.publishers_paused = self.publisher_pauses = self.overload = self.cluster_overload = 0
-        self.wills_pending = self.wills_published = self.wills_cancelled = 0
+        self.wills_pending = self.wills_published = self.wills_cancelled = self.wills_revoked = 0
         self.retained_messages = self.retained_bytes = self.retained_sent = 0
         # Sessions, subscriptions, queues.
         self.sessions_persistent = self.sessions_created = self.sessions_resumed = self.sessions_expired = 0

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Final
 
+from folkmoot.auth.remembered import Remembered
 from folkmoot.broker.broker import Broker
 from folkmoot.kernel.event import Event
 from folkmoot.kernel.feature import features_on
@@ -19,6 +20,7 @@ from folkmoot.node.congestion import Congestion
 from folkmoot.node.effect import Effects
 from folkmoot.node.heal_log import HealLog
 from folkmoot.node.load import is_full, level_of, own_load
+from folkmoot.node.logins import LoginSharing
 from folkmoot.node.meter import Meter
 from folkmoot.node.opening import Opening
 from folkmoot.node.pace import Pace
@@ -26,7 +28,7 @@ from folkmoot.node.replica_holdings import ReplicaHoldings
 from folkmoot.node.rows import put_view, read_view
 from folkmoot.node.shutdown import Shutdown
 from folkmoot.peer.config import ClusterConfig
-from folkmoot.peer.kind import BROKER_FIRST, HEALS, REPLICATION_FIRST
+from folkmoot.peer.kind import BROKER_FIRST, HEALS, LOGINS, REPLICATION_FIRST
 from folkmoot.peer.member import ACTIVE, Member
 from folkmoot.peer.peer import PeerChange
 from folkmoot.peer.peers import Peers
@@ -77,7 +79,14 @@ class ClusterNode:
     """The cluster half of one node."""
 
     def __init__(
-        self, config: ClusterConfig, state: State, fabric: Fabric, broker: Broker, incarnation: int, version: str
+        self,
+        config: ClusterConfig,
+        state: State,
+        fabric: Fabric,
+        broker: Broker,
+        incarnation: int,
+        version: str,
+        remembered: Remembered,
     ) -> None:
         self.config = config
         self.state = state
@@ -100,6 +109,7 @@ class ClusterNode:
         self.opening = Opening(state, broker, self.replication)
         self.meter = Meter(state.counters, self.peers, self.replication)
         self.shutdown = Shutdown(state, broker, self.membership)
+        self.logins = LoginSharing(self.peers, remembered, bool(config.secret))
         self.heal_log = HealLog(fabric.node_id, state, self.peers, self.replication)
         self._needs_majority = config.split_policy == "majority"
         self._members: dict[str, int] = {}  # the others of the view: their incarnations
@@ -198,11 +208,13 @@ class ClusterNode:
             if not change.resumed:
                 self.membership.renewed(change.node_id)
                 self.heal_log.greet(change.node_id)
+                self.logins.up(change.node_id)
                 self.broker.cluster.dispatch.forget(change.node_id)
                 if self._members.get(change.node_id, -1) == change.incarnation:
                     self.fabric.lose_sync(change.node_id)  # the next view begins anew with it
                     self.membership.changed(now)
         else:
+            self.logins.down(change.node_id)
             if change.refused:
                 self.broker.cluster.dispatch.forget(change.node_id)  # what it sent for a view to come is void
             else:  # the end of a process is reported after the loss of its connections
@@ -212,6 +224,8 @@ class ClusterNode:
     def _message(self, node_id: str, kind: int, body: bytes, now: int) -> None:
         if kind == HEALS:
             self.heal_log.learn(node_id, body)
+        elif kind == LOGINS:
+            self.logins.receive(node_id, body)
         elif kind < REPLICATION_FIRST:
             self.membership.receive(node_id, kind, body, now)
         elif kind < BROKER_FIRST:
@@ -294,6 +308,7 @@ class ClusterNode:
         self.shutdown.step()
         self.meter.step(now)
         self.heal_log.step()
+        self.logins.step()
         self.step()
         if self.opening.step():
             self._progress(now)

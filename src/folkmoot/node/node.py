@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from folkmoot.auth.access import Access
+from folkmoot.auth.remembered import Remembered
 from folkmoot.broker.broker import Broker
 from folkmoot.kernel.event import INFO
 from folkmoot.kernel.planted import Planted
@@ -49,14 +51,11 @@ class Node:
         identity = Identity()
         identity.node_id = config.node_id
         identity.version = config.version
-        identity.allow_anonymous = config.allow_anonymous
-        identity.check_passwords = config.check_passwords
-        identity.user_from_certificate = config.user_from_certificate
         identity.response_information = config.response_information
         identity.server_reference = config.server_reference
         identity.incarnation = self.birth.incarnation
         writer = Writer(config.partitions, self.view.epoch)
-        self._state = State(identity, config.limits, config.policy, config.partitions, reader, writer, Rng(seed))
+        self._state = State(identity, config.limits, config.access(), config.partitions, reader, writer, Rng(seed))
         self.streams = Streams(config.streams, config.partitions, reader)
         self.histograms = Histograms()
         alone = config.cluster is None
@@ -67,10 +66,17 @@ class Node:
             fabric.planted = Planted(config.cluster.planted)
             self._state.work.endless = fabric.planted.endless_turns
         self._broker = Broker(self._state, fabric, self.streams)
+        self.remembered = Remembered()  # of passwords that were right, here or at other nodes; for the driver
         self.cluster_node: ClusterNode | None = None
         if config.cluster is not None:
             self.cluster_node = ClusterNode(
-                config.cluster, self._state, fabric, self._broker, self.birth.incarnation, config.version
+                config.cluster,
+                self._state,
+                fabric,
+                self._broker,
+                self.birth.incarnation,
+                config.version,
+                self.remembered,
             )
 
     @property
@@ -120,6 +126,40 @@ class Node:
         """The answer to an Authenticate effect."""
         self._tick(now)
         self._broker.authenticated(connection, ok)
+
+    def remember(self, mark: bytes, now: int) -> None:
+        """The driver has found a password right: remember its mark, and tell the other nodes."""
+        self._tick(now)
+        if self.cluster_node is not None:
+            self.cluster_node.logins.share(mark)
+        else:
+            self.remembered.add(mark)
+
+    def limited(self, connection: Connection, why: str, now: int) -> None:
+        """The answer to an Authenticate effect that is not checked, after too many wrong passwords."""
+        self._tick(now)
+        self._broker.limited(connection, why)
+
+    def reload(self, access: Access, now: int) -> None:
+        """Other rules for clients are in force: all that is open is judged again, a page per turn."""
+        self._tick(now)
+        self._broker.reload(access)
+
+    def replace_secrets(self, words: list[bytes], now: int) -> None:
+        """Use other secrets of the cluster: the first to prove, all to accept."""
+        self._tick(now)
+        if self.cluster_node is not None:
+            self.cluster_node.peers.replace_secrets(words, self._state.now)
+            self.cluster_node.step()
+
+    def connections(self) -> list[Connection]:
+        """Return the network connections of clients that are open."""
+        return list(self._state.connections.values())
+
+    def revoke(self, connection: Connection, why: str, now: int) -> None:
+        """The driver would not accept a connection any more, such as one whose certificate is not trusted now."""
+        self._tick(now)
+        self._broker.revoke(connection, why)
 
     def storage(self, full: bool, why: str, now: int) -> None:
         """The disk is full, or nearly, or has room again."""

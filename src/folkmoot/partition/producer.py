@@ -1,10 +1,14 @@
 """Idempotent producers: a publisher that names and numbers its messages is applied once per destination.
 
 The newest number of each producer is a row of every partition that it wrote to, in the same batch as the message.
+A name belongs to the user of the connection, or to its client id where nobody has proved a user name: the row's name is
+a mark, a hash of the owner, and the name. Rows of version 0.1 have the name only; what they say counts for every owner
+that has no row of its own yet.
 """
 
 from __future__ import annotations
 
+import hashlib
 from typing import Final
 
 from folkmoot.kernel.errors import CorruptStore
@@ -16,11 +20,36 @@ from folkmoot.store.writer import VERSION_BYTES
 from folkmoot.turn.commit import Commits
 from folkmoot.turn.state import State
 
-__all__ = ["PRODUCER_BYTES_MAX", "PRODUCER_PROPERTY", "SEQUENCE_PROPERTY", "Producers"]
+__all__ = [
+    "FIRST_MAX",
+    "JUMP_MAX",
+    "PRODUCER_BYTES_MAX",
+    "PRODUCER_PROPERTY",
+    "SEQUENCE_PROPERTY",
+    "Producers",
+    "owner_of",
+]
 
 PRODUCER_BYTES_MAX: Final = 256  # there may be hundreds of thousands of names
 PRODUCER_PROPERTY: Final = "folkmoot-producer"
 SEQUENCE_PROPERTY: Final = "folkmoot-seq"
+
+# Numbers have 18 digits, and a large one by mistake would use all of them up for ever. Programs number by counters, by
+# the time (microseconds: 1.8e15, the milliseconds above 16 bits of a counter: 1.2e17), or by dates (2.0e16). A producer
+# that was silent for 30 years may go on in each of these ways.
+FIRST_MAX: Final = 1 << 59
+JUMP_MAX: Final = 1 << 56
+
+# The first byte of a row's name that has an owner: no UTF-8 text begins with it, so no name of version 0.1 does.
+_OWNED: Final = b"\xff"
+_OWNER_BYTES: Final = 16
+_OWNED_BYTES: Final = 1 + _OWNER_BYTES
+
+
+def owner_of(username: str, client_id: str) -> bytes:
+    """Return what stands before the names of the producers of a user, or of a client id if there is no user name."""
+    text = b"u" + username.encode() if username else b"c" + client_id.encode()
+    return _OWNED + hashlib.blake2b(text, digest_size=_OWNER_BYTES).digest()
 
 
 class _Newest:
@@ -40,6 +69,7 @@ class Producers:
         # Both in the order of use, least recent first.
         self._newest: dict[bytes, _Newest] = {}  # by row key
         self._live: dict[bytes, int] = {}  # by producer: the newest that transient sessions got
+        self._seen: dict[bytes, int] = {}  # by producer: the newest that its clients have sent to this node
         self.counts: list[int] = [0] * state.partitions  # rows per partition
         self._eviction: ProducerEviction | None = None
 
@@ -48,9 +78,7 @@ class Producers:
         key = plain_key(partition, PRODUCER, producer)
         newest = self._newest.pop(key, None)
         if newest is None:
-            newest = self._read(key)
-            if newest.sequence < 0:
-                self._count(partition)
+            newest = self._read(partition, key, producer)
         self._newest[key] = newest
         if sequence <= newest.sequence:
             self.state.counters.producer_duplicates += 1
@@ -60,12 +88,44 @@ class Producers:
         self.state.writer.put(partition, key, u64(sequence))
         return True
 
-    def _read(self, key: bytes) -> _Newest:
+    def _read(self, partition: int, key: bytes, producer: bytes) -> _Newest:
         if len(self._newest) >= self.state.limits.producers_max:
             self._forget_some()
         self.state.counters.producers = len(self._newest) + 1
+        sequence = self._stored(key)
+        if sequence < 0:
+            self._count(partition)
+        if producer.startswith(_OWNED):  # with a row of its own too: nodes of both versions may have written for it
+            sequence = max(sequence, self._stored(plain_key(partition, PRODUCER, producer[_OWNED_BYTES:])))
+        return _Newest(sequence)
+
+    def _stored(self, key: bytes) -> int:
         value = self.state.reader.get(key)
-        return _Newest(get_u64(value, VERSION_BYTES) if value is not None else -1)
+        return get_u64(value, VERSION_BYTES) if value is not None else -1
+
+    def jumps(self, partitions: list[int], producer: bytes, sequence: int) -> str:
+        """Return why a number is absurd, "" if it is not: it would make all that the producer sends later a repetition.
+
+        partitions: those that the message goes to and that this node leads. What is known here decides: the number that
+        the producer has sent to this node last, or that these partitions have of it.
+        """
+        last = self._seen.pop(producer, -1)
+        if sequence > JUMP_MAX and last < 0:
+            last = self._live.get(producer, -1)
+            for partition in partitions:
+                key = plain_key(partition, PRODUCER, producer)
+                newest = self._newest.get(key)
+                last = max(last, self._stored(key) if newest is None else newest.sequence)
+        if len(self._seen) >= self.state.limits.producers_max:
+            for oldest in list(self._seen)[: len(self._seen) // 2 + 1]:
+                del self._seen[oldest]
+        if sequence > JUMP_MAX and (sequence - last > JUMP_MAX if last >= 0 else sequence > FIRST_MAX):
+            if last >= 0:
+                self._seen[producer] = last
+            after = f"after {last}" if last >= 0 else "as a first number"
+            return f"{SEQUENCE_PROPERTY} {sequence} {after} is a mistake: numbers grow by at most {JUMP_MAX} at a time"
+        self._seen[producer] = max(last, sequence)
+        return ""
 
     def _count(self, partition: int) -> None:
         self.counts[partition] += 1

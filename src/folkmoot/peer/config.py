@@ -18,6 +18,7 @@ class ClusterConfig:
         self.replicas: int = 3  # copies of each partition, the leader's included
         self.zone: str = ""  # replicas are in different zones if there are enough zones; empty = the node's id
         self.secret: bytes = b""  # shared by all nodes; empty = peers need no proof
+        self.secrets_accepted: list[bytes] = []  # others that a peer may prove, while the secret is being replaced
         self.split_policy: str = "available"  # or "majority"
         # Membership
         self.heartbeat_us: int = 100 * MILLISECOND

@@ -237,11 +237,18 @@ def proof(secret: bytes, label: bytes, dialler_nonce: bytes, listener_nonce: byt
     return hmac.new(secret, b"".join(text), hashlib.sha256).digest()
 
 
+def _mac(peer: PeerConnection, label: bytes, hello: bytes = b"") -> bytes:
+    """Return the MAC under the secret of this connection."""
+    if peer.outgoing:
+        return proof(peer.secret, label, peer.nonce, peer.peer_nonce, hello)
+    return proof(peer.secret, label, peer.peer_nonce, peer.nonce, hello)
+
+
 class Greeter:
     """Sends HELLO and PROOF on connections and checks those of the peers."""
 
     def __init__(self, me: Member, config: ClusterConfig, rng: Rng) -> None:
-        self._secret = config.secret
+        self._secrets = [config.secret, *config.secrets_accepted]
         # Outputs of the generator must not leave the process: from one of them all later ones can be computed.
         self._seed = u64(rng.next64()) + u64(rng.next64())
         self._count = 0
@@ -256,12 +263,20 @@ class Greeter:
         hello.cluster = config.name
         hello.partitions = config.partitions
         self.hello = hello
-        self._introduction = hello.encode()
+
+    def replace_secrets(self, words: list[bytes]) -> None:
+        """Use the first of these secrets from now on, and accept the others too; none stays none."""
+        assert bool(words[0]) == bool(self._secrets[0]), "a secret is neither introduced nor given up while a node runs"
+        self._secrets = list(words)
+
+    def accepts(self, secret: bytes) -> bool:
+        """Whether a connection that was proved by this secret may stay."""
+        return secret in self._secrets
 
     def begin(self, peer: PeerConnection) -> None:
         """Send CHALLENGE."""
         self._count += 1
-        peer.nonce = nonce(self._secret, self._seed, self._count)
+        peer.nonce = nonce(self._secrets[0], self._seed, self._count)
         peer.put(frame(CHALLENGE, peer.nonce))
 
     def challenged(self, peer: PeerConnection, body: bytes) -> str:
@@ -271,14 +286,20 @@ class Greeter:
         peer.peer_nonce = body[:_NONCE_BYTES]
         if peer.outgoing:
             peer.state = INTRODUCING
-            peer.put(frame(PROOF, self._mac(peer, PROVES)))
+            peer.secret = self._secrets[0]
+            peer.put(frame(PROOF, _mac(peer, PROVES)))
         else:
             peer.state = PROVING
         return ""
 
     def check(self, peer: PeerConnection, body: bytes) -> str:
         """Take a PROOF: return what is wrong with it, or "" after which the peer is INTRODUCING."""
-        if not hmac.compare_digest(self._mac(peer, PROVES), body):
+        for secret in self._secrets:
+            peer.secret = secret  # the answer proves the same one: the dialler may not know the others
+            if hmac.compare_digest(_mac(peer, PROVES), body):
+                break
+        else:
+            peer.secret = b""
             return self._fault_of(body)
         peer.state = INTRODUCING
         self._introduce(peer)
@@ -286,9 +307,9 @@ class Greeter:
 
     def hear(self, peer: PeerConnection, body: bytes) -> str:
         """Take a HELLO: return what is wrong with it or its node, or "" after which the peer is RESUMING."""
-        size = len(body) - _MAC_BYTES if self._secret else len(body)
+        size = len(body) - _MAC_BYTES if self._secrets[0] else len(body)
         text, mac = body[: max(size, 0)], body[max(size, 0) :]
-        if not hmac.compare_digest(self._mac(peer, LISTENER if peer.outgoing else DIALLER, text), mac):
+        if not hmac.compare_digest(_mac(peer, LISTENER if peer.outgoing else DIALLER, text), mac):
             return self._fault_of(mac)
         if peer.outgoing:
             self._introduce(peer)  # before anything is wrong with the other one: it says so too
@@ -312,16 +333,11 @@ class Greeter:
 
     def _introduce(self, peer: PeerConnection) -> None:
         """Send HELLO to a node that has proved itself."""
-        text = self._introduction
-        peer.put(frame(HELLO, text + self._mac(peer, DIALLER if peer.outgoing else LISTENER, text)))
-
-    def _mac(self, peer: PeerConnection, label: bytes, hello: bytes = b"") -> bytes:
-        if peer.outgoing:
-            return proof(self._secret, label, peer.nonce, peer.peer_nonce, hello)
-        return proof(self._secret, label, peer.peer_nonce, peer.nonce, hello)
+        text = self.hello.encode()
+        peer.put(frame(HELLO, text + _mac(peer, DIALLER if peer.outgoing else LISTENER, text)))
 
     def _fault_of(self, mac: bytes) -> str:
         """Return why a MAC is not the expected one."""
-        if not self._secret:
+        if not self._secrets[0]:
             return NONE_HERE
         return ANOTHER if mac else NONE_THERE

@@ -18,6 +18,7 @@ __all__ = [
     "INSTALLED",
     "KIND_END",
     "LEAVE",
+    "LOGINS",
     "OFFER",
     "OPENED",
     "PAGE",
@@ -41,6 +42,9 @@ COMMIT: Final = 5
 INSTALLED: Final = 6
 LEAVE: Final = 7
 HEALS: Final = 8
+
+# Of the node itself: marks of passwords that were right
+LOGINS: Final = 9
 
 # Replication
 REPLICATION_FIRST: Final = 16

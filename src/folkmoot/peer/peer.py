@@ -47,6 +47,7 @@ class PeerConnection:
         self.hello: Hello | None = None  # of the peer
         self.nonce = b""  # that was sent, and below the one received: all proofs cover both
         self.peer_nonce = b""
+        self.secret = b""  # by which both have proved themselves
         self.wire = 0
         self.link: Link | None = None
         self.serial = 0  # of the peer's RESUME

@@ -174,6 +174,19 @@ class Peers:
         """Return when `wake` must be called at the latest, in microseconds, or NEVER."""
         return self._switch.wake_us
 
+    def replace_secrets(self, words: list[bytes], now: int) -> None:
+        """Use other secrets of the cluster: the first to prove, all to accept.
+
+        Connections that were proved by one that is not accepted any more end; their links go on over new ones.
+        """
+        switch = self._switch
+        switch.tick(now)
+        switch.greeter.replace_secrets(words)
+        open_ones = [link.current for link in switch.links.values() if link.current is not None]
+        for peer in [*switch.handshakes.values(), *open_ones]:
+            if peer.secret and not switch.greeter.accepts(peer.secret):
+                switch.close(peer, "the secret that it has proved is not accepted any more")
+
     # For the cluster
 
     def want(self, address: str) -> None:

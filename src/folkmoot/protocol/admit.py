@@ -69,6 +69,9 @@ class Admission:
         packet = connection.connect
         assert packet is not None, "a connection is registered once"
         known = self.state.sessions
+        if self._is_owned(known.get(connection.client_id), connection):
+            self.closing.refuse(connection, reason.NOT_AUTHORIZED, "this client id belongs to another user")
+            return
         if connection.client_id not in known and len(known) >= self.state.limits.sessions_max:
             self.refuse_crowd(connection, "too many sessions")
             return
@@ -174,18 +177,37 @@ class Admission:
                     self.relays.ask(connection, partition, connection.connect_body, assigned)
         return away
 
+    def _is_owned(self, old: Session | None, connection: Connection) -> bool:
+        """Whether the client id belongs to another user, by its session or by a client that is being let in.
+
+        That of a user who was removed is free. One of an anonymous client is too: nobody could prove to be its owner.
+        """
+        access = self.state.access
+        if not access.client_id_owner or not access.has_users:
+            return False
+        owner = "" if old is None else old.username
+        if not owner:
+            waiting = self._parked.get(connection.client_id)
+            owner = "" if waiting is None else waiting[0].username
+        if not owner or owner == connection.username or access.gone(owner):
+            return False
+        self._note_owner(connection, owner)
+        return True
+
+    def _note_owner(self, connection: Connection, owner: str) -> None:
+        fields: dict[str, object] = {"client": connection.client_id, "user": connection.username, "of": owner}
+        self.state.event(WARNING, "session_of_another", fields)
+
     def _is_another_users(self, old: Session | None, connection: Connection) -> bool:
         """Whether a session belongs to another user, whose messages this one must not see (MQTT 5 section 5.4.2).
 
         Without passwords and certificates a user name proves nothing, so every session belongs to the client.
         """
-        identity = self.state.identity
-        if old is None or not old.username or not (identity.check_passwords or identity.user_from_certificate):
+        if old is None or not old.username or not self.state.access.has_users:
             return False
         if old.username == connection.username:
             return False
-        fields: dict[str, object] = {"client": old.client_id, "user": connection.username, "of": old.username}
-        self.state.event(WARNING, "session_of_another", fields)
+        self._note_owner(connection, old.username)
         return True
 
     def _take_over(self, old: Session | None, clean_start: bool) -> Session | None:

@@ -45,17 +45,19 @@ class Attaching:
                 connection.alias_out = {}
             connection.problem_information = properties.request_problem != 0
         connection.send_bytes_max = limits.send_buffer_bytes_max
-        connection.fast = (
-            self.state.policy.open
-            and not limits.publish_rate_max
-            and limits.qos_max == 2
-            and not limits.message_expiry_max_s
-        )
-        if not self.state.policy.open:
-            connection.allowed = {}
+        connection.fast = not limits.publish_rate_max and limits.qos_max == 2 and not limits.message_expiry_max_s
+        self.renew_rights(connection)
         if connection.remote is None:
             self.state.timers.cancel(TIMER_CONNECT, connection.id)
             self._set_keep_alive(connection, packet)
+
+    def renew_rights(self, connection: Connection) -> None:
+        """Forget what was decided about the topics of a connection: its packets are checked by the rules of now."""
+        if self.state.policy.open:
+            connection.allowed = None
+        else:
+            connection.fast = False
+            connection.allowed = {}
 
     def _set_keep_alive(self, connection: Connection, packet: Connect) -> None:
         keep_alive_s = packet.keep_alive_s

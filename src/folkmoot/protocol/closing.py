@@ -60,13 +60,16 @@ class Closing:
             connection.put(data)
             self.state.counters.sent_connack += 1
 
-    def disconnect(self, connection: Connection, code: int, why: str) -> None:
-        """Send DISCONNECT with a reason code (version 5 only [MQTT-3.14.0-1]), then close; the will remains."""
+    def disconnect(self, connection: Connection, code: int, why: str, without_will: bool = False) -> None:
+        """Send DISCONNECT with a reason code (version 5 only [MQTT-3.14.0-1]), then close.
+
+        The will remains, unless its client may not publish it any more.
+        """
         remote = connection.remote
         if remote is not None:  # the node with the connection sends it
             remote.code = code
             remote.why = why[:_REASON_CHARACTERS_MAX]
-            self.close(connection)
+            self._close(connection, without_will)
             return
         connection.end_by = "node"
         connection.end_code = code
@@ -85,7 +88,13 @@ class Closing:
                 connection.put(data)
                 self.state.counters.sent_disconnect += 1
         self._note(connection, "disconnected", code, why)
-        self.close(connection)
+        self._close(connection, without_will)
+
+    def _close(self, connection: Connection, without_will: bool) -> None:
+        if not without_will:
+            self.close(connection)
+        elif connection.state < CLOSING:
+            self.goodbye(connection)
 
     def taken_over(self, connection: Connection, merged: bool = False) -> None:
         """End a connection whose session was taken over [MQTT-3.1.4-3].

@@ -5,6 +5,7 @@ The leader of the client's partition decides (`admit`). That is this node, or an
 
 from __future__ import annotations
 
+from folkmoot.auth.access import BY_CERTIFICATE, BY_PASSWORD
 from folkmoot.mqtt import reason
 from folkmoot.mqtt.encode import encode
 from folkmoot.mqtt.packet import V31, Connack, Connect
@@ -64,21 +65,25 @@ class Connecting:
             self.closing.refuse(connection, code, why)
             return
         certificate = connection.info.certificate_name
-        if state.identity.user_from_certificate and certificate is not None:
+        access = state.access
+        if access.user_from_certificate and certificate is not None:
             connection.username = certificate
+            connection.proved = BY_CERTIFICATE
             self.register(connection)
             return
         connection.username = packet.username if packet.username is not None else ""
-        if packet.username is None and state.identity.allow_anonymous:
+        if packet.username is None and access.allow_anonymous:
             self.register(connection)
-        elif state.identity.check_passwords:
+        elif access.check_passwords:
             if packet.username is None:
                 state.counters.auth_failed += 1
                 self.closing.refuse(connection, reason.NOT_AUTHORIZED, "this server wants a user name and a password")
                 return
             connection.state = CHECKING
             state.checks.append(Authenticate(connection, packet.username, packet.password, packet.client_id))
-        elif state.identity.allow_anonymous:
+        elif access.allow_anonymous:
+            if access.user_from_certificate:
+                connection.username = ""  # a name without a certificate proves nothing, and others have one
             self.register(connection)
         else:
             state.counters.auth_failed += 1
@@ -90,10 +95,20 @@ class Connecting:
             return
         if ok:
             self.state.counters.auth_succeeded += 1
+            connection.proved = BY_PASSWORD
+            users = self.state.access.users
+            connection.credential = users.get(connection.username, "") if users is not None else ""
             self.register(connection)
         else:
             self.state.counters.auth_failed += 1
             self.closing.refuse(connection, reason.BAD_USER_NAME_OR_PASSWORD, "bad user name or password")
+
+    def limited(self, connection: Connection, why: str) -> None:
+        """Refuse a client whose password the driver does not check now, after too many wrong ones."""
+        if connection.state != CHECKING:
+            return
+        self.state.counters.auth_limited += 1
+        self.closing.refuse(connection, reason.CONNECTION_RATE_EXCEEDED, why)
 
     def _fault(self, packet: Connect) -> tuple[int, str]:
         limits = self.state.limits
@@ -150,7 +165,13 @@ class Connecting:
         packet = connection.connect
         assert packet is not None, "a connection is registered once"
         assigned = not packet.client_id
+        wrong = "" if assigned else self.state.access.wrong_id(connection.client_id, connection.username)
+        if wrong:
+            self.state.counters.error_client_id += 1
+            self.closing.refuse(connection, reason.CLIENT_IDENTIFIER_NOT_VALID, wrong)
+            return
         if assigned:  # [MQTT-3.1.3-6] [MQTT-3.1.3-7]
+            connection.assigned = True
             connection.client_id = "auto-" + self.state.rng.token(22)
         limits = self.state.limits
         if self.state.counters.clients_connected >= limits.connections_max:

@@ -67,7 +67,7 @@ class Inbound:
         self.publishing = publishing
         self.entries = entries
         self.acknowledging = acknowledging
-        self.scrutiny = Scrutiny(state, self.throttle, relays.fabric, routes)
+        self.scrutiny = Scrutiny(state, self.throttle, relays.fabric, routes, publishing.producers)
 
     def publish(self, connection: Connection, data: bytes, pos: int, body: int, topic_end: int, end: int) -> int:
         """Handle one PUBLISH; `data[pos:end]` is the packet, `data[body + 2:topic_end]` its topic.

@@ -6,11 +6,19 @@ Malformed packets end the connection; everything else gets a reason code (MQTT 5
 from __future__ import annotations
 
 from folkmoot.kernel.clock import SECOND
+from folkmoot.kernel.feature import OWNERS
 from folkmoot.mqtt import reason
 from folkmoot.mqtt.error import MalformedPacket
 from folkmoot.mqtt.packet import Properties
 from folkmoot.mqtt.text import check_utf8
-from folkmoot.partition.producer import PRODUCER_BYTES_MAX, PRODUCER_PROPERTY, SEQUENCE_PROPERTY
+from folkmoot.partition.producer import (
+    JUMP_MAX,
+    PRODUCER_BYTES_MAX,
+    PRODUCER_PROPERTY,
+    SEQUENCE_PROPERTY,
+    Producers,
+    owner_of,
+)
 from folkmoot.routing.route import Route, Routes, is_reserved
 from folkmoot.session.connection import Connection
 from folkmoot.session.session import Session
@@ -30,8 +38,9 @@ class Scrutiny:
     publisher asks for one.
     """
 
-    def __init__(self, state: State, throttle: Throttle, fabric: Fabric, routes: Routes) -> None:
+    def __init__(self, state: State, throttle: Throttle, fabric: Fabric, routes: Routes, producers: Producers) -> None:
         self.state = state
+        self.producers = producers
         self.counters = state.counters
         self.throttle = throttle
         self.fabric = fabric
@@ -73,6 +82,9 @@ class Scrutiny:
             if partition >= 0:
                 why = f"partition {partition} has no leader, because no copy of it is sound: ask the operator"
                 return reason.IMPLEMENTATION_SPECIFIC_ERROR, why
+        absurd = self._absurd(connection, topic, keeps) if self.producer else ""
+        if absurd:
+            return reason.IMPLEMENTATION_SPECIFIC_ERROR, absurd
         full = self.state.storage_full or bool(self.fabric.full)
         short = self._short_of(topic, qos, keeps, session) if full and wanted else ""
         if short:
@@ -142,6 +154,31 @@ class Scrutiny:
         self.producer = raw
         self.number = int(sequence)
         return 0, ""
+
+    def _absurd(self, connection: Connection, topic: bytes, keeps: bool) -> str:
+        """Give the producer its owner; return why its number is absurd, "" if it is not."""
+        self.producer = self._owner(connection) + self.producer
+        return self.producers.jumps(self._led(topic, keeps), self.producer, self.number)
+
+    def _owner(self, connection: Connection) -> bytes:
+        """Return whose producers those of a connection are; nobody's, until all members know of owners."""
+        if not self.fabric.can(OWNERS):
+            return b""
+        if not connection.owner:
+            username = connection.username if self.state.access.has_users else ""
+            connection.owner = owner_of(username, connection.client_id)
+        return connection.owner
+
+    def _led(self, topic: bytes, retain: bool) -> list[int]:
+        """Return the partitions of this node that a message goes to."""
+        if self.number <= JUMP_MAX:
+            return []  # not asked for
+        route = self.routes.lookup(topic)
+        partitions = [recipient.session.partition for recipient in route.durable]
+        partitions += [log.store_partition for log in route.logs]
+        if retain:
+            partitions.append(self.state.partition_of(topic))
+        return [partition for partition in dict.fromkeys(partitions) if self.state.leads[partition]]
 
     def _short_of(self, topic: bytes, qos: int, retain: bool, session: Session) -> str:
         """Return the id of a node whose full disk forbids the message, "" if there is none."""

@@ -196,7 +196,7 @@ class Subscribing:
             stream = wish.stream
             start = wish.start
         known = session.subscriptions.get(name)
-        code = self._refusal(connection, session, topic_filter, known is None)
+        code = self._refusal(connection, session, topic_filter, share, known is None)
         if code:
             return code
         granted = min(options & QOS_MASK, self.state.limits.qos_max)
@@ -217,10 +217,10 @@ class Subscribing:
         started.append(subscription)
         return granted
 
-    def _refusal(self, connection: Connection, session: Session, topic_filter: bytes, new: bool) -> int:
+    def _refusal(self, connection: Connection, session: Session, topic_filter: bytes, share: bytes, new: bool) -> int:
         """Return why a filter is not allowed, as a reason code, or 0; count the pattern of a new one."""
         self.state.work.steps += RULE_STEPS * len(self.state.policy.rules)
-        if not self.state.policy.may_subscribe(session.client_id, connection.username, topic_filter):
+        if not self.state.policy.may_subscribe(session.client_id, connection.username, topic_filter, share):
             self.state.counters.acl_denied_subscribe += 1
             self._why = "not allowed to subscribe"
             return reason.NOT_AUTHORIZED

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from folkmoot.delivery.outbox_publish import OutboxPublishing
 from folkmoot.kernel.clock import SECOND
+from folkmoot.kernel.event import WARNING
+from folkmoot.kernel.feature import OWNERS
 from folkmoot.proxy.relay import token_of
 from folkmoot.session.session import Session, Will
 from folkmoot.store.key import WILL, is_left, left_name, plain_key
@@ -41,14 +43,34 @@ class Wills:
     def set(self, session: Session, will: Will) -> None:
         """Store the will of a CONNECT [MQTT-3.1.2-7]."""
         session.will = will
+        will.username = session.username
         connection = session.connection
         if connection is not None and not self.entries.publishing.fabric.alone:
             will.token = token_of(connection, self.state)  # another leader may have to admit the client
         self._put(session, will)
         self.state.counters.wills_pending += 1
 
+    def _fault(self, session: Session, will: Will) -> str:
+        """Return why the client may not publish its will any more, "" if it may.
+
+        The will of a transient session names its user only since nodes of this version write it; one that does not is
+        not judged.
+        """
+        username = will.username
+        if username is None:
+            if not session.durable:
+                return ""
+            username = session.username
+        gone = self.state.access.gone(username)
+        if gone:
+            return gone
+        if self.state.policy.may_publish(will.message.publisher, username, will.message.topic):
+            return ""
+        return "not allowed to publish to the will's topic any more"
+
     def _put(self, session: Session, will: Will) -> None:
-        row = WillRow(will.delay_s, will.due_us, will.message, will.token)
+        owned = self.entries.publishing.fabric.can(OWNERS)
+        row = WillRow(will.delay_s, will.due_us, will.message, will.token, will.username if owned else None)
         self.state.writer.put(session.partition, plain_key(session.partition, WILL, session.key), encode_will(row))
 
     def cancel(self, session: Session) -> None:
@@ -102,6 +124,14 @@ class Wills:
         """Publish the will and forget it."""
         will = session.will
         if will is None:
+            return
+        why = self._fault(session, will)
+        if why:
+            self._forget(session)
+            self.state.counters.wills_revoked += 1
+            user = session.username if will.username is None else will.username
+            fields: dict[str, object] = {"client": will.message.publisher, "user": user, "why": why}
+            self.state.event(WARNING, "will_revoked", fields)
             return
         known = self.state.routes_whole if is_left(session.key) else self.state.routes_known
         if not known:

@@ -7,6 +7,7 @@ reported at once; it accepts last.
 from __future__ import annotations
 
 import socket
+import ssl
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -75,10 +76,10 @@ class Listener(Reception):
         """Say why a connection could not be made."""
         report_failure(self._turns, self._say, address, error)
 
-    def reload(self) -> None:
-        """Read the certificates again; on TlsError the old ones stay in use."""
-        if self.certificates is not None:
-            self.certificates.reload()
+    def replace(self, tls: TlsSettings, context: ssl.SSLContext) -> bool:
+        """Accept with another context; return whether clients may be connected that it would not accept."""
+        assert self.certificates is not None, "only listeners with TLS have a context"
+        return self.certificates.replace(tls, context)
 
     def close(self) -> None:
         """Stop accepting; idempotent."""

@@ -362,6 +362,15 @@ class Turns(CommitListener, CheckListener):
         if connection.id in self.open and not self.halted:
             self.ask(self.node.authenticated, connection, accepted)
 
+    def limited(self, connection: Connection, why: str) -> None:
+        """Have the node refuse a connection whose password is not checked."""
+        if connection.id in self.open:
+            self.node.limited(connection, why, self.begin())
+
+    def remember(self, mark: bytes) -> None:
+        """Tell the node that a password was right."""
+        self.node.remember(mark, self.begin())
+
     def is_open(self, connection: Connection) -> bool:
         """Whether a connection is not lost yet."""
         return connection.id in self.open

@@ -15,6 +15,7 @@ from asyncio import AbstractEventLoop, BaseTransport, Transport
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from folkmoot.config.cluster import ClusterSettings
+from folkmoot.config.tls import TlsSettings
 from folkmoot.config.unit import Address, parse_address
 from folkmoot.peer.peer import PeerConnection
 from folkmoot.peer.switch import HANDSHAKES_MAX, LINKS_MAX
@@ -29,7 +30,7 @@ from folkmoot.runtime.tls import Certificates, fill, reason_of, tls_options
 if TYPE_CHECKING:
     from folkmoot.node import Effects
 
-__all__ = ["TLS_HANDSHAKES_MAX", "PeerNetwork", "PeerProtocol"]
+__all__ = ["TLS_HANDSHAKES_MAX", "PeerNetwork", "PeerProtocol", "client_context"]
 
 # Time limit of a connection attempt. A new attempt sends its SYN at once, so that a node is reached soon after its
 # network has recovered; the system itself would double its pause each time.
@@ -133,7 +134,7 @@ class PeerNetwork(Carrier, Reception):
         self._client_context: ssl.SSLContext | None = None
         if settings.tls is not None:
             self._certificates = Certificates(settings.tls.for_listener())
-            self._client_context = client_context(self._certificates)
+            self._client_context = client_context(self._certificates.settings)
         self._socket: socket.socket | None = listen(settings.listen.host, settings.listen.port)
         self.address = Address(settings.listen.host, self._socket.getsockname()[1])
         # The node refuses peers beyond its own limits; here TLS handshakes are limited, and sockets being closed.
@@ -260,11 +261,25 @@ class PeerNetwork(Carrier, Reception):
             sock.close()
             raise
 
-    def reload(self) -> None:
-        """Read the certificates again for new connections; on TlsError the old ones stay in use."""
-        if self._certificates is not None and self._client_context is not None:
-            self._certificates.reload()
-            fill(self._client_context, self._certificates.settings)
+    @property
+    def certificates(self) -> Certificates | None:
+        """The certificates of this node; None without TLS between nodes."""
+        return self._certificates
+
+    def replace(self, tls: TlsSettings, context: ssl.SSLContext, dialling: ssl.SSLContext) -> None:
+        """Accept and dial with other contexts, and end the connections to nodes that they would not accept."""
+        assert self._certificates is not None, "only with TLS between nodes"
+        stricter = self._certificates.replace(tls, context)
+        self._client_context = dialling
+        if stricter:
+            self.judge()
+
+    def judge(self) -> None:
+        """End the connections to nodes whose certificates are not accepted any more; their links go on over others."""
+        assert self._certificates is not None, "only with TLS between nodes"
+        for handle in list(self.open.values()):
+            if self._certificates.refuses(handle.get_extra_info("ssl_object")):
+                handle.abort()
 
     def close(self) -> None:
         """Close all connections and stop accepting; idempotent."""
@@ -282,14 +297,14 @@ class PeerNetwork(Carrier, Reception):
                     handle.close()
 
 
-def client_context(certificates: Certificates) -> ssl.SSLContext:
+def client_context(settings: TlsSettings) -> ssl.SSLContext:
     """Return the context for outgoing connections, with the node's own certificate."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     # The CA signs nodes of this cluster only, and a node may move: its name or address would prove nothing more.
     context.check_hostname = False
     context.verify_mode = ssl.CERT_REQUIRED
-    fill(context, certificates.settings)
+    fill(context, settings)
     return context
 
 

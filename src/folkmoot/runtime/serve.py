@@ -25,7 +25,7 @@ from folkmoot.config.convert import node_config
 from folkmoot.config.settings import Settings
 from folkmoot.kernel.errors import FolkmootError
 from folkmoot.node import Node, NodeConfig
-from folkmoot.runtime.audit import Audit, SettingFiles, open_audit
+from folkmoot.runtime.audit import Audit, open_audit
 from folkmoot.runtime.commit import Committer
 from folkmoot.runtime.descriptors import Descriptors, raise_limit
 from folkmoot.runtime.disk import Disk
@@ -33,8 +33,8 @@ from folkmoot.runtime.gate import Gate
 from folkmoot.runtime.listener import Listener, open_listeners
 from folkmoot.runtime.log import Log
 from folkmoot.runtime.loop import Turns
-from folkmoot.runtime.password import PasswordChecks
 from folkmoot.runtime.peers import PeerNetwork
+from folkmoot.runtime.reload import Reload, read_users
 from folkmoot.runtime.room import Room
 from folkmoot.runtime.seek import Lookup, Seeker
 from folkmoot.runtime.watch import STALL_US, StallWatch
@@ -55,6 +55,10 @@ class Service(ABC):
     @abstractmethod
     def prepare(self, settings: Settings) -> None:
         """Bind addresses and read files, before anything else is opened; raises FolkmootError."""
+
+    @abstractmethod
+    def read_again(self, settings: Settings) -> Callable[[], None]:
+        """Read files again; raises FolkmootError. Nothing changes before the result is called."""
 
     @abstractmethod
     async def start(self, serving: ServingNode) -> str:
@@ -130,16 +134,22 @@ class ServingNode:
             self.audit.record(kind, time.time_ns() // 1000, fields)
 
 
-def serve(settings: Settings, service: Service | None = None, lookup: Lookup | None = None) -> int:
+def serve(
+    settings: Settings,
+    service: Service | None = None,
+    lookup: Lookup | None = None,
+    reread: Callable[[], Settings] | None = None,
+) -> int:
     """Run a node until SIGTERM, SIGINT or an error; return the exit status. Errors are one line on stderr.
 
-    `lookup` finds other nodes; without it, the seeds of the settings are used.
+    `lookup` finds other nodes; without it, the seeds of the settings are used. `reread` returns the settings of now,
+    for SIGHUP; without it, only the files that the settings name are read again.
     """
     os.umask(0o077)  # what a node writes is for its own user
     log = Log(settings.log.level, settings.log.format)
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            return runner.run(run(settings, service, lookup, log))
+            return runner.run(run(settings, service, lookup, log, reread))
     except FolkmootError as error:
         print(f"error: {error}", file=sys.stderr)
     except KeyboardInterrupt:  # before the signal handlers are set
@@ -147,7 +157,13 @@ def serve(settings: Settings, service: Service | None = None, lookup: Lookup | N
     return 1
 
 
-async def run(settings: Settings, service: Service | None, lookup: Lookup | None, log: Log) -> int:
+async def run(
+    settings: Settings,
+    service: Service | None,
+    lookup: Lookup | None,
+    log: Log,
+    reread: Callable[[], Settings] | None,
+) -> int:
     """Open everything, serve, close everything."""
     listeners = open_listeners(settings)
     peers: PeerNetwork | None = None
@@ -160,7 +176,7 @@ async def run(settings: Settings, service: Service | None, lookup: Lookup | None
         disk = Disk(settings, descriptors.tables)
         try:
             config = make_config(settings, peers, lookup is not None)
-            return await run_node(settings, config, service, log, listeners, peers, disk, lookup, descriptors)
+            return await run_node(settings, config, service, log, listeners, peers, disk, lookup, descriptors, reread)
         finally:
             disk.close()
     finally:
@@ -194,6 +210,7 @@ async def run_node(
     disk: Disk,
     lookup: Lookup | None,
     descriptors: Descriptors,
+    reread: Callable[[], Settings] | None,
 ) -> int:
     """Create the node on its open store, and serve until it is stopped."""
     loop = asyncio.get_running_loop()
@@ -201,6 +218,9 @@ async def run_node(
     config.limits.connections_max = min(config.limits.connections_max, descriptors.clients)
     if config.cluster is not None:
         config.cluster.incomplete = disk.incomplete
+    file = read_users(settings)
+    if file is not None:
+        config.users = file.hashes
     node = Node(config, disk.reader, secrets.randbits(64))
     node.open(time.time_ns() // 1000)
     turns = Turns(node, loop)
@@ -211,23 +231,20 @@ async def run_node(
     begin_audit(serving, loop)
     committer = Committer(disk, turns, loop)
     room = Room(disk, turns, committer, loop.time)
-    passwords = None
+    reload = Reload(serving, listeners, service, reread)
     try:
         turns.submit, turns.log, turns.fail = committer.submit, log.write_all, serving.fail
         turns.complain = serving.complain
         turns.handed = room.add
-        if settings.auth.password_file is not None:
-            passwords = PasswordChecks(settings.auth.password_file, loop, turns)
-            turns.check = passwords.check
+        reload.check_passwords(file)
         loop.set_exception_handler(lambda _loop, context: on_exception(serving, context))
-        watch_signals(serving, listeners, passwords)
+        watch_signals(serving, reload)
         turns.begin()
         room.look()  # before other nodes learn of this one: with a full disk it must not become a leader
         await serve_until_stopped(serving, room, listeners, service, seeker_of(serving, lookup))
     finally:
         turns.stop_timers()
-        if passwords is not None:
-            passwords.close()
+        reload.close()
         if not committer.close() and serving.error is None:
             serving.error = FolkmootError("stopped while the disk was full; acknowledged data is safe")
         end_logs(serving)
@@ -438,30 +455,12 @@ def on_exception(serving: ServingNode, context: dict[str, object]) -> None:
         serving.say("warning", "loop", message=context.get("message"))
 
 
-def watch_signals(serving: ServingNode, listeners: list[Listener], passwords: PasswordChecks | None) -> None:
-    """Set the signal handlers: SIGTERM and SIGINT stop, SIGHUP reads certificates and passwords again."""
+def watch_signals(serving: ServingNode, reload: Reload) -> None:
+    """Set the signal handlers: SIGTERM and SIGINT stop, SIGHUP reads rules, users, certificates and secrets again."""
     loop = serving.turns.loop
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, serving.signalled)
-
-    files = SettingFiles(serving.settings)
-
-    def reload() -> None:
-        failed = False
-        if serving.audit is not None:
-            serving.audit.reopen()
-        for part in (*listeners, serving.peers, passwords):
-            try:
-                if part is not None:
-                    part.reload()
-            except FolkmootError as error:
-                failed = True
-                serving.say("error", "reload_failed", reason=f"{error}; the previous files stay in use")
-        if not failed:
-            serving.say("info", "reloaded")
-        serving.record("reload_failed" if failed else "reloaded", **files.changes())
-
-    loop.add_signal_handler(signal.SIGHUP, reload)
+    loop.add_signal_handler(signal.SIGHUP, reload.begin)
 
 
 def trace_of(error: Exception) -> list[str]:

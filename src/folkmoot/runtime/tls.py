@@ -8,12 +8,13 @@ from __future__ import annotations
 import os
 import ssl
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from folkmoot.config.secret import exposure
 from folkmoot.config.settings import TlsSettings
 from folkmoot.kernel.errors import FolkmootError
 
-__all__ = ["Certificates", "TlsError", "common_name", "fill", "reason_of", "tls_options"]
+__all__ = ["Certificates", "TlsError", "certificates_of", "common_name", "fill", "reason_of", "tls_options"]
 
 
 class TlsError(FolkmootError):
@@ -21,33 +22,77 @@ class TlsError(FolkmootError):
 
 
 class Certificates:
-    """The context of one listener; `reload` reads the files again for new connections."""
+    """The context of one listener.
+
+    `prepare` reads the files again into another context, which `replace` puts in its place: OpenSSL can only add
+    authorities to one that is in use.
+    """
 
     def __init__(self, settings: TlsSettings) -> None:
         self.settings = settings
-        self.context = self._load()
+        self.context = self._load(settings)
+        self.trusted = authorities(self.context)
 
-    def _load(self) -> ssl.SSLContext:
-        settings = self.settings
+    def _load(self, settings: TlsSettings) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         # No tickets: a resumed session presents no client certificate, and each ticket costs a write.
         context.num_tickets = 0
+        context.options |= ssl.OP_NO_TICKET
         # A client could have the node do the costly half of a handshake again and again.
         context.options |= ssl.OP_NO_RENEGOTIATION
         fill(context, settings)
         if settings.ca is not None:
             context.verify_mode = ssl.CERT_REQUIRED if settings.require_client_certificate else ssl.CERT_OPTIONAL
+        _OWNERS[context] = self
         return context
 
-    def reload(self) -> None:
-        """Read certificate, key and CA file again; on TlsError the current ones stay in use.
+    def prepare(self, settings: TlsSettings) -> ssl.SSLContext:
+        """Read the files into another context; raises TlsError."""
+        return self._load(settings)
 
-        The files are tried in a fresh context first. OpenSSL can only add CAs to a context that is in use: a CA that
-        was removed from the file stays trusted until the next start.
+    def replace(self, settings: TlsSettings, context: ssl.SSLContext) -> bool:
+        """Use another context; return whether a client that was accepted by the former one may not be any more."""
+        trusted = authorities(context)
+        stricter = settings.require_client_certificate and not self.settings.require_client_certificate
+        removed = not self.trusted <= trusted
+        self.settings, self.context, self.trusted = settings, context, trusted
+        return removed or stricter
+
+    def refuses(self, connection: Any) -> str:
+        """Return why the certificate of an open connection would not be accepted any more, "" if it would.
+
+        connection: an `ssl.SSLObject`. Its chain was verified up to an authority, which must still be trusted. One
+        that was replaced by another certificate of the same authority counts as another: the client comes again.
         """
-        self._load()
-        fill(self.context, self.settings)
+        if connection.getpeercert(True) is None:
+            return "a client certificate is needed now" if self.settings.require_client_certificate else ""
+        if any(certificate in self.trusted for certificate in verified_chain(connection)):
+            return ""
+        return "the authority of the client certificate is not trusted any more"
+
+
+_OWNERS: WeakKeyDictionary[ssl.SSLContext, Certificates] = WeakKeyDictionary()
+
+
+def certificates_of(connection: Any) -> Certificates | None:
+    """Return the certificates by which an open connection was accepted, replaced ones included."""
+    context = getattr(connection, "context", None)
+    return None if context is None else _OWNERS.get(context)
+
+
+def authorities(context: ssl.SSLContext) -> frozenset[bytes]:
+    """Return the certificates (DER) of the authorities of a context."""
+    return frozenset(context.get_ca_certs(binary_form=True))
+
+
+def verified_chain(connection: Any) -> list[bytes]:
+    """Return the chain (DER) by which the certificate of a peer was verified, its own first."""
+    public = getattr(connection, "get_verified_chain", None)
+    if public is not None:  # Python 3.13
+        return list(public())
+    chain = connection._sslobj.get_verified_chain()  # noqa: SLF001 - from Python 3.10 to 3.12 it is only there
+    return [certificate.public_bytes(ssl._ssl.ENCODING_DER) for certificate in chain or []]  # type: ignore[attr-defined]  # noqa: SLF001
 
 
 def fill(context: ssl.SSLContext, settings: TlsSettings) -> None:

@@ -76,6 +76,9 @@ class Connection:
         self.v5 = False
         self.client_id = ""
         self.username = ""
+        self.proved = 0  # how it has proved that name, see `folkmoot.auth.access`
+        self.assigned = False  # the server has given it its client id
+        self.credential = ""  # the stored hash by which its password was checked
         self.connect: Connect | None = None
         self.connect_body: bytes = b""  # of the CONNECT packet, without its password; for another node
         self.session: Session | None = None
@@ -116,6 +119,7 @@ class Connection:
         self.broken = False  # it ended without DISCONNECT: no client waits for outstanding acknowledgements
         self.fast = False  # no rule has to be checked for each PUBLISH
         self.allowed: dict[bytes, bool] | None = None
+        self.owner = b""  # of its producers, see `partition.producer`; empty: not needed yet
         self.alias_in: dict[int, bytes] | None = None
         # For reports about the connection
         self.opened_us = 0  # when the client was accepted; 0: not yet, or not by this node

@@ -23,6 +23,7 @@ class Will:
     def __init__(self, message: Message, delay_s: int) -> None:
         self.message = message
         self.delay_s = delay_s
+        self.username: str | None = None  # of the client that has set it; None: not known
         self.token = 0  # of the connection that has set it, if that is at another node
         self.due_us = 0
 

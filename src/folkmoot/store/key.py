@@ -9,7 +9,7 @@ RELEASED      client id, queue sequence (8 bytes)       outbound QoS 2: PUBREC r
 RECEIVED      client id, packet id (2 bytes)            inbound QoS 2: PUBREC due or sent, PUBREL not received yet
 RETAINED      topic
 WILL          client id                                 or `left_name`: the will of an abandoned connection
-PRODUCER      producer id
+PRODUCER      producer id                               0xFF, hash of its owner (16 bytes), name; before: the name
 CHUNK         stream name, stream partition (2 bytes), first offset (8 bytes)
 STREAM        stream name, stream partition (2 bytes)   bounds of the stream partition
 CURSOR        client id, filter                         position of a feed: a retained scan or a replay

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from folkmoot.kernel.errors import CorruptStore
-from folkmoot.kernel.pack import BYTE, U16, get_u16, get_u32, get_u64, get_varint, u32, u64, varint
+from folkmoot.kernel.pack import BYTE, U16, get_u16, get_u32, get_u64, get_varint, u16, u32, u64, varint
 from folkmoot.store.message import Message, decode_message, encode_message
 
 __all__ = [
@@ -31,6 +31,7 @@ __all__ = [
 
 _FORMAT: Final = 1
 _FORMAT_TOKEN: Final = 2  # of wills and sessions
+_FORMAT_OWNED: Final = 3  # of wills: with the user
 _BEGUN: Final = 0x80  # a flag in the byte with the protocol version of a session's client
 _SCAN_WITH_LIVE: Final = 2  # a kind of cursor
 _BODY_MAX: Final = (1 << 64) - 1  # sequences of bodies are 8 bytes of a key
@@ -181,24 +182,32 @@ def decode_queue(data: bytes) -> QueueRow:
 class WillRow:
     """A will: its message, its delay in seconds, and when it is due (0 = the client is connected).
 
-    token: of the connection that has set it, 0 on a node without a cluster.
+    token: of the connection that has set it, 0 on a node without a cluster; username: of its client, None: not known.
     """
 
-    def __init__(self, delay_s: int, due_us: int, message: Message, token: int) -> None:
+    def __init__(self, delay_s: int, due_us: int, message: Message, token: int, username: str | None = None) -> None:
         self.delay_s = delay_s
         self.due_us = due_us
         self.message = message
         self.token = token
+        self.username = username
 
 
 def encode_will(row: WillRow) -> bytes:
-    """Return the value of a WILL row."""
-    head = bytes([_FORMAT_TOKEN]) + u32(row.delay_s) + u64(row.due_us) + u64(row.token)
-    return head + encode_message(row.message)
+    """Return the value of a WILL row; one with a user is not understood by versions without the feature OWNERS."""
+    head = u32(row.delay_s) + u64(row.due_us) + u64(row.token)
+    if row.username is None:
+        return bytes([_FORMAT_TOKEN]) + head + encode_message(row.message)
+    name = row.username.encode()
+    return bytes([_FORMAT_OWNED]) + head + u16(len(name)) + name + encode_message(row.message)
 
 
 def decode_will(data: bytes) -> WillRow:
     """Return the content of a WILL row; raises CorruptStore. Rows from before there were clusters have no token."""
+    if len(data) >= 23 and data[0] == _FORMAT_OWNED:
+        end = 23 + get_u16(data, 21)
+        username = data[23:end].decode()
+        return WillRow(get_u32(data, 1), get_u64(data, 5), decode_message(data, end), get_u64(data, 13), username)
     if len(data) >= 21 and data[0] == _FORMAT_TOKEN:
         return WillRow(get_u32(data, 1), get_u64(data, 5), decode_message(data, 21), get_u64(data, 13))
     _check_format(data, 13, "will")

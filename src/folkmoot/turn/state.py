@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Final
 
-from folkmoot.auth.policy import Policy
+from folkmoot.auth.access import Access
 from folkmoot.kernel.event import Event
 from folkmoot.kernel.hash import hash64
 from folkmoot.kernel.limits import Limits
@@ -59,14 +59,11 @@ NEWS_MAX: Final = 16_384  # events that wait to be published
 
 
 class Identity:
-    """The identity of this node and its demands on clients; `node.config` explains each."""
+    """The identity of this node, and what it tells clients; `node.config` explains each."""
 
     def __init__(self) -> None:
         self.node_id: str = "node1"
         self.version: str = "0"
-        self.allow_anonymous: bool = True
-        self.check_passwords: bool = False
-        self.user_from_certificate: bool = False
         self.response_information: str = ""
         self.server_reference: str = ""
         self.incarnation = 0
@@ -91,7 +88,7 @@ class State:
         self,
         identity: Identity,
         limits: Limits,
-        policy: Policy,
+        access: Access,
         partitions: int,
         reader: Reader,
         writer: Writer,
@@ -99,7 +96,8 @@ class State:
     ) -> None:
         self.identity = identity
         self.limits = limits
-        self.policy = policy
+        self.access = access  # a reload replaces both
+        self.policy = access.policy
         self.partitions = partitions
         self.reader = reader
         self.writer = writer

@@ -1,0 +1,223 @@
+"""SIGHUP on a real node: what was revoked ends, connections included, and a bad file changes nothing."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import socket
+import ssl
+import subprocess
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from folkmoot.config.password import PasswordFile
+from folkmoot.mqtt.packet import PUBACK, Connack, Connect, Disconnect, Publish, Suback, Subscribe, Will
+from tests.integration.serving import CERTIFICATES, RawClient, Serving, await_true, client_context, tls_arguments
+
+ANY = "127.0.0.1:0"
+
+
+class Guarded(Serving):
+    """A node with users, rules, certificates and a token, all of which can be changed."""
+
+    def __init__(self, path: Path, *arguments: str) -> None:
+        self.folder = path
+        self.reloads = 0
+        self.users = PasswordFile()
+        for name in ("ann", "bob"):
+            self.users.set(name, b"secret")
+        self.users.write(path / "users")
+        (path / "token").write_text("first-token-of-this-node\n")
+        (path / "token").chmod(0o600)
+        shutil.copy(CERTIFICATES / "ca.pem", path / "ca.pem")
+        super().__init__(path / "data", "--mqtt", ANY, "--mqtts", ANY, "--admin", ANY, *tls_arguments(), *arguments)
+        self.write()
+
+    def write(self, rules: str = "", **auth: object) -> None:
+        settings = "".join(f"{name} = {str(value).lower()}\n" for name, value in auth.items())
+        self.config.write_text(
+            f'[tls]\nca = "{self.folder}/ca.pem"\n[admin]\ntoken_file = "{self.folder}/token"\n'
+            f'[auth]\npassword_file = "{self.folder}/users"\nuser_from_certificate = true\n{settings}{rules}'
+        )
+
+    def reload(self, event: str = " reloaded") -> None:
+        """Send SIGHUP and wait until the log has the event once more."""
+        before = self.log().count(event)
+        assert self.process is not None
+        self.process.send_signal(signal.SIGHUP)
+        await_true(lambda: self.log().count(event) > before)
+
+    def enter(self, name: str, password: bytes = b"secret", client_id: str = "", will: Will | None = None) -> RawClient:
+        client = RawClient(self)
+        client.send(Connect(5, client_id or f"of-{name}", True, 0, name, password, will, None))
+        answer = client.receive()
+        assert isinstance(answer, Connack), answer
+        assert answer.code == 0, answer
+        return client
+
+
+@pytest.fixture
+def guarded(tmp_path: Path) -> Guarded:
+    return Guarded(tmp_path)
+
+
+def why(client: RawClient) -> str:
+    answer = client.receive()
+    assert isinstance(answer, Disconnect), answer
+    assert answer.code == 0x87
+    assert answer.properties is not None
+    return answer.properties.reason or ""
+
+
+def alive(client: RawClient) -> None:
+    client.send(Publish(b"alive", b"", 1, False, False, 9))
+    client.expect_ack(PUBACK)
+
+
+def refused(node: Serving, name: str, password: bytes, version: int = 5) -> int:
+    with RawClient(node, version=version) as client:
+        client.send(Connect(version, "refused", True, 0, name, password, None, None))
+        answer = client.receive()
+        assert isinstance(answer, Connack), answer
+        return answer.code
+
+
+def test_users_and_passwords(guarded: Guarded) -> None:
+    with guarded, guarded.enter("ann", will=Will(b"w", b"gone", 1, False)) as ann, guarded.enter("bob") as bob:
+        bob.subscribe(b"w", 1)
+        guarded.reload()
+        alive(ann)
+        guarded.users.remove("ann")
+        guarded.users.write(guarded.folder / "users")
+        guarded.reload()
+        assert why(ann) == "the user was removed"
+        assert refused(guarded, "ann", b"secret") == 0x86
+        assert refused(guarded, "ann", b"secret", 4) == 4
+        alive(bob)
+        assert bob.receive(0.5) is None, "the will of a removed user"
+        guarded.users.set("bob", b"another")
+        guarded.users.write(guarded.folder / "users")
+        guarded.reload()
+        assert why(bob) == "the password was changed"
+        guarded.enter("bob", b"another").socket.close()
+
+
+def test_rules(guarded: Guarded) -> None:
+    with guarded, guarded.enter("ann") as ann, guarded.enter("bob") as bob:
+        ann.subscribe(b"secret/x", 1)
+        bob.subscribe(b"open/x", 1)
+        guarded.write('default = "allow"\n[[auth.rules]]\nverdict = "deny"\ntopics = ["secret/#"]\n')
+        guarded.reload()
+        assert "secret/x" in why(ann)
+        alive(bob)
+        with guarded.enter("ann") as again:
+            again.send(Subscribe(1, [(b"secret/x", 1)]))
+            answer = again.receive()
+            assert isinstance(answer, Suback)
+            assert answer.codes == [0x87]
+
+
+def test_a_bad_file_changes_nothing_and_is_named(guarded: Guarded) -> None:
+    with guarded, guarded.enter("ann") as ann:
+        good = guarded.config.read_text()
+        guarded.users.remove("bob")
+        guarded.users.write(guarded.folder / "users")
+        for fault in (
+            "[auth]\nrulse = 1\n",
+            good + '[[auth.rules]]\ntopics = ["a/#/b"]\n',
+            good.replace("token", "no"),
+        ):
+            guarded.config.write_text(fault)
+            guarded.reload("reload_failed")
+            alive(ann)
+        guarded.config.write_text(good)
+        guarded.enter("bob").socket.close()
+        (guarded.folder / "users").write_text("ann:nonsense\n")
+        guarded.reload("reload_failed")
+        assert "line 1" in guarded.log()
+        alive(ann)
+        assert " reloaded" not in guarded.log()
+
+
+def test_the_token(guarded: Guarded) -> None:
+    def status(token: str) -> int:
+        url = f"http://127.0.0.1:{guarded.port('admin')}/metrics"
+        request = urllib.request.Request(url, headers={"Authorization": f"Bearer {token}"})
+        try:
+            with urllib.request.urlopen(request, timeout=20) as answer:
+                return int(answer.status)
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code
+
+    with guarded:
+        assert status("first-token-of-this-node") == 200
+        (guarded.folder / "token").write_text("second-token-of-this-node\n")
+        guarded.reload()
+        assert status("first-token-of-this-node") == 403
+        assert status("second-token-of-this-node") == 200
+
+
+def test_an_authority_that_was_removed(guarded: Guarded, tmp_path: Path) -> None:
+    """Its clients are disconnected, and neither a handshake nor a resumed session lets them in again."""
+    context = client_context("client")
+    context.maximum_version = ssl.TLSVersion.TLSv1_2  # whose sessions carry the certificate, if they are resumed
+    with guarded, guarded.enter("ann") as ann:
+        with RawClient(guarded, "mqtts", context=context) as device:
+            device.connect("device", clean=True, session_s=0)
+            assert isinstance(device.socket, ssl.SSLSocket)
+            session = device.socket.session
+            guarded.reload()
+            alive(device)
+            make_authority(tmp_path / "ca.pem")
+            guarded.reload()
+            assert "not trusted" in why(device)
+        alive(ann)
+        for former in (None, session):
+            with pytest.raises((OSError, AssertionError)):
+                enter_again(guarded, context, former)
+
+
+def enter_again(node: Serving, context: ssl.SSLContext, session: ssl.SSLSession | None) -> None:
+    client = RawClient(node, "mqtt")
+    client.socket.close()
+    raw = socket.create_connection(node.places["mqtts"], timeout=20)
+    client.socket = context.wrap_socket(raw, server_hostname="localhost", session=session)
+    with client:
+        client.connect("device", clean=True, session_s=0)
+
+
+def make_authority(path: Path) -> None:
+    """Put the certificate of another authority into a file."""
+    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "30", "-subj", "/CN=other"]
+    subprocess.run(
+        [*command, "-keyout", str(path.with_suffix(".other")), "-out", str(path)], check=True, capture_output=True
+    )
+
+
+def test_a_changed_setting_that_needs_a_restart_is_named(guarded: Guarded) -> None:
+    with guarded:
+        guarded.config.write_text(guarded.config.read_text() + "[limits]\nreceive_max = 10\n")
+        guarded.reload("restart_needed")
+        assert "limits.receive_max" in guarded.log()
+
+
+def test_wrong_passwords_are_limited_by_their_address(guarded: Guarded) -> None:
+    """And neither the client that was let in nor one that is new at another address waits for them."""
+    with guarded:
+        guarded.enter("ann").socket.close()
+        codes = [refused(guarded, "bob", b"wrong %d" % number) for number in range(40)]
+        assert set(codes) == {0x86, 0x9F}
+        assert 20 <= codes.count(0x86) < 40, "20 at once, and one more after a second or more"
+        assert 3 in {refused(guarded, "bob", b"x%d" % number, 4) for number in range(8)}
+        guarded.enter("ann").socket.close()
+        with RawClient(guarded) as other:
+            other.socket.close()
+            other.socket = socket.create_connection(guarded.places["mqtt"], 20, source_address=("127.0.0.2", 0))
+            other.send(Connect(5, "other", True, 0, "bob", b"secret", None, None))
+            answer = other.receive()
+            assert isinstance(answer, Connack)
+            assert answer.code == 0

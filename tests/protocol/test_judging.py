@@ -1,0 +1,315 @@
+"""After a reload everything that is open is judged again, and what ends says why."""
+
+from __future__ import annotations
+
+import pytest
+
+from folkmoot.auth.access import Access
+from folkmoot.auth.acl import BOTH as ANYTHING
+from folkmoot.auth.acl import PUBLISH, SUBSCRIBE, Rule
+from folkmoot.auth.policy import Policy
+from folkmoot.kernel.clock import SECOND
+from folkmoot.mqtt.packet import V5, Disconnect, Will
+from folkmoot.streams.config import StreamConfig
+from tests.harness.box import Box
+from tests.harness.fixture import MakeBox
+from tests.harness.peer import EVER, Peer, properties
+from tests.harness.simulated_cluster import SimulatedCluster
+from tests.harness.version import BOTH
+
+USERS = {"ann": "hash of ann", "bob": "hash of bob"}
+
+
+def everybody(username: str | None, password: bytes | None, client_id: str) -> bool:
+    return True
+
+
+@pytest.fixture
+def watched(make: MakeBox) -> Box:
+    return make(check=everybody, users=dict(USERS), streams=[StreamConfig("s", b"t/#", 1)])
+
+
+def reload(box: Box, users: dict[str, str] | None = None, **settings: object) -> None:
+    """Put other rules into force at one node."""
+    access = box.config.access()
+    access.users = box.config.users if users is None else users
+    for name, value in settings.items():
+        assert hasattr(access, name), name
+        setattr(access, name, value)
+    box.node.reload(access, box.now)
+    box.run()
+
+
+def enter(box: Box, name: str | None, client_id: str = "", version: int = V5, **named: object) -> Peer:
+    peer = box.client(client_id or f"c-{name}", version)
+    peer.connect(username=name, password=None if name is None else b"", **named)  # type: ignore[arg-type]
+    return peer
+
+
+def why(peer: Peer) -> str:
+    """The reason that the client was told."""
+    said = peer.take(Disconnect)
+    assert said.code == 0x87
+    assert said.properties is not None
+    return said.properties.reason or ""
+
+
+def test_a_reload_without_a_change_ends_nothing(watched: Box) -> None:
+    peers = [enter(watched, "ann", will=Will(b"w", b"", 0, False)), enter(watched, "bob"), enter(watched, None)]
+    peers[0].subscribe("t/#", "$stream/s/earliest/#")
+    reload(watched)
+    for peer in peers:
+        peer.ping()
+
+
+@BOTH
+def test_a_removed_user_is_disconnected_and_only_that_one(watched: Box, version: int) -> None:
+    ann, bob = enter(watched, "ann", version=version), enter(watched, "bob")
+    reload(watched, {"bob": USERS["bob"]})
+    assert ann.closed
+    if version == V5:
+        assert why(ann) == "the user was removed"
+    bob.ping()
+    assert watched.node.counters.connections_revoked == 1
+
+
+def test_a_changed_password_ends_connections_by_the_old_one(watched: Box) -> None:
+    ann, watcher = enter(watched, "ann", session_expiry=EVER, will=Will(b"w", b"gone", 0, False)), enter(watched, "bob")
+    watcher.subscribe("w")
+    ann.subscribe("t/#", qos=1)
+    reload(watched, {**USERS, "ann": "another hash"})
+    assert why(ann) == "the password was changed"
+    assert watcher.payloads() == [b"gone"], "the user may publish it as before"
+    assert ann.resume(username="ann", password=b"").session_present
+    reload(watched, {**USERS, "ann": "another hash"})
+    ann.ping()
+
+
+def test_anonymous_clients_end_when_they_are_not_allowed_any_more(watched: Box) -> None:
+    ann, nobody = enter(watched, "ann"), enter(watched, None)
+    reload(watched, allow_anonymous=False)
+    assert why(nobody) == "anonymous clients are not allowed any more"
+    ann.ping()
+
+
+def test_names_by_certificates_end_with_that_setting(make: MakeBox) -> None:
+    box = make(user_from_certificate=True)
+    peer = box.client("a").open("tls", certificate_name="ann")
+    peer.connect()
+    reload(box)
+    peer.ping()
+    reload(box, user_from_certificate=False)
+    assert why(peer) == "certificates do not name users any more"
+
+
+def test_what_the_driver_revokes_ends_with_its_reason(watched: Box) -> None:
+    ann = enter(watched, "ann", will=Will(b"w", b"gone", 0, False))
+    watcher = enter(watched, "bob")
+    watcher.subscribe("w")
+    assert ann.connection is not None
+    watched.node.revoke(ann.connection, "the certificate is not trusted any more", watched.now)
+    watched.run()
+    assert why(ann) == "the certificate is not trusted any more"
+    assert watcher.payloads() == []
+
+
+def test_a_client_id_that_may_not_be_used_any_more_ends(watched: Box) -> None:
+    ann, other, given = enter(watched, "ann", "ann-1"), enter(watched, "ann", "x"), watched.client("")
+    given.connect(username="ann", password=b"")
+    reload(watched, client_ids=["%u-*", "bystander"])
+    assert "client id" in why(other)
+    ann.ping()
+    given.ping()
+
+
+@pytest.mark.parametrize("delay_s", [0, 60])
+@pytest.mark.parametrize("expiry_s", [0, EVER])
+def test_the_will_of_a_removed_user_is_not_published(watched: Box, delay_s: int, expiry_s: int) -> None:
+    """Neither at once, because its connection ends, nor later, because its delay has passed or its session ends."""
+    watcher = enter(watched, "bob")
+    watcher.subscribe("w")
+    will = Will(b"w", b"gone", 0, False)
+    ann = enter(watched, "ann", "a", will=will, session_expiry=expiry_s)
+    away = enter(watched, "ann", "b", will=will, session_expiry=EVER)
+    away.lose()
+    assert watcher.payloads() == [b"gone"]
+    reload(watched, {"bob": USERS["bob"]})
+    assert ann.closed
+    watched.advance(120 * SECOND)
+    assert watcher.payloads() == []
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_a_stored_will_is_judged_when_it_is_due(watched: Box, restart: bool) -> None:
+    watcher = enter(watched, "bob")
+    watcher.subscribe("w/#")
+    for user, topic in (("ann", b"w/ann"), ("bob", b"w/bob"), ("bob", b"w/denied")):
+        made = Will(topic, topic, 0, False, properties(will_delay=60))
+        enter(watched, user, topic.decode().replace("/", "-"), will=made, session_expiry=EVER).lose()
+    rules = [Rule(False, PUBLISH, "*", "*", [b"w/denied"])]
+    if restart:
+        watched.config.users = {"bob": USERS["bob"]}
+        watched.config.policy = Policy(rules, True)
+        watched.crash()
+        watcher.connect(username="bob", password=b"")
+        watcher.subscribe("w/#")
+    else:
+        reload(watched, {"bob": USERS["bob"]}, policy=Policy(rules, True))
+    watched.advance(61 * SECOND)
+    assert watcher.payloads() == [b"w/bob"]
+    assert watched.node.counters.wills_revoked == 2
+    assert watched.node.counters.wills_pending == 0
+    watched.crash()
+    watched.advance(61 * SECOND)
+    assert watched.node.counters.wills_pending == 0, "their rows are gone"
+
+
+def test_a_will_that_would_be_refused_now_ends_its_connection(watched: Box) -> None:
+    ann, watcher = enter(watched, "ann", will=Will(b"w", b"gone", 0, False)), enter(watched, "bob")
+    watcher.subscribe("w")
+    reload(watched, policy=Policy([Rule(False, PUBLISH, "ann", "*", [b"w"])], True))
+    assert "will" in why(ann)
+    assert watcher.payloads() == []
+
+
+def without(topics: bytes) -> Policy:
+    return Policy([Rule(False, SUBSCRIBE, "ann", "*", [topics])], True)
+
+
+@pytest.mark.parametrize("name", ["t/x", "$share/g/t/x", "$stream/s/earliest/#"])
+@pytest.mark.parametrize("expiry_s", [0, EVER])
+def test_a_subscription_that_is_not_allowed_any_more_ends_and_is_told(watched: Box, name: str, expiry_s: int) -> None:
+    ann, bob = enter(watched, "ann", session_expiry=expiry_s), enter(watched, "bob")
+    ann.subscribe(name, "kept", qos=1)
+    reload(watched, policy=without(b"t/#"))
+    assert name in why(ann)
+    bob.publish("t/x", b"secret", qos=1)
+    bob.publish("kept", b"kept", qos=1)
+    ann.connect(username="ann", password=b"", clean_start=False, session_expiry=expiry_s)
+    assert ann.payloads() == ([b"kept"] if expiry_s else [])
+    assert ann.subscribe(name) == [0x87]
+
+
+def test_the_subscriptions_of_stored_sessions_end_too(watched: Box) -> None:
+    ann, bob = enter(watched, "ann", session_expiry=EVER), enter(watched, "bob")
+    ann.subscribe("t/x", "kept", qos=1)
+    ann.lose()
+    reload(watched, policy=without(b"t/#"))
+    bob.publish("t/x", b"secret", qos=1)
+    bob.publish("kept", b"kept", qos=1)
+    assert ann.resume(username="ann", password=b"").session_present
+    assert ann.payloads() == [b"kept"]
+    assert [event.fields["filter"] for event in watched.events if event.kind == "subscription_revoked"] == ["t/x"]
+
+
+@BOTH
+def test_what_a_connection_may_publish_is_decided_anew(watched: Box, version: int) -> None:
+    ann, bob = enter(watched, "ann", version=version), enter(watched, "bob")
+    bob.subscribe("t/#", qos=1)
+    for closed in (False, True, False):
+        policy = Policy([Rule(False, ANYTHING, "ann", "*", [b"t/#"])] if closed else [], True)
+        reload(watched, policy=policy)
+        for topic in ("t/1", "t/1", "t/2"):
+            ann.publish(topic, b"m", qos=1)
+        assert len(bob.payloads()) == (0 if closed else 3)
+
+
+def test_many_are_judged_in_several_turns(watched: Box) -> None:
+    peers = [enter(watched, "ann", f"a{number}") for number in range(40)]
+    for peer in peers:
+        peer.subscribe(*[f"t/{number}" for number in range(60)])
+    access = watched.config.access()
+    access.users = {}
+    watched.node.reload(access, watched.now)
+    turns = 0
+    while watched.turn():
+        turns += 1
+    assert turns >= 2
+    assert all(peer.closed for peer in peers)
+
+
+def test_a_reload_in_the_middle_of_one_judges_all_by_the_newer_rules(watched: Box) -> None:
+    ann, bob = enter(watched, "ann"), enter(watched, "bob")
+    for users in ({"bob": USERS["bob"]}, {"ann": USERS["ann"]}):
+        access = watched.config.access()
+        access.users = users
+        watched.node.reload(access, watched.now)
+    watched.run()
+    ann.ping()
+    assert why(bob) == "the user was removed"
+
+
+def test_a_password_that_is_being_checked_is_not_judged(make: MakeBox) -> None:
+    box = make(check=everybody, users=dict(USERS))
+    ann = box.client("a")
+    reload(box, {**USERS, "ann": "newer"})
+    ann.connect(username="ann", password=b"")
+    reload(box, {**USERS, "ann": "newer"})
+    ann.ping()
+
+
+@pytest.mark.parametrize("seen", [True, False])
+def test_where_certificates_name_users_too_a_missing_name_is_no_removed_user(seen: bool) -> None:
+    former, access = Access(Policy([], True)), Access(Policy([], True))
+    for one in (former, access):
+        one.check_passwords = one.user_from_certificate = True
+        one.users = {}
+    if seen:
+        former.users = {"ann": "1"}
+    access.succeeds(former)
+    assert bool(access.gone("ann")) == seen
+    third = Access(Policy([], True))
+    third.check_passwords = third.user_from_certificate = True
+    third.users = {"ann": "2"}
+    third.succeeds(access)
+    assert access.gone("ann") or not seen
+    assert not third.gone("ann")
+
+
+# -- in a cluster: each node judges what it leads, and the connections that it has ------------------------------------
+
+
+@pytest.fixture
+def three() -> SimulatedCluster:
+    return SimulatedCluster(3, partitions=16, check=everybody, users=dict(USERS))
+
+
+@pytest.mark.parametrize("expiry_s", [0, EVER])
+def test_the_node_with_the_connection_ends_it_without_the_will(three: SimulatedCluster, expiry_s: int) -> None:
+    watcher = enter(three["n2"], "bob")
+    watcher.subscribe("w")
+    client_ids = [three[name].names_led("c")[0] for name in ("n1", "n2", "n3")]
+    will = Will(b"w", b"gone", 0, False)
+    peers = [enter(three["n1"], "ann", client_id, will=will, session_expiry=expiry_s) for client_id in client_ids]
+    reload(three["n1"], {"bob": USERS["bob"]})
+    three.advance(10 * SECOND)
+    assert [why(peer) for peer in peers] == ["the user was removed"] * 3
+    assert watcher.payloads() == []
+
+
+@pytest.mark.parametrize("expiry_s", [0, EVER])
+def test_the_leader_judges_subscriptions_and_wills(three: SimulatedCluster, expiry_s: int) -> None:
+    client_id = three["n3"].names_led("c")[0]
+    ann = enter(three["n1"], "ann", client_id, session_expiry=expiry_s, will=Will(b"w", b"gone", 0, False))
+    ann.subscribe("t/x", qos=1)
+    policy = Policy([Rule(False, ANYTHING, "ann", "*", [b"t/#"])], True)
+    for name in ("n1", "n2", "n3"):
+        reload(three[name], policy=policy)
+    three.advance(SECOND)
+    assert "t/x" in why(ann)
+    assert enter(three["n2"], "ann", client_id, session_expiry=expiry_s).subscribe("t/x") == [0x87]
+
+
+@pytest.mark.parametrize("expiry_s", [0, EVER])
+def test_a_will_is_judged_by_a_successor_too(three: SimulatedCluster, expiry_s: int) -> None:
+    """The row says whose will it is, also where there is no stored session."""
+    client_id = three["n3"].names_led("c")[0]
+    watcher = enter(three["n2"], "bob")
+    watcher.subscribe("w")
+    enter(three["n3"], "ann", client_id, session_expiry=expiry_s, will=Will(b"w", b"gone", 0, False))
+    for name in ("n1", "n2"):
+        reload(three[name], {"bob": USERS["bob"]})
+    three["n3"].kill()
+    three.settle()
+    three.advance(5 * SECOND)
+    assert watcher.payloads() == []
