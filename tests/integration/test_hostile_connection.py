@@ -74,10 +74,8 @@ def open_descriptors(node: Serving) -> int:
 
 def test_silent_tls_connections_take_no_descriptor_of_the_store(tmp_path: Path) -> None:
     """1,100 of them under a limit of 1,024: one that is connected is served, and so is a new client."""
-    node = Serving(
-        *(tmp_path / "data", "--mqtt", ANY, "--mqtts", ANY, "--stream", "kept=stored/#", *tls_arguments()),
-        config=CONFIG,
-    )
+    arguments = ["--mqtt", ANY, "--mqtts", ANY, "--stream", "kept=stored/#", *tls_arguments()]
+    node = Serving(tmp_path / "data", *arguments, config=CONFIG)
     with limited(node, 1024), RawClient(node) as known:
         known.connect("known", clean=True, session_s=0)
         with silent(node.places["mqtts"], SILENT) as sockets:

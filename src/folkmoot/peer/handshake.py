@@ -256,7 +256,6 @@ class Greeter:
         hello.cluster = config.name
         hello.partitions = config.partitions
         self.hello = hello
-        self._introduction = hello.encode()
 
     def begin(self, peer: PeerConnection) -> None:
         """Send CHALLENGE."""
@@ -312,7 +311,7 @@ class Greeter:
 
     def _introduce(self, peer: PeerConnection) -> None:
         """Send HELLO to a node that has proved itself."""
-        text = self._introduction
+        text = self.hello.encode()
         peer.put(frame(HELLO, text + self._mac(peer, DIALLER if peer.outgoing else LISTENER, text)))
 
     def _mac(self, peer: PeerConnection, label: bytes, hello: bytes = b"") -> bytes:
