@@ -74,9 +74,8 @@ def open_descriptors(node: Serving) -> int:
 
 def test_silent_tls_connections_take_no_descriptor_of_the_store(tmp_path: Path) -> None:
     """1,100 of them under a limit of 1,024: one that is connected is served, and so is a new client."""
-    node = Serving(
-        tmp_path / "data", "--mqtt", ANY, "--mqtts", ANY, "--stream", "kept=stored/#", *tls_arguments(), config=CONFIG
-    )
+    arguments = ["--mqtt", ANY, "--mqtts", ANY, "--stream", "kept=stored/#", *tls_arguments()]
+    node = Serving(tmp_path / "data", *arguments, config=CONFIG)
     with limited(node, 1024), RawClient(node) as known:
         known.connect("known", clean=True, session_s=0)
         with silent(node.places["mqtts"], SILENT) as sockets:
@@ -99,6 +98,19 @@ def test_silent_tls_connections_take_no_descriptor_of_the_store(tmp_path: Path) 
         assert "descriptors limit=1024 reserved=288" in log
         assert "handshakes_evicted" in log
         assert node.stop() == 0, node.log()
+
+
+def test_clients_beyond_the_descriptors_are_told(tmp_path: Path) -> None:
+    """As at `connections_max`: with the reason code that sends them elsewhere, not by a reset."""
+    with limited(Serving(tmp_path / "data", "--mqtt", ANY), 400) as node, contextlib.ExitStack() as stack:
+        most = int(node.log().partition("connections_max=")[2].split()[0])
+        assert 100 < most < 400
+        for number in range(most):
+            client = stack.enter_context(RawClient(node))
+            assert client.connect(f"c{number}", clean=True, session_s=0).code == 0
+        for _ in range(3):
+            assert stack.enter_context(RawClient(node)).connect("more", clean=True, session_s=0).code == 0x89
+        served(client)
 
 
 def accepted(node: Serving, name: str) -> bool:
@@ -157,12 +169,17 @@ def test_a_store_without_descriptors_waits_for_them(tmp_path: Path) -> None:
                 break
         await_true(lambda: "storage_full" in node.log())
         assert "Too many open files" in node.log()
+        waiting = RawClient(node)  # in the queue of the system
+        waiting.send(Connect(5, "waiting", True, 0))
+        await_true(lambda: "accept_paused" in node.log())
         before = node.cpu_s()
         time.sleep(1)
         assert node.cpu_s() - before < 0.5, "it waits without running in circles"
         served(client)
         resource.prlimit(node.pid, resource.RLIMIT_NOFILE, (soft, hard))
         await_true(lambda: "storage_has_room" in node.log())
+        with waiting:
+            assert isinstance(waiting.receive(), Connack)
         if answer is None:
             assert client.expect_ack(PUBACK).packet_id == number
         store(client, 3, 1000, first=number + 1)

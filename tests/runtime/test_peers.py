@@ -133,6 +133,16 @@ def test_output_goes_before_a_close_and_a_close_that_hangs_is_cut(bench: Bench) 
     assert transport.calls[1:] == ["eof", "resume", "abort"]
 
 
+def test_a_stranger_that_was_told_nothing_is_cut_at_once(bench: Bench) -> None:
+    """A flood of them would else hold many sockets for the time of a close."""
+    _, transport = bench.connected("")
+    peer = PeerConnection(bench.number(transport), transport, "x:1", False, 0, bench.node.wanted.peer_outputs)
+    bench.node.wanted.peer_closes.append(peer)
+    bench.turns.begin()
+    bench.loop.iterate()
+    assert transport.calls[1:] == ["abort"]
+
+
 def test_a_connection_that_is_gone_is_neither_written_nor_closed(bench: Bench) -> None:
     protocol, transport = bench.connected("b:1")
     peer = bench.peer(transport)

@@ -162,7 +162,7 @@ def flood(box: Box, connection: Connection, written: bool) -> int:
 
 def test_a_flood_while_the_password_is_checked_is_not_read(make: MakeBox) -> None:
     """However often the batches of others become durable in the meantime."""
-    box = make(bystander=False, limits={"packet_bytes_max": 4_096}, check=lambda *_: True)
+    box = make(bystander=False, limits={"connect_bytes_max": 4_096}, check=lambda *_: True)
     box.config.allow_anonymous = True
     connection = box.node.connect(None, PeerInfo("tcp", "192.0.2.2:1"), box.now)
     box.node.receive(connection, connect(V5, text("a"), text("u"), text("p"), flags=0xC2), box.now)
@@ -176,7 +176,7 @@ def test_a_flood_while_the_password_is_checked_is_not_read(make: MakeBox) -> Non
 
 
 def test_a_flood_while_the_session_is_stored_is_not_read(make: MakeBox) -> None:
-    box = make(bystander=False, limits={"packet_bytes_max": 4_096})
+    box = make(bystander=False, limits={"connect_bytes_max": 4_096})
     connection = box.node.connect(None, PeerInfo("tcp", "192.0.2.2:1"), box.now)
     box.node.receive(connection, connect(V5, text("a"), properties=props(prop(0x11, b"\xff" * 4))), box.now)
     first = drain(box).write

@@ -366,11 +366,12 @@ class Ingress:
             connection.parts = [rest]
             connection.parts_bytes = len(rest)
         elif state == CHECKING or state == REGISTERING:
-            # Packets may come before CONNACK (section 3.1.4); they wait, and if there are many, reading pauses.
-            connection.need_bytes = len(data) - pos + self.state.limits.packet_bytes_max
+            # Packets may come before CONNACK (section 3.1.4); they wait, and if there are many, reading pauses: the
+            # client may have no right to anything.
+            connection.need_bytes = self.state.limits.connect_bytes_max
             connection.parts = [data[pos:]]
             connection.parts_bytes = len(data) - pos
-            if connection.parts_bytes >= connection.need_bytes // 2:
+            if connection.parts_bytes >= connection.need_bytes:
                 self.throttle.pause(connection, FOR_HANDSHAKE)
 
     def _need_of(self, rest: bytes) -> int:

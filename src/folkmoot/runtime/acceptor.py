@@ -17,13 +17,18 @@ from typing import Any, Final
 
 from folkmoot.runtime.gate import Arrival, Gate
 
-__all__ = ["ACCEPTS_MAX", "PAUSE_S", "Accepted", "Acceptor", "Reception"]
+__all__ = ["ACCEPTS_MAX", "PAUSE_S", "Accepted", "Acceptor", "Reception", "name_of"]
 
 # Per iteration of the loop: what came before is served meanwhile.
 ACCEPTS_MAX: Final = 32
 # Without descriptors or memory for another socket. Connections wait in the queue of the system.
 PAUSE_S: Final = 1.0
 SHORT: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+
+
+def name_of(address: tuple[Any, ...]) -> str:
+    """Return the address of a socket as "HOST:PORT"; an IPv6 address has four parts, and brackets."""
+    return f"[{address[0]}]:{address[1]}" if len(address) == 4 else f"{address[0]}:{address[1]}"
 
 
 class Accepted(asyncio.Protocol):
@@ -92,7 +97,7 @@ class Acceptor:
                     self._pause(error)
                     return
                 continue  # accept(2): of a connection that has ended meanwhile, or of the network
-            name = f"{address[0]}:{address[1]}"
+            name = name_of(address)
             arrival = self._gate.enter(address[0])
             if arrival is None:
                 sock.close()

@@ -21,7 +21,7 @@ STORE_FILES: Final = 64
 OTHER_FILES: Final = 96
 HTTP_CONNECTIONS: Final = 256
 PEERS_MAX: Final = 2048
-PEERS_MIN: Final = 64
+PEERS_MIN: Final = 192  # more than the handshakes that the node allows at once
 SPARE: Final = 16
 # Clients may be connected until so many are left, which are for those that are told that the node is full.
 ARRIVALS_MAX: Final = 256

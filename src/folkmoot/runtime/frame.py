@@ -9,7 +9,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from websockets.utils import apply_mask
+try:
+    from websockets.speedups import apply_mask
+except ImportError:  # websockets was installed without its native part
+    from websockets.utils import apply_mask
 
 __all__ = [
     "BINARY",

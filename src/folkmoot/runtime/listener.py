@@ -74,6 +74,8 @@ class Listener(Reception):
 
     def failed(self, address: str, error: Exception) -> None:
         """Say why a connection could not be made."""
+        if isinstance(error, ConnectionAbortedError):  # uvloop: the time for the TLS handshake is over
+            self._turns.node.counters.connect_timeouts += 1
         report_failure(self._turns, self._say, address, error)
 
     def replace(self, tls: TlsSettings, context: ssl.SSLContext) -> bool:
@@ -94,7 +96,9 @@ class Listener(Reception):
 def report_failure(turns: Turns, say: Say, address: str, error: Exception) -> None:
     """Log a connection that ended before it was made: what the network or TLS refused, or an unexpected error."""
     if isinstance(error, OSError):  # ssl.SSLError is one
-        say("info", "connection_failed", address=address, reason=reason_of(error))
+        # Somebody who has only looked whether the port is open is not worth a line.
+        level = "debug" if isinstance(error, ConnectionResetError) else "info"
+        say(level, "connection_failed", address=address, reason=reason_of(error))
     else:
         turns.node.counters.connection_errors += 1
         turns.complain(address, error)

@@ -203,7 +203,9 @@ class PeerNetwork(Carrier, Reception):
 
     def _close(self, peer: PeerConnection) -> None:
         handle = cast("Transport", peer.handle)
-        if peer.id in self.open and not handle.is_closing():
+        if not peer.outgoing and not peer.peer_nonce:
+            handle.abort()  # a stranger, which was told nothing that it could lose
+        elif peer.id in self.open and not handle.is_closing():
             peer.handle = close_in_order(handle) or handle
             assert self._turns is not None
             self._turns.loop.call_later(LINGER_S, self._abort, peer)

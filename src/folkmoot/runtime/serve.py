@@ -47,6 +47,8 @@ DEPART_S_MAX: Final = 1.0  # for the handover to other nodes; after that, they d
 HOUSEKEEPING_S: Final = 0.5
 POLL_S: Final = 0.005
 TRACE_CALLS_MAX: Final = 12
+# Connections without a complete CONNECT, in all: as many addresses may have their full share. One costs up to 100 kB.
+HANDSHAKE_ADDRESSES: Final = 8
 
 
 class Service(ABC):
@@ -84,7 +86,8 @@ class ServingNode:
         self.descriptors = descriptors
         self.peers: PeerNetwork | None = None  # None: a node without a cluster
         per_address = min(node.config.limits.handshakes_per_address_max, max(descriptors.sockets // 2, 1))
-        self.gate = Gate(descriptors.sockets, per_address, time.monotonic)
+        in_all = min(HANDSHAKE_ADDRESSES * per_address, descriptors.sockets)
+        self.gate = Gate(descriptors.sockets, per_address, time.monotonic, in_all)
         self.stopping = False
         self.error: Exception | None = None
         self.audit: Audit | None = None

@@ -12,7 +12,7 @@ from asyncio import BaseTransport, Transport
 from typing import Any, Final, cast
 
 from folkmoot.kernel.errors import FolkmootError
-from folkmoot.runtime.acceptor import Accepted
+from folkmoot.runtime.acceptor import Accepted, name_of
 from folkmoot.runtime.gate import Arrival, Gate
 from folkmoot.runtime.loop import LARGE_BYTES, Turns
 from folkmoot.runtime.tls import common_name
@@ -86,12 +86,7 @@ def set_keepalive(sock: socket.socket) -> None:
 def peer_info(transport: BaseTransport, name: str, certificate_name: str | None) -> PeerInfo:
     """Return the description of a peer for the node; `name` is "tcp", "tls", "ws" or "wss"."""
     peer = transport.get_extra_info("peername")
-    if not isinstance(peer, tuple):
-        address = "unknown"
-    elif len(peer) == 4:
-        address = f"[{peer[0]}]:{peer[1]}"
-    else:
-        address = f"{peer[0]}:{peer[1]}"
+    address = name_of(peer) if isinstance(peer, tuple) else "unknown"
     return PeerInfo(name, address, certificate_name)
 
 

@@ -220,10 +220,9 @@ class WebSocketProtocol(ClientProtocol, Handle):
 
     def _go_on(self) -> None:
         """Take the frames that wait, then read on."""
-        if self._turns.halted or self._connection.id not in self._turns.open:
-            self._rest = b""
-            return
         rest, self._rest = self._rest, b""
+        if not rest or self._turns.halted or self._connection.id not in self._turns.open:
+            return
         try:
             self._read(rest)
             if not self._rest and not self._node_pauses:
