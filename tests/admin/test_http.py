@@ -89,7 +89,8 @@ class Transport:
 
 
 async def answer(scope: Message, receive: Any, send: Any) -> None:
-    """Echo the body."""
+    """Echo the body; as with the right token, the connection is trusted from then on."""
+    scope["state"]["trusted"] = True
     body = b""
     while True:
         message = await receive()
@@ -178,10 +179,12 @@ def test_the_next_request_waits_until_the_answer_is_taken() -> None:
     assert run(test).said == []
 
 
+@pytest.mark.parametrize("trusted", [False, True])
 @pytest.mark.parametrize("step", range(STEPS + 1))
 @pytest.mark.parametrize("request_", [REQUEST, PUT, REQUEST + REQUEST, PUT[:-1], REQUEST[:-1]])
-def test_the_client_may_end_its_side_at_any_moment(request_: bytes, step: int) -> None:
+def test_the_client_may_end_its_side_at_any_moment(request_: bytes, step: int, trusted: bool) -> None:
     async def test(bench: Bench) -> None:
+        bench.connection.trusted = trusted
         bench.receive(request_)
         await bench.settle(step)
         bench.connection.eof_received()
