@@ -119,10 +119,15 @@ class Bench:
         self.connection.buffer_updated(len(data))
 
     async def settle(self, steps: int = STEPS) -> None:
+        loop = asyncio.get_running_loop()
         for _ in range(steps):
-            await asyncio.sleep(0)
+            turned: asyncio.Future[None] = loop.create_future()
+            loop.call_soon(turned.set_result, None)
+            await turned
         if steps >= STEPS:
-            await asyncio.sleep(0.005)  # the pause between slices is a timer
+            paused: asyncio.Future[None] = loop.create_future()
+            loop.call_later(0.005, paused.set_result, None)  # the pause between slices is a timer
+            await paused
 
 
 def run(test: Callable[[Bench], Awaitable[None]], fails: int = -1) -> Bench:
