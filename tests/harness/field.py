@@ -11,10 +11,11 @@ __all__ = ["TYPES", "check_fields"]
 
 _TEXT: Final = (
     *("address", "branch", "client", "code", "drops", "here", "message", "node", "of", "reason", "setting", "there"),
-    *("app", "filter", "part", "topic", "transport", "user", "what", "why"),
+    *("app", "filter", "method", "most", "part", "path", "query", "topic", "trace", "transport", "user", "what", "why"),
 )
 _NUMBERS: Final = (
     *(
+        "addresses",
         "bytes",
         "chunk",
         "clients",
@@ -27,9 +28,11 @@ _NUMBERS: Final = (
         "judged",
         "kind",
         "lines",
+        "lost",
         "messages",
         "number",
         "skipped",
+        "status",
     ),
     *("messages_acknowledged", "messages_kept", "outbox_kept", "overload", "partition", "partitions", "queued"),
     *("retained", "retained_cleared", "retained_kept", "seconds", "sessions", "sessions_ended", "sessions_taken"),
@@ -42,6 +45,7 @@ TYPES: Final[dict[str, type]] = {
     **dict.fromkeys(_NUMBERS, int),
     **dict.fromkeys(_LISTS, list),
     "dropped": dict,
+    "token": bool,
     "urgent": bool,
 }
 NONE_TOO: Final = ("expiry_s",)  # a session that never ends

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import select
 import socket
+import struct
 import threading
 import time
 from collections.abc import Iterator
@@ -209,6 +210,26 @@ def test_a_client_that_awaits_permission_to_send_gets_it(serving: Serving) -> No
         assert one.recv(MIB).startswith(b"HTTP/1.1 100 ")
         one.sendall(b"abc")
         assert one.recv(MIB).startswith(b"HTTP/1.1 400 ")
+
+
+def test_clients_that_end_their_side_at_any_moment(serving: Serving) -> None:
+    """Before, while and after they are answered: by FIN, by a reset, and with a request behind it."""
+    with RawClient(serving) as client:
+        client.connect("witness", clean=True, session_s=0)
+        for round_ in range(300):
+            one = socket.create_connection(serving.places["admin"], timeout=20)
+            if round_ % 3 == 2:
+                one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            one.sendall((HEAD + b"\r\n") * (1 + round_ % 2))
+            if round_ % 5:
+                time.sleep(0.0005 * (round_ % 5))
+            if round_ % 4 == 3:
+                one.shutdown(socket.SHUT_WR)
+                one.recv(MIB)
+            one.close()
+        client.send(Pingreq())
+        assert isinstance(client.receive(), Pingresp)
+    assert "because of a bug" not in serving.log()
 
 
 def cut_off(one: socket.socket) -> bool:

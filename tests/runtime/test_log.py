@@ -170,7 +170,7 @@ def test_what_was_suppressed_is_said_even_if_nothing_of_its_kind_follows() -> No
     log.report_suppressed(NOW + 60 * SECOND)
     log.report_suppressed(NOW + 120 * SECOND)
     (summary,) = [json.loads(line) for line in stream.getvalue().splitlines()[written:]]
-    assert (summary["event"], summary["kind"], summary["addresses"]) == ("log_suppressed", "refused", 2)
+    assert (summary["event"], summary["what"], summary["addresses"]) == ("log_suppressed", "refused", 2)
     assert summary["lines"] == log.suppressed == 1000 - written
 
 

@@ -71,10 +71,10 @@ class Guard:
             return
         client = scope["client"]
         fields: dict[str, object] = {
-            "address": "unknown" if client is None else Address(*client),
+            "address": "unknown" if client is None else str(Address(*client)),
             "method": scope["method"],
             "path": scope["path"],
-            "query": scope["query_string"],
+            "query": scope["query_string"].decode("latin-1"),
             "status": status,
             "token": bool(scope["state"].get("trusted")),
         }

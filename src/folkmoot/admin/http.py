@@ -24,6 +24,7 @@ import socket
 import struct
 import termios
 import time
+import traceback
 from asyncio import BaseTransport, Transport
 from collections import deque
 from collections.abc import Callable, Coroutine
@@ -88,8 +89,11 @@ class HttpConnection(asyncio.BufferedProtocol, Carrier):
     def connection_made(self, transport: BaseTransport) -> None:
         """Count the connection; refuse it if there are too many, and none can be closed in its favour."""
         self._transport = cast("Transport", transport)
+        self._safely(self._made)
+
+    def _made(self) -> None:
         self._transport.set_write_buffer_limits(high=0)
-        peer = transport.get_extra_info("peername")
+        peer = self._transport.get_extra_info("peername")
         if isinstance(peer, tuple):
             self.address = (str(peer[0]), int(peer[1]))
             self.key = limit_key(self.address[0])
@@ -105,8 +109,10 @@ class HttpConnection(asyncio.BufferedProtocol, Carrier):
 
     def buffer_updated(self, size: int) -> None:
         """Take received bytes; they are parsed in this connection's turn."""
-        if self._closing:
-            return
+        if not self._closing:
+            self._safely(lambda: self._received(size))
+
+    def _received(self, size: int) -> None:
         if self._exchange is None and self._unread == 0:
             self.incoming.begin(self._server.now_s(), HEAD_S)  # the first byte of a request
         self._h11.receive_data(bytes(_VIEW[:size]))
@@ -118,9 +124,21 @@ class HttpConnection(asyncio.BufferedProtocol, Carrier):
     def eof_received(self) -> bool:
         """The client sends nothing more: answer what it has asked."""
         if not self._closing:
-            self._h11.receive_data(b"")
-            self._server.give_turn(self)
+            self._safely(self._received_end)
         return True
+
+    def _received_end(self) -> None:
+        self._h11.receive_data(b"")
+        self._server.give_turn(self)
+
+    def _safely(self, step: Callable[[], None]) -> None:
+        """Take a step; an error in it ends this connection alone."""
+        try:
+            step()
+        except Exception as error:  # noqa: BLE001 - whatever it is, the node goes on
+            trace = "".join(traceback.format_exception(error)[-3:])
+            self._server.say("error", "a connection failed because of a bug; please report it", trace=trace)
+            self.abort()
 
     def pause_writing(self) -> None:
         """The client reads more slowly than it is sent to."""
@@ -149,6 +167,9 @@ class HttpConnection(asyncio.BufferedProtocol, Carrier):
 
     def look(self, now_s: float) -> None:
         """Abort the connection if its client is too slow."""
+        self._safely(lambda: self._look(now_s))
+
+    def _look(self, now_s: float) -> None:
         unsent = self._unsent_bytes()
         if unsent == 0:
             self.outgoing.end()
@@ -173,11 +194,13 @@ class HttpConnection(asyncio.BufferedProtocol, Carrier):
     def abort(self) -> None:
         """Close now, by a reset: otherwise the system keeps what was sent, and goes on offering it to the client."""
         self._closing = True
-        sock = self._transport.get_extra_info("socket")
-        if sock is not None:
-            with contextlib.suppress(OSError), socket.socket(fileno=os.dup(sock.fileno())) as same:
-                same.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        self._transport.abort()
+        with contextlib.suppress(OSError, RuntimeError):  # of a socket that is closed already
+            sock = self._transport.get_extra_info("socket")
+            if sock is not None:
+                with socket.socket(fileno=os.dup(sock.fileno())) as same:
+                    same.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        with contextlib.suppress(OSError, RuntimeError):
+            self._transport.abort()
 
     def is_closing(self) -> bool:
         """Whether the connection serves nobody any more."""
@@ -197,6 +220,9 @@ class HttpConnection(asyncio.BufferedProtocol, Carrier):
 
     def take_turn(self) -> None:
         """Handle what was received, until more is needed, a request waits for its answer, or it takes long."""
+        self._safely(self._take_turn)
+
+    def _take_turn(self) -> None:
         for _ in range(TURN_EVENTS_MAX):
             if self._closing:
                 return
@@ -308,6 +334,9 @@ class HttpConnection(asyncio.BufferedProtocol, Carrier):
 
     def ended(self, exchange: Exchange, error: Exception | None) -> None:
         """The application has returned: go on when its answer is taken."""
+        self._safely(lambda: self._ended(exchange, error))
+
+    def _ended(self, exchange: Exchange, error: Exception | None) -> None:
         if self._closing or exchange is not self._exchange:
             return
         if error is not None or not exchange.ended:
@@ -327,13 +356,20 @@ class HttpConnection(asyncio.BufferedProtocol, Carrier):
     def _next(self) -> None:
         """Go on with the next request as soon as the answer is taken."""
         self.waiting_since_s = self._server.now_s()
-        if self._last or self._h11.our_state is not h11.DONE or self._h11.their_state is not h11.DONE:
+        if self._can_go_on():
+            asyncio.get_running_loop().call_soon(self._safely, self._when_taken)
+        else:
             self._close()
-            return
-        asyncio.get_running_loop().call_soon(self._when_taken)
+
+    def _can_go_on(self) -> bool:
+        """Whether the connection serves further requests: both sides are done, and neither has announced its end."""
+        return not self._last and self._h11.our_state is h11.DONE and self._h11.their_state is h11.DONE
 
     def _when_taken(self) -> None:
         if self._closing:
+            return
+        if not self._can_go_on():  # the client has ended its side meanwhile
+            self._close()
             return
         if not self._writable.is_set() or self._transport.get_write_buffer_size():
             self._taken = self._server.begin(self._await_taken())
@@ -350,7 +386,7 @@ class HttpConnection(asyncio.BufferedProtocol, Carrier):
 
     async def _await_taken(self) -> None:
         await self._writable.wait()
-        self._when_taken()
+        self._safely(self._when_taken)
 
     def _refuse(self, status: int, why: str) -> None:
         """Answer a request that cannot be understood, or is not wanted, and close."""

@@ -65,7 +65,7 @@ class Log:
     def report_suppressed(self, now: int, all_of_them: bool = False) -> None:
         """Write what was suppressed some time ago and has had no line since; to be called regularly, and at the end."""
         for found in self._limits.summaries(now, all_of_them):
-            fields: dict[str, object] = {"kind": found.kind, "lines": found.lines}
+            fields: dict[str, object] = {"what": found.kind, "lines": found.lines}
             if found.addresses:
                 fields.update(addresses=found.addresses, most=found.most)
             self._put([self._format(Event("warning", "log_suppressed", fields), fields, now)], now)

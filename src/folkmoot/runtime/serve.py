@@ -260,7 +260,7 @@ def begin_audit(serving: ServingNode, loop: asyncio.AbstractEventLoop) -> None:
     if serving.audit is not None:
         serving.audit.run_in(loop.call_soon_threadsafe)
         serving.log.also = serving.audit.take
-        serving.record("started", version=__version__)
+        serving.record("started", program=f"folkmoot {__version__}")
 
 
 def end_logs(serving: ServingNode) -> None:
