@@ -43,17 +43,17 @@ class Listener:
     async def start(self, turns: Turns, gate: Gate, limits: Limits) -> None:
         """Accept connections from now on."""
         self._turns, self._gate, self._limits = turns, gate, limits
-        self._server = await self._serve()
+        self._server = await self._serve(None if self.certificates is None else self.certificates.context)
 
-    async def _serve(self) -> asyncio.Server:
-        """Accept with the certificates of now, on the socket that stays open through a change of them."""
+    async def _serve(self, context: ssl.SSLContext | None) -> asyncio.Server:
+        """Accept with these certificates, on the socket that stays open through a change of them."""
         assert self._socket is not None, "a listener starts once, and not after its end"
         assert self._turns is not None
         assert self._gate is not None
         assert self._limits is not None
         options: dict[str, Any] = {}
-        if self.certificates is not None:
-            options["ssl"] = self.certificates.context
+        if context is not None:
+            options["ssl"] = context
             options["ssl_handshake_timeout"] = self._limits.connect_timeout_us / SECOND
             options["ssl_shutdown_timeout"] = TLS_SHUTDOWN_S
         factory = protocol_factory(self.settings, self._turns, self._gate, self._limits)
@@ -62,15 +62,14 @@ class Listener:
     async def replace(self, tls: TlsSettings, context: ssl.SSLContext) -> bool:
         """Accept with another context; return whether clients may be connected that it would not accept.
 
-        The socket stays: no client is refused meanwhile.
+        The socket stays: no client is refused meanwhile. On OSError, as without descriptors, nothing has changed.
         """
         assert self.certificates is not None, "only listeners with TLS have a context"
-        stricter = self.certificates.replace(tls, context)
         former = self._server
         if former is not None:
-            self._server = await self._serve()
+            self._server = await self._serve(context)
             former.close()
-        return stricter
+        return self.certificates.replace(tls, context)
 
     def close(self) -> None:
         """Stop accepting; idempotent."""

@@ -121,16 +121,16 @@ class PeerNetwork(Carrier):
     async def start(self, turns: Turns) -> None:
         """Begin to accept peers, and to dial those that the node requests."""
         self._turns = turns
-        self._server = await self._serve(turns)
+        self._server = await self._serve(turns, None if self._certificates is None else self._certificates.context)
         turns.carrier = self
 
-    async def _serve(self, turns: Turns) -> asyncio.Server:
-        """Accept with the certificates of now, on the socket that stays open through a change of them."""
+    async def _serve(self, turns: Turns, context: ssl.SSLContext | None) -> asyncio.Server:
+        """Accept with these certificates, on the socket that stays open through a change of them."""
         assert self._socket is not None, "a network starts once, and not after its end"
         options: dict[str, Any] = {}
-        if self._certificates is not None:
+        if context is not None:
             options = {
-                "ssl": self._certificates.context,
+                "ssl": context,
                 "ssl_handshake_timeout": HANDSHAKE_S,
                 "ssl_shutdown_timeout": LINGER_S,
             }
@@ -204,15 +204,17 @@ class PeerNetwork(Carrier):
         return self._certificates
 
     async def replace(self, tls: TlsSettings, context: ssl.SSLContext, dialling: ssl.SSLContext) -> None:
-        """Accept and dial with other contexts, and end the connections to nodes that they would not accept."""
+        """Accept and dial with other contexts, and end the connections to nodes that they would not accept.
+
+        On OSError, as without descriptors, nothing has changed.
+        """
         assert self._certificates is not None, "only with TLS between nodes"
-        stricter = self._certificates.replace(tls, context)
-        self._client_context = dialling
         former = self._server
         if former is not None and self._turns is not None:
-            self._server = await self._serve(self._turns)
+            self._server = await self._serve(self._turns, context)
             former.close()
-        if stricter:
+        self._client_context = dialling
+        if self._certificates.replace(tls, context):
             self.judge()
 
     def judge(self) -> None:

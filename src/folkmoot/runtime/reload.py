@@ -112,7 +112,12 @@ class Reload:
             text = " ".join(str(error).split())
             serving.say("error", "reload_failed", reason=f"{text}; nothing has changed")
             return
-        await self._put_into_force(prepared)
+        try:
+            await self._put_into_force(prepared)
+        except OSError as error:  # a listener with TLS is opened again
+            why = f"{error.strerror or error}; certificates are not replaced everywhere: send SIGHUP again"
+            serving.say("error", "reload_failed", reason=why)
+            return
         fixed = fixed_changes(serving.settings, prepared.settings)
         if fixed:
             why = "these settings have changed and need a restart: " + ", ".join(fixed)
