@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import time
+import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.integration.serving import CERTIFICATES, Serving, await_true
+from folkmoot.config.password import PasswordFile
+from folkmoot.mqtt.packet import Connack, Connect
+from tests.integration.serving import CERTIFICATES, RawClient, Serving, await_true
 
 SECRET = "a word of more than sixteen characters"
 
@@ -155,6 +159,41 @@ def test_a_secret_is_replaced_in_three_steps(nodes: Nodes) -> None:
     two.kill()
     two.start()
     await_true(lambda: one.log().count("peer_up") >= 2 and "peer_refuse" not in two.log())
+
+
+def checks(node: Serving) -> int:
+    """How many passwords the node has hashed."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{node.port('admin')}/metrics", timeout=20) as answer:
+        found = re.search(rb"^folkmoot_password_checks_total (\d+)", answer.read(), re.MULTILINE)
+    assert found is not None
+    return int(found[1])
+
+
+def test_a_password_that_one_node_has_found_right_is_checked_nowhere_again(nodes: Nodes) -> None:
+    """Not after a failover, nor by a node that was restarted and has asked; a wrong one is checked everywhere."""
+    users = PasswordFile()
+    users.set("ann", b"secret")
+    users.write(nodes.folder / "users")
+    config = f'[admin]\naddress = "127.0.0.1:0"\n[auth]\npassword_file = "{nodes.folder}/users"\n'
+    one, two = nodes.start("one", config=config), nodes.start("two", config=config)
+
+    def enter(node: Serving, password: bytes) -> int:
+        with RawClient(node) as client:
+            client.send(Connect(5, "of-ann", True, 0, "ann", password, None, None))
+            answer = client.receive()
+            assert isinstance(answer, Connack), answer
+            return answer.code
+
+    await_true(says(one, "view_installed", "two"))
+    assert (enter(one, b"secret"), checks(one)) == (0, 1)
+    assert (enter(two, b"secret"), checks(two)) == (0, 0)
+    assert (enter(two, b"wrong"), checks(two)) == (0x86, 1)
+    two.restart()
+    await_true(lambda: one.log().count("peer_up") >= 2)
+    time.sleep(1.0)  # it asks within a heartbeat
+    assert (enter(two, b"secret"), checks(two)) == (0, 0)
+    one.kill()
+    assert (enter(two, b"secret"), checks(two)) == (0, 0)
 
 
 def test_beyond_loopback_a_secret_is_demanded(tmp_path: Path) -> None:

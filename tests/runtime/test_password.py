@@ -67,6 +67,9 @@ class Bench(CheckListener):
     def limited(self, connection: object, why: str) -> None:
         self.refused.append((connection, why))
 
+    def checking(self) -> None:
+        pass
+
     def remember(self, mark: bytes) -> None:
         self.remembered.add(mark)
 

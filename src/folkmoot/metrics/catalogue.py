@@ -61,6 +61,7 @@ def connections() -> list[Family]:
         counter("takeovers", "clients", "Connections closed because their client connected again"),
         split("authentications", COUNTER, "attempts", "Authentications by result", "result",
               "auth_", ["succeeded", "failed", "limited", "method_unknown"]),
+        counter("password_checks", "checks", "Passwords that were checked; the others were remembered or refused"),
     ]  # fmt: skip
 
 

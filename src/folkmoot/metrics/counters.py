@@ -23,6 +23,7 @@ class Counters:
         self.connect_timeouts = self.keep_alive_timeouts = self.takeovers = 0
         self.log_suppressed = self.audit_lost = 0
         self.auth_succeeded = self.auth_failed = self.auth_limited = self.auth_method_unknown = 0
+        self.password_checks = 0
         # The wire.
         self.bytes_received = self.bytes_sent = 0
         self.received_connect = self.received_puback = self.received_pubrec = self.received_pubrel = 0

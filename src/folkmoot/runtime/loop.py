@@ -367,6 +367,10 @@ class Turns(CommitListener, CheckListener):
         if connection.id in self.open:
             self.node.limited(connection, why, self.begin())
 
+    def checking(self) -> None:
+        """Count a password check."""
+        self.node.counters.password_checks += 1
+
     def remember(self, mark: bytes) -> None:
         """Tell the node that a password was right."""
         self.node.remember(mark, self.begin())

@@ -60,6 +60,10 @@ class CheckListener(ABC):
         """Abort a connection that cannot be answered now: after a refusal its client might give up."""
 
     @abstractmethod
+    def checking(self) -> None:
+        """Count a check."""
+
+    @abstractmethod
     def remember(self, mark: bytes) -> None:
         """Keep the mark of a password that was right."""
 
@@ -161,6 +165,7 @@ class PasswordChecks:
                 self._end(check, True)
             elif any(self._listener.is_open(one.connection) for one in check.waiting):
                 self._running += 1
+                self._listener.checking()
                 first = check.waiting[0]
                 assert first.username is not None
                 assert first.password is not None
