@@ -69,6 +69,7 @@ class Work:
         self._outer_stop = turn_steps
         self._part = -1  # where the node that is being served began; -1: none is
         self._fresh: deque[Connection] = deque()
+        self._fresh_next = False
         self._waiting: deque[Connection] = deque()
 
     def done(self) -> int:
@@ -147,7 +148,8 @@ class Work:
         while self._waiting or self._fresh:
             if self.done() >= self._limit and not self.endless:
                 return None
-            if self._fresh:
+            self._fresh_next = not self._fresh_next  # in turns, so that neither of the two has to wait for ever
+            if self._fresh and (self._fresh_next or not self._waiting):
                 connection = self._fresh.popleft()
             else:
                 connection = self._waiting.popleft()
