@@ -63,6 +63,7 @@ class Work:
         self.turn = 1
         self.served = 0
         self.last_served = 0  # by the turn before, for tests and figures
+        self.waits = 0  # how often a client has been put on the waiting list
         self.endless = False  # a planted bug: no turn ends before its input does
         self._limit = turn_steps
         self._begun = 0  # where the client that is being served began
@@ -133,6 +134,7 @@ class Work:
         """Put a client on the waiting list, if it is not there; one that has credit left comes first."""
         if not connection.queued:
             connection.queued = True
+            self.waits += 1
             if connection.credit > 0 and connection.credit_turn == self.turn:
                 self._fresh.append(connection)
             else:
