@@ -22,6 +22,7 @@ from folkmoot.store.writer import Writer
 
 __all__ = [
     "DELIVERY_STEPS",
+    "LOOKUP_STEPS",
     "PACKET_STEPS",
     "ROW_STEPS",
     "RULE_STEPS",
@@ -31,9 +32,10 @@ __all__ = [
     "Work",
 ]
 
-PACKET_STEPS: Final = 4
-DELIVERY_STEPS: Final = 2  # of one message to one session in memory
-ROW_STEPS: Final = 8
+PACKET_STEPS: Final = 8
+DELIVERY_STEPS: Final = 4  # of one message to one session in memory
+LOOKUP_STEPS: Final = 16  # of a topic whose route is not cached, beside the branches and values that it leads to
+ROW_STEPS: Final = 24
 RULE_STEPS: Final = 2  # of one access rule, for a topic or a filter
 SUBSCRIPTION_STEPS: Final = 64  # to add or remove one: its tree, its row, the routes that it changes
 
