@@ -33,7 +33,7 @@ from tests.harness.peer import Peer
 from tests.harness.version import BOTH
 
 STEPS = 256
-PACKET_STEPS = 400
+PACKET_STEPS = 1200
 """Of the most expensive packet in these tests."""
 
 

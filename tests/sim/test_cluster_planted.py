@@ -99,7 +99,7 @@ BUGS = [
         10,
         (),
         bursts=1,
-        turn_steps=64,
+        turn_steps=192,
         turn_us=2000,
         pace_us=5000,
     ),

@@ -129,6 +129,9 @@ class Broker:
         self.state.timers.cancel(TIMER_OVERLOAD, connection.id)
         if connection.ending:
             self.protocol.admission.go_on(connection.client_id)
+            session = self.state.sessions.get(connection.client_id)
+            if session is not None and session.connection is not None and session.connection.remote is None:
+                self._ingress.resume(session.connection)
 
     def awake(self) -> None:
         """Handle what waited for the answers of other members after this process stood still."""

@@ -213,6 +213,9 @@ def work() -> list[Family]:
     return [
         counter("turns", "turns", "Turns of the node's loop"),
         spread("turn_us", "Time spent in one turn"),
+        counter("turn_steps", "steps", "Steps of work: packets, deliveries, rows, subscriptions, lookups"),
+        counter("input_waits", "events", "Times when a client's input had to wait because its steps were spent"),
+        gauge("clients_waiting", "clients", "Clients whose input waits for that reason"),
         counter("events_published", "events", "Events published on $events topics"),
         counter("events_dropped", "events", "Events dropped: the node was overloaded, or too many were waiting"),
         counter("wakes", "events", "Turns that were started by a timer or by background work"),

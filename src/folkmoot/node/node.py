@@ -395,6 +395,9 @@ class Node:
             effects.calls = list(calls.ended)
             calls.ended.clear()
         effects.grown = calls.take_growth()
+        state.counters.turn_steps += state.work.done()
+        state.counters.input_waits = state.work.waits
+        state.counters.clients_waiting = len(state.work)
         state.work.end_turn()
         effects.more = self._broker.more() or (cluster_node is not None and cluster_node.more())
         return effects

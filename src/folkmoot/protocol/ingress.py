@@ -149,7 +149,7 @@ class Ingress:
         received = counters.publish_received_qos0 + counters.publish_received_qos1 + counters.publish_received_qos2
         return received + self.inbound.forwarded
 
-    # -- the waiting list
+    # -- the waiting list ------------------------------------------------------------------------------------------
 
     def _wait(self, connection: Connection, data: bytes, pos: int) -> None:
         """Keep `data[pos:]` until the client's next turn. It is not copied: that would cost more with each turn."""

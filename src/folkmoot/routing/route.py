@@ -19,6 +19,7 @@ from folkmoot.topics.name import has_wildcard, matches
 from folkmoot.topics.tree import Walk
 from folkmoot.turn.fabric import Fabric
 from folkmoot.turn.state import State
+from folkmoot.turn.work import LOOKUP_STEPS
 
 __all__ = ["Group", "Route", "Routes", "is_reserved"]
 
@@ -182,6 +183,8 @@ class Routes:
         self._unfinished: dict[bytes, Lookup] = {}  # by topic
         self._changes: list[bytes] = []  # filters that have changed while there were unfinished look-ups
         self._changes_before = 0  # changes before the first of these
+        self._nobody = Route(b"")  # of all cached topics without recipients
+        self._nobody.simple = self._nobody.live = True
         self._newest: Route | None = None  # the last one that was computed and not cached
 
     def lookup(self, topic: bytes) -> Route:
@@ -222,6 +225,7 @@ class Routes:
 
     def _begin(self, topic: bytes) -> Lookup:
         self.state.counters.route_misses += 1
+        self.state.work.steps += LOOKUP_STEPS
         self._newest = None
         elsewhere = None if self.fabric.alone else self.interest.tree.walk(topic)
         return Lookup(topic, self.state.tree.walk(topic), elsewhere, self._changes_before + len(self._changes))
@@ -235,6 +239,8 @@ class Routes:
         if len(topic) > _TOPIC_BYTES_MAX or changed:
             self._newest = route
             return route
+        if route.simple and not route.recipients and not route.nodes:
+            route = self._nobody  # a hundred thousand routes of topics without recipients would take much memory
         if len(self.cache) >= self.state.limits.route_cache_max:
             self._empty_cache()
         self.cache[topic] = route

@@ -32,7 +32,7 @@ _EARLY_MAX: Final = 20_000
 """Messages of a node that is not a member yet."""
 
 
-_PACKET_STEPS: Final = 120
+_PACKET_STEPS: Final = 360
 """The steps of the most expensive packet of a run: it goes to all clients, and is stored for each of them."""
 
 

@@ -136,7 +136,7 @@ class Swarm:
         self.on["transactions"] = (self.clients + self.topics + self.depth + self.rounds) % 3 == 0
         self.on["bursts"] = (self.clients + self.topics + self.rounds) % 4 == 0
         # Of a turn: usually so few that input often waits. Small enough that a burst of a client exceeds them.
-        self.turn_steps = [64, 512, 65_536][(self.clients + self.depth) % 3]
+        self.turn_steps = [192, 1_536, 65_536][(self.clients + self.depth) % 3]
         if shape is not None:
             shape(self)
         if self.has("empty restarts"):

@@ -22,6 +22,7 @@ from folkmoot.store.writer import Writer
 
 __all__ = [
     "DELIVERY_STEPS",
+    "LOOKUP_STEPS",
     "PACKET_STEPS",
     "ROW_STEPS",
     "RULE_STEPS",
@@ -31,9 +32,10 @@ __all__ = [
     "Work",
 ]
 
-PACKET_STEPS: Final = 4
-DELIVERY_STEPS: Final = 2  # of one message to one session in memory
-ROW_STEPS: Final = 8
+PACKET_STEPS: Final = 8
+DELIVERY_STEPS: Final = 4  # of one message to one session in memory
+LOOKUP_STEPS: Final = 16  # of a topic whose route is not cached, beside the branches and values that it leads to
+ROW_STEPS: Final = 24
 RULE_STEPS: Final = 2  # of one access rule, for a topic or a filter
 SUBSCRIPTION_STEPS: Final = 64  # to add or remove one: its tree, its row, the routes that it changes
 
@@ -63,12 +65,14 @@ class Work:
         self.turn = 1
         self.served = 0
         self.last_served = 0  # by the turn before, for tests and figures
+        self.waits = 0  # how often a client has been put on the waiting list
         self.endless = False  # a planted bug: no turn ends before its input does
         self._limit = turn_steps
         self._begun = 0  # where the client that is being served began
         self._outer_stop = turn_steps
         self._part = -1  # where the node that is being served began; -1: none is
         self._fresh: deque[Connection] = deque()
+        self._fresh_next = False
         self._waiting: deque[Connection] = deque()
 
     def done(self) -> int:
@@ -132,6 +136,7 @@ class Work:
         """Put a client on the waiting list, if it is not there; one that has credit left comes first."""
         if not connection.queued:
             connection.queued = True
+            self.waits += 1
             if connection.credit > 0 and connection.credit_turn == self.turn:
                 self._fresh.append(connection)
             else:
@@ -147,7 +152,8 @@ class Work:
         while self._waiting or self._fresh:
             if self.done() >= self._limit and not self.endless:
                 return None
-            if self._fresh:
+            self._fresh_next = not self._fresh_next  # in turns, so that neither of the two has to wait for ever
+            if self._fresh and (self._fresh_next or not self._waiting):
                 connection = self._fresh.popleft()
             else:
                 connection = self._waiting.popleft()
