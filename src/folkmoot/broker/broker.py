@@ -128,6 +128,7 @@ class Broker:
         """The transport's buffer is full (False), or has room again (True)."""
         connection.writable = flag
         if flag:
+            self.state.memory.unsent_bytes -= connection.unsent_bytes
             connection.unsent_bytes = 0
         session = connection.session
         if connection.relay is not None:
@@ -361,6 +362,8 @@ class Broker:
             self.delivery.purges.step(self.turn.commits.durable_token)
         if self.partition.producers.busy():
             self.partition.producers.step()
+        if self.cluster.shedding.busy():
+            self.cluster.shedding.step()
         if self.delivery.transactions.waiting:
             self.delivery.publications.step()
         if self._trimming:
@@ -388,6 +391,7 @@ class Broker:
             or self.query.feeds.runnable()
             or self.delivery.purges.runnable(self.turn.commits.durable_token)
             or self.partition.producers.busy()
+            or self.cluster.shedding.busy()
             or self.delivery.publications.runnable()
             or self.delivery.event_publisher.runnable()
             or self.state.writer.dirty  # rows were added after the end of the turn

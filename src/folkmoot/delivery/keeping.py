@@ -87,6 +87,7 @@ class Keeping:
             self.receipts.known(partition)
         elif not self.retained.set(message):
             return REFUSED
+        message.owner = ""  # the rows of queues need not name it
         self.barrier.kept_here(self.state.writer.token)
         return STORED
 

@@ -8,15 +8,26 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["FEATURES", "FLUSH_MARKERS", "RECEIPTS", "TABLES", "TRANSACTIONS", "WAKING", "features_on", "lacking"]
+__all__ = [
+    "FEATURES",
+    "FLUSH_MARKERS",
+    "RECEIPTS",
+    "RETAINED_OWNERS",
+    "TABLES",
+    "TRANSACTIONS",
+    "WAKING",
+    "features_on",
+    "lacking",
+]
 
 RECEIPTS: Final = "receipts"  # the answer to a request says where its messages are, and on how many nodes
 WAKING: Final = "waking"  # a member tells one that stood still that it counts on it
 TRANSACTIONS: Final = "transactions"  # messages staged in a home partition, committed at once, published once
 TABLES: Final = "tables"  # questions for pages of tables are answered
 FLUSH_MARKERS: Final = "fences"  # a message with no requests in it is answered: then all before it have come
+RETAINED_OWNERS: Final = "retained_owners"  # a retained message may name the user that it counts for
 
-FEATURES: Final[list[str]] = [RECEIPTS, WAKING, TRANSACTIONS, TABLES, FLUSH_MARKERS]
+FEATURES: Final[list[str]] = [RECEIPTS, WAKING, TRANSACTIONS, TABLES, FLUSH_MARKERS, RETAINED_OWNERS]
 """What this software can do, in the order in which it learned it."""
 
 

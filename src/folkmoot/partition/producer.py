@@ -11,16 +11,25 @@ from folkmoot.kernel.errors import CorruptStore
 from folkmoot.kernel.event import ERROR
 from folkmoot.kernel.pack import get_u64, u64
 from folkmoot.partition.producer_eviction import ProducerEviction
-from folkmoot.store.key import PRODUCER, plain_key
+from folkmoot.store.key import PRODUCER, plain_key, plain_name_of
 from folkmoot.store.writer import VERSION_BYTES
 from folkmoot.turn.commit import Commits
 from folkmoot.turn.state import State
 
-__all__ = ["PRODUCER_BYTES_MAX", "PRODUCER_PROPERTY", "SEQUENCE_PROPERTY", "Producers"]
+__all__ = ["PRODUCER_BYTES_MAX", "PRODUCER_PROPERTY", "SEQUENCE_PROPERTY", "Producers", "owner_part"]
 
 PRODUCER_BYTES_MAX: Final = 256  # there may be hundreds of thousands of names
 PRODUCER_PROPERTY: Final = "folkmoot-producer"
 SEQUENCE_PROPERTY: Final = "folkmoot-seq"
+
+# A name that begins so has an owner: its first bytes are a hash of it. No UTF-8 text begins with this byte.
+_OWNED: Final = b"\xff"
+_OWNER_BYTES: Final = 17
+
+
+def owner_part(producer: bytes) -> bytes:
+    """Return the part of a row's name that all producers of its owner share; empty if it has no owner."""
+    return producer[:_OWNER_BYTES] if producer.startswith(_OWNED) else b""
 
 
 class _Newest:
@@ -41,6 +50,7 @@ class Producers:
         self._newest: dict[bytes, _Newest] = {}  # by row key
         self._live: dict[bytes, int] = {}  # by producer: the newest that transient sessions got
         self.counts: list[int] = [0] * state.partitions  # rows per partition
+        self._owned: list[dict[bytes, int]] = [{} for _ in range(state.partitions)]  # of these, by owner
         self._eviction: ProducerEviction | None = None
 
     def advance(self, partition: int, producer: bytes, sequence: int) -> bool:
@@ -50,7 +60,7 @@ class Producers:
         if newest is None:
             newest = self._read(key)
             if newest.sequence < 0:
-                self._count(partition)
+                self._count(partition, producer)
         self._newest[key] = newest
         if sequence <= newest.sequence:
             self.state.counters.producer_duplicates += 1
@@ -67,14 +77,38 @@ class Producers:
         value = self.state.reader.get(key)
         return _Newest(get_u64(value, VERSION_BYTES) if value is not None else -1)
 
-    def _count(self, partition: int) -> None:
+    def take(self, partition: int, owned: dict[bytes, int]) -> None:
+        """Begin to lead the partition: its rows by owner, empty: those without one."""
+        self._owned[partition] = owned
+        self.counts[partition] = sum(owned.values())
+
+    def _count(self, partition: int, producer: bytes) -> None:
+        owner = owner_part(producer)
+        owned = self._owned[partition]
+        owned[owner] = owned.get(owner, 0) + 1
         self.counts[partition] += 1
-        if self._eviction is None and self.counts[partition] > self.state.limits.producers_max:
-            self._eviction = ProducerEviction(self.state, partition)
+        if self._eviction is not None:
+            return
+        own_max = self.state.accounts.producers_max
+        if owner and owned[owner] > own_max:
+            self._eviction = ProducerEviction(self.state, partition, owner, own_max)
+        elif self.counts[partition] > self.state.limits.producers_max:
+            self._eviction = ProducerEviction(self.state, partition, b"", self.state.limits.producers_max)
+
+    def _uncount(self, partition: int, producer: bytes) -> None:
+        owner = owner_part(producer)
+        owned = self._owned[partition]
+        self.counts[partition] -= 1
+        left = owned.get(owner, 0) - 1
+        if left > 0:
+            owned[owner] = left
+        else:
+            owned.pop(owner, None)
 
     def forget(self, partition: int) -> None:
         """End the leadership of the partition."""
         self.counts[partition] = 0
+        self._owned[partition] = {}
         if self._eviction is not None and self._eviction.partition == partition:
             self._eviction = None
         prefix = plain_key(partition, PRODUCER, b"")
@@ -102,7 +136,9 @@ class Producers:
             newest = self._newest.get(key)
             if newest is None or newest.token <= self.commits.durable_token:
                 self._newest.pop(key, None)
-                self.counts[eviction.partition] -= 1
+                self._uncount(eviction.partition, plain_name_of(key))
+                if eviction.owner:
+                    self.state.counters.quota_forgotten_producers += 1
                 self.state.writer.delete(eviction.partition, key)
         if not keys:
             self._eviction = None

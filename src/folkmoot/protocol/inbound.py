@@ -9,6 +9,7 @@ from __future__ import annotations
 from folkmoot.delivery.keeping import STORED
 from folkmoot.delivery.outbox_publish import OutboxPublishing
 from folkmoot.delivery.publish import Publishing
+from folkmoot.kernel.feature import RETAINED_OWNERS
 from folkmoot.kernel.pack import get_u16
 from folkmoot.mqtt import reason
 from folkmoot.mqtt.encode import encode, forward_properties
@@ -197,6 +198,9 @@ class Inbound:
             known = {}
             connection.alias_in = known
         if topic:
+            size = len(topic) - len(known.get(alias, b""))
+            connection.alias_bytes += size
+            self.state.memory.alias_bytes += size
             known[alias] = topic
             return topic
         found = known.get(alias)
@@ -285,4 +289,6 @@ class Inbound:
         expires_us = now + life_us if life_us else 0
         message = Message(topic, payload, qos, retain, forwarded, connection.client_id, now, expires_us)
         message.asked_again = connection.repeated
+        if retain and connection.username and self.state.accounts.named and self.relays.fabric.can(RETAINED_OWNERS):
+            message.owner = connection.username
         return message

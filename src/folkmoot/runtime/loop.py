@@ -70,6 +70,7 @@ class Turns(CommitListener, CheckListener):
         self.fail: Callable[[Exception], None] = _no_fail
         self.after_written: Callable[[], None] | None = None  # called at the end of a turn with something new to read
         self.answered: Callable[[Call], None] = _no_call
+        self.measure: Callable[[], None] = _no_measure  # reports the memory of the process to the node
         self.carrier: Carrier | None = None  # None: a node without a cluster
         self._written = False
         self._read_bytes = 0  # in large pieces, in this turn
@@ -139,6 +140,8 @@ class Turns(CommitListener, CheckListener):
                 self.answered(call)
             if effects.closes or effects.pauses or effects.resumes or effects.checks or effects.events:
                 self._rare(effects)
+            if effects.measure:
+                self.loop.call_soon(self.measure)
             if effects.more:
                 self.loop.call_soon(self._wake)
             due = self.node.next_wake()
@@ -208,7 +211,9 @@ class Turns(CommitListener, CheckListener):
         handle: Any = connection.handle
         # A WebSocket closes in order by itself. Others are closed at once if the client has sent DISCONNECT, after
         # which it sends nothing more [MQTT-3.14.4-1], or if it was never sent anything that it could lose.
-        if isinstance(handle, Handle) or connection.said >= 0 or connection.bytes_out == 0:
+        if connection.cut:
+            handle.abort()
+        elif isinstance(handle, Handle) or connection.said >= 0 or connection.bytes_out == 0:
             handle.close()
         else:
             connection.handle = close_in_order(handle) or handle
@@ -336,6 +341,10 @@ def _no_check(_check: Any) -> None:
 
 def _no_log(_events: Any, _now: int) -> None:
     """Drop events: there is no log."""
+
+
+def _no_measure() -> None:
+    """Measure nothing: the node estimates."""
 
 
 def _no_call(_call: Any) -> None:

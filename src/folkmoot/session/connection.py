@@ -13,6 +13,7 @@ from folkmoot.kernel.clock import NEVER
 from folkmoot.mqtt.packet import Connect
 
 if TYPE_CHECKING:
+    from folkmoot.session.account import Account
     from folkmoot.session.relay import Lane, Relay, Remote
     from folkmoot.session.session import Session
 
@@ -51,6 +52,7 @@ class Connection:
         self.v5 = False
         self.client_id = ""
         self.username = ""
+        self.account: Account | None = None  # None: the client is not connected, or not to this node
         self.connect: Connect | None = None
         self.connect_body: bytes = b""  # of the CONNECT packet, without its password; for another node
         self.session: Session | None = None
@@ -80,6 +82,7 @@ class Connection:
         self.fast = False  # no rule has to be checked for each PUBLISH
         self.allowed: dict[bytes, bool] | None = None
         self.alias_in: dict[int, bytes] | None = None
+        self.alias_bytes = 0  # of the topics in it
         # For reports about the connection
         self.opened_us = 0  # when the client was accepted; 0: not yet, or not by this node
         self.bytes_in = 0
@@ -101,6 +104,7 @@ class Connection:
         self.out_bytes = 0
         self.dirty = False
         self.writable = True
+        self.cut = False  # the driver does not wait until the output is sent
         self.unsent_bytes = 0  # handed to the transport since it stopped being writable
         self.send_bytes_max = 0
         self.lane: Lane | None = None  # the send budget of the node that has the connection, if that is another one
