@@ -16,6 +16,7 @@ _TEXT: Final = (
 _NUMBERS: Final = (
     *(
         "bytes",
+        "bytes_max",
         "chunk",
         "clients",
         "connection",
