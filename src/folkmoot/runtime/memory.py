@@ -114,14 +114,14 @@ class MemoryWatch:
             self._statm = -1
 
     def resident_bytes(self) -> int:
-        """Return the bytes of the process that are in memory, files that it has mapped excepted; 0: not known."""
+        """Return the bytes of the process that are in memory; 0: not known."""
         try:
             if self._statm < 0:
                 self._statm = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
-            _, resident, shared, *_ = os.pread(self._statm, 256, 0).split()
-        except (OSError, ValueError):
+            resident = os.pread(self._statm, 256, 0).split()[1]
+        except (OSError, IndexError):
             return 0
-        return (int(resident) - int(shared)) * self._page_bytes
+        return int(resident) * self._page_bytes
 
     def measure(self) -> None:
         """Measure now."""

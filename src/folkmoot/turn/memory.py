@@ -2,7 +2,7 @@
 
 Owns the stages: beyond each threshold of the budget one more thing happens, and it ends well below it.
 
-    70 %  publishers are slowed, the more the nearer 90 % are (`overload`)
+    70 %  publishers are slowed, up to level 7 at 84 % (`overload`): further levels would only hurt those who do no harm
     85 %  connections, sessions and subscriptions are refused; what is there stays
     95 %  the clients for which most waits in memory are disconnected (`leadership.shedding`)
 
@@ -27,7 +27,7 @@ DROPPING: Final = 2
 
 # Percent of the budget
 _SLOW_FROM: Final = 70
-_SLOW_FULL: Final = 90
+_SLOW_FULL: Final = 90  # would make level 10
 _REFUSE_FROM: Final = 85
 _REFUSE_BELOW: Final = 78
 _DROP_FROM: Final = 95
@@ -42,6 +42,8 @@ ENTRY_BYTES: Final = 256
 """A message that waits in memory, besides its topic and payload."""
 FLIGHT_BYTES: Final = 128
 """A message in flight to a client."""
+
+_PRESSURE_MAX: Final = 700  # of a thousand: a client that publishes once waits for an eighth of a second
 
 _STALE_US: Final = 10_000  # a measurement that is older is asked for again before somebody is refused
 
@@ -135,7 +137,7 @@ class Memory:
         if not self.budget:
             return 0
         above = self.used * 100 - self.budget * _SLOW_FROM
-        return max(above, 0) * 1000 // (self.budget * (_SLOW_FULL - _SLOW_FROM))
+        return min(max(above, 0) * 1000 // (self.budget * (_SLOW_FULL - _SLOW_FROM)), _PRESSURE_MAX)
 
     def excess(self) -> int:
         """Return how many bytes must go until nobody is disconnected any more."""
