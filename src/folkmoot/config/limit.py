@@ -239,7 +239,6 @@ class LimitSettings(Section):
     # The node
     memory_bytes_max: SizeOrAuto = Field(
         AUTO_BYTES,
-        ge=AUTO_BYTES,
         description=(
             'Memory that the process may use; "auto" is 60 percent of what the machine or its control group has, 0 '
             "sets no limit. From 70 percent of it on publishers are slowed, from 85 percent on connections and "

@@ -106,7 +106,12 @@ def format_size(size_bytes: int) -> str:
 
 def parse_size_or_auto(value: object) -> int:
     """Return what `parse_size` does, and AUTO_BYTES for "auto"; raises ValueError with what is valid."""
-    return AUTO_BYTES if value in ("auto", AUTO_BYTES) else parse_size(value)
+    if value in ("auto", AUTO_BYTES):
+        return AUTO_BYTES
+    size_bytes = parse_size(value)
+    if size_bytes < 0:
+        raise ValueError('a size is not negative; "auto" is as much as suits the machine')
+    return size_bytes
 
 
 def format_size_or_auto(size_bytes: int) -> str:
@@ -165,5 +170,5 @@ def parse_address(value: object) -> Address:
 # Types of fields: durations (int, microseconds), sizes (int, bytes) and addresses, each written as text.
 Duration = Annotated[int, BeforeValidator(parse_duration), PlainSerializer(format_duration), "duration"]
 Size = Annotated[int, BeforeValidator(parse_size), PlainSerializer(format_size), "size"]
-SizeOrAuto = Annotated[int, BeforeValidator(parse_size_or_auto), PlainSerializer(format_size_or_auto), "size"]
+SizeOrAuto = Annotated[int, BeforeValidator(parse_size_or_auto), PlainSerializer(format_size_or_auto), "size or auto"]
 AddressField = Annotated[Address, BeforeValidator(parse_address), PlainSerializer(str), "address"]
