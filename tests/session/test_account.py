@@ -6,6 +6,7 @@ from folkmoot.kernel.clock import NEVER, SECOND
 from folkmoot.kernel.limits import Limits
 from folkmoot.session.account import Account, Accounts, Quota
 from folkmoot.session.session import Session
+from folkmoot.session.subscription import SUBSCRIPTION_BYTES
 
 NOW = 1_600_000_000 * SECOND
 
@@ -32,6 +33,26 @@ def test_a_user_has_a_share_of_what_the_node_has_and_no_other_limit_by_default()
     unlimited = (quota.subscriptions_max, quota.retained_bytes_max, quota.queue_bytes_max)
     assert unlimited == (NEVER, NEVER, NEVER)
     assert not quota.paces
+
+
+def test_no_user_fills_the_memory_with_subscriptions() -> None:
+    """Of a budget of 1 GiB, 70 percent are for all users, and nine tenths of that for one."""
+    made = limits(memory_bytes_max=1 << 30)
+    assert Accounts(made, True).of("ann").quota.subscriptions_max * SUBSCRIPTION_BYTES // (1 << 20) == 644
+    made.user_subscriptions_max = 50
+    assert Accounts(made, True).of("ann").quota.subscriptions_max == 50
+
+
+def test_names_that_are_checked_from_now_on_have_accounts_from_now_on() -> None:
+    accounts = Accounts(limits(user_sessions_max=3), False)
+    session = session_of("ann")
+    accounts.enter(session)
+    accounts.check_names(True)
+    assert accounts.of("ann").quota.sessions_max == 3
+    accounts.leave(session, NOW)
+    assert accounts.anonymous.sessions == 0
+    accounts.check_names(False)
+    assert accounts.of("ann") is accounts.anonymous
 
 
 def test_the_lower_limit_counts() -> None:

@@ -226,7 +226,8 @@ class LimitSettings(Section):
         le=100,
         description=(
             "Percent of `connections_max`, `sessions_max`, `retained_messages_max` and `producers_max` that one user "
-            "may take; the rest is for the others. Applies where user names are checked."
+            "may take, and of the memory for subscriptions; the rest is for the others. Applies where user names are "
+            "checked."
         ),
     )
     user_anonymous_as_one: bool = Field(

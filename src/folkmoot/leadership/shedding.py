@@ -22,7 +22,8 @@ __all__ = ["Shedding", "held_by"]
 
 _PAGE: Final = 4096  # connections in a turn
 _CHOSEN_MAX: Final = 256  # disconnected after one walk
-_HELD_BYTES_MIN: Final = 32_768  # whoever has less is not worth it
+_HELD_BYTES_MIN: Final = 32_768  # whoever has less is not worth it, unless the budget is tiny
+_HELD_PART_MIN: Final = 64  # of the budget
 _CLOSING_US: Final = 50 * MILLISECOND  # after which their memory should be free
 _REST_US: Final = SECOND  # after a walk that has found nobody
 
@@ -69,10 +70,11 @@ class Shedding:
             self._walking = True
             self._left = [*self.state.connections.values(), *self.hosting.remotes.values()]
             self._found = []
+        least = min(_HELD_BYTES_MIN, self.state.memory.budget // _HELD_PART_MIN)
         for _ in range(min(_PAGE, len(self._left))):
             connection = self._left.pop()
             held = held_by(connection)
-            if held >= _HELD_BYTES_MIN and connection.state < CLOSING:
+            if held >= least and connection.state < CLOSING:
                 self._found.append((held, connection.id, connection))
         if len(self._found) > 2 * _CHOSEN_MAX:
             self._found = _largest(self._found)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from folkmoot.kernel.clock import NEVER, SECOND
 from folkmoot.kernel.limits import Limits
+from folkmoot.session.subscription import SUBSCRIPTION_BYTES
 
 if TYPE_CHECKING:
     from folkmoot.session.session import Session
@@ -19,6 +20,7 @@ __all__ = ["ANONYMOUS", "Account", "Accounts", "Quota"]
 ANONYMOUS: Final = ""  # in place of a user name
 
 _UNLIMITED: Final = NEVER
+_MEMORY_PERCENT: Final = 70  # of the budget of memory: what all subscriptions may take before publishers are slowed
 
 
 class Quota:
@@ -110,7 +112,13 @@ class Accounts:
         self._users: dict[str, Account] = {}
         self._quota = _quota_of(limits, True)
         self.producers_max = self._quota.producers_max
-        self.anonymous = Account(ANONYMOUS, _quota_of(limits, limits.user_anonymous_as_one) if named else Quota())
+        self.anonymous = Account(ANONYMOUS, Quota())
+        self.check_names(named)
+
+    def check_names(self, named: bool) -> None:
+        """From now on user names are proved, or not; what has an account keeps it until it ends."""
+        self.named = named
+        self.anonymous.quota = _quota_of(self.limits, self.limits.user_anonymous_as_one) if named else Quota()
 
     def of(self, username: str) -> Account:
         """Return the account of a user; that of the anonymous for an empty name, and where names prove nothing."""
@@ -180,6 +188,9 @@ def _quota_of(limits: Limits, own: bool) -> Quota:
     quota.connections_max = _share_of(limits.connections_max, share)
     quota.retained_messages_max = _share_of(limits.retained_messages_max, share)
     quota.producers_max = _share_of(limits.producers_max, share)
+    if limits.memory_bytes_max > 0:
+        memory = limits.memory_bytes_max * _MEMORY_PERCENT // 100
+        quota.subscriptions_max = _share_of(memory // SUBSCRIPTION_BYTES, share)
     if own:
         quota.sessions_max = _lower(limits.user_sessions_max, quota.sessions_max)
         quota.connections_max = _lower(limits.user_connections_max, quota.connections_max)

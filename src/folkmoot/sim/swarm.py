@@ -230,7 +230,7 @@ class Swarm:
             limits.user_publish_rate_max = 500
             limits.user_publish_bytes_max = 500 * (self.payload_bytes + 200)
         if self.has("small memory"):
-            limits.memory_bytes_max = 400_000
+            limits.memory_bytes_max = 60_000 + 20_000 * self.clients
             limits.queue_memory_bytes_max = 100 * (self.payload_bytes + 500)
 
     def _limit(self, limits: Limits, rng: Rng) -> None:

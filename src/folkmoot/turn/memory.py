@@ -17,6 +17,7 @@ from typing import Final
 
 from folkmoot.kernel.limits import Limits
 from folkmoot.metrics.counters import Counters
+from folkmoot.session.subscription import SUBSCRIPTION_BYTES
 
 __all__ = ["CALM", "DROPPING", "ENTRY_BYTES", "FLIGHT_BYTES", "REFUSING", "Memory"]
 
@@ -35,7 +36,6 @@ _DROP_BELOW: Final = 88
 
 # What each thing takes, in bytes, measured with compiled code on 64 bits; what it refers to is counted besides
 _SESSION_BYTES: Final = 2_000
-_SUBSCRIPTION_BYTES: Final = 1_200
 _CONNECTION_BYTES: Final = 6_000
 _ROUTE_BYTES: Final = 1_000
 ENTRY_BYTES: Final = 256
@@ -86,7 +86,7 @@ class Memory:
         counters = self.counters
         self._estimate = (
             sessions * _SESSION_BYTES
-            + (counters.subscriptions_persistent + counters.subscriptions_transient) * _SUBSCRIPTION_BYTES
+            + (counters.subscriptions_persistent + counters.subscriptions_transient) * SUBSCRIPTION_BYTES
             + counters.connections * _CONNECTION_BYTES
             + counters.route_cached * _ROUTE_BYTES
             + self.ready_bytes
