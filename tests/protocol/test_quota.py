@@ -42,8 +42,8 @@ def enter(
 
 
 def again(peer: Peer, name: str, *, code: int = 0, stored: bool = False, will: Will | None = None) -> None:
-    expiry = {"session_expiry": EVER} if stored and peer.version == V5 else {}
-    peer.connect(username=name, password=b"x", code=code, clean_start=not stored, will=will, **expiry)
+    expiry = EVER if stored else None
+    peer.connect(username=name, password=b"x", code=code, clean_start=not stored, will=will, session_expiry=expiry)
 
 
 def refusal(version: int) -> int:

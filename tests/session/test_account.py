@@ -38,7 +38,7 @@ def test_a_user_has_a_share_of_what_the_node_has_and_no_other_limit_by_default()
 def test_no_user_fills_the_memory_with_subscriptions() -> None:
     """Of a budget of 1 GiB, 70 percent are for all users, and nine tenths of that for one."""
     made = limits(memory_bytes_max=1 << 30)
-    assert Accounts(made, True).of("ann").quota.subscriptions_max * SUBSCRIPTION_BYTES // (1 << 20) == 644
+    assert Accounts(made, True).of("ann").quota.subscriptions_max * SUBSCRIPTION_BYTES // (1 << 20) == 645
     made.user_subscriptions_max = 50
     assert Accounts(made, True).of("ann").quota.subscriptions_max == 50
 

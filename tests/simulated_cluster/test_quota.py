@@ -25,9 +25,14 @@ def total(cluster: SimulatedCluster, name: str, what: str) -> int:
 
 def enter(site: Site, name: str, client: str, *, stored: bool = True, code: int = 0) -> Peer:
     peer = site.client(client)
-    expiry = {"session_expiry": EVER} if stored else {}
-    peer.connect(username=name, password=b"x", clean_start=not stored, code=code, **expiry)
+    again(peer, name, stored=stored, code=code)
     return peer
+
+
+def again(peer: Peer, name: str, *, stored: bool = True, code: int = 0) -> None:
+    peer.connect(
+        username=name, password=b"x", clean_start=not stored, code=code, session_expiry=EVER if stored else None
+    )
 
 
 def check(cluster: SimulatedCluster) -> None:
@@ -71,8 +76,7 @@ def test_a_client_of_another_leader_is_refused_with_the_reason(stored: bool) -> 
     first = enter(cluster["n1"], "ann", led[0], stored=stored)
     assert enter(cluster["n3"], "ann", led[1], stored=stored, code=0x97).closed, "its leader has one session of ann"
     first.lose()
-    again = cluster["n1"].client(led[0])
-    again.connect(username="ann", password=b"x", clean_start=not stored, **({"session_expiry": EVER} if stored else {}))
+    again(cluster["n1"].client(led[0]), "ann", stored=stored)
     elsewhere = cluster["n3"].names_led("b")
     enter(cluster["n1"], "ann", elsewhere[0], stored=stored, code=0x97)  # the node has one connection of ann
     check(cluster)
