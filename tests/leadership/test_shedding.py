@@ -68,6 +68,23 @@ def test_it_refuses_clients_and_subscriptions_until_there_is_room(make: MakeBox)
     assert memory(box).ready_bytes == memory(box).ready_count == memory(box).unsent_bytes == 0
 
 
+def test_a_client_that_reads_nothing_keeps_others_out_for_ten_seconds_only(make: MakeBox) -> None:
+    box = tight(make)
+    publisher = box.client("publisher")
+    publisher.connect()
+    slow = deaf(box, "slow", "t")
+    for _ in range(BUDGET * 86 // 100 // PIECE):
+        publisher.publish("t", bytes(PIECE), qos=1)
+        box.advance(SECOND // 4 if publisher.paused else 1000)
+    assert memory(box).stage == REFUSING
+    box.client("late").connect(code=0x89)
+    box.advance(10 * SECOND)
+    publisher.ping()
+    assert slow.closed
+    box.advance(SECOND)
+    box.client("late").connect()
+
+
 def test_the_client_for_which_most_waits_goes_and_no_other(make: MakeBox) -> None:
     box = tight(make)
     publisher, reader = box.client("publisher"), box.client("reader")

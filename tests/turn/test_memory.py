@@ -31,8 +31,20 @@ def test_the_stages_come_in_order_and_end_well_below() -> None:
     assert up == [CALM, CALM, REFUSING, REFUSING, DROPPING, DROPPING]
     memory = made()
     stages(memory, 95)
-    assert stages(memory, 94, 88, 87, 79, 78, 77) == [DROPPING, DROPPING, REFUSING, REFUSING, REFUSING, CALM]
-    assert stages(memory, 84, 85) == [CALM, REFUSING]
+    assert stages(memory, 94, 79, 78, 77) == [DROPPING, DROPPING, DROPPING, CALM]
+    assert stages(memory, 84, 85, 78, 77) == [CALM, REFUSING, REFUSING, CALM]
+
+
+def test_after_ten_seconds_somebody_has_to_go() -> None:
+    """Else a client that reads nothing could keep all new ones out for ever."""
+    memory = made()
+    memory.unsent_bytes = BUDGET * 86 // 100
+    found = []
+    for second in (0, 5, 9, 10, 11):
+        memory.look(0, 0, NOW + second * SECOND)
+        found.append(memory.stage)
+    assert found == [REFUSING, REFUSING, REFUSING, DROPPING, DROPPING]
+    assert memory.excess() == BUDGET * 8 // 100
 
 
 def test_publishers_are_slowed_before_anybody_is_refused() -> None:
@@ -97,7 +109,7 @@ def test_each_thing_has_its_cost() -> None:
     assert seen[0] == 0 < seen[1] < seen[2]
 
 
-def test_what_must_go_brings_it_below_the_end_of_the_stage() -> None:
+def test_what_must_go_brings_it_to_where_nobody_is_refused() -> None:
     memory = made()
     stages(memory, 100)
-    assert memory.excess() == BUDGET * 12 // 100
+    assert memory.excess() == BUDGET * 22 // 100

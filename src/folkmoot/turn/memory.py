@@ -4,7 +4,8 @@ Owns the stages: beyond each threshold of the budget one more thing happens, and
 
     70 %  publishers are slowed, up to level 7 at 84 % (`overload`): further levels would only hurt those who do no harm
     85 %  connections, sessions and subscriptions are refused; what is there stays
-    95 %  the clients for which most waits in memory are disconnected (`leadership.shedding`)
+    95 %  the clients for which most waits in memory are disconnected (`leadership.shedding`); also when clients have been
+          refused for ten seconds: whoever does not read must not keep others out
 
 The driver measures what the process has in memory; the estimate adds what has changed since. A client is refused or
 disconnected only because of a measurement: a message that waits for a thousand sessions is counted a thousand times,
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from folkmoot.kernel.clock import SECOND
 from folkmoot.kernel.limits import Limits
 from folkmoot.metrics.counters import Counters
 from folkmoot.session.subscription import SUBSCRIPTION_BYTES
@@ -30,9 +32,8 @@ DROPPING: Final = 2
 _SLOW_FROM: Final = 70
 _SLOW_FULL: Final = 90  # would make level 10
 _REFUSE_FROM: Final = 85
-_REFUSE_BELOW: Final = 78
 _DROP_FROM: Final = 95
-_DROP_BELOW: Final = 88
+_CALM_BELOW: Final = 78
 
 # What each thing takes, in bytes, measured with compiled code on 64 bits; what it refers to is counted besides
 _SESSION_BYTES: Final = 2_000
@@ -45,6 +46,7 @@ FLIGHT_BYTES: Final = 128
 
 _PRESSURE_MAX: Final = 700  # of a thousand: a client that publishes once waits for an eighth of a second
 
+_LONG_US: Final = 10 * SECOND  # after which somebody has to go
 _STALE_US: Final = 10_000  # a measurement that is older is asked for again before somebody is refused
 
 
@@ -68,6 +70,7 @@ class Memory:
         self.stage = CALM
         self.used = 0
         self.wanted = False  # the driver is asked to measure
+        self._refusing_us = 0  # since when clients are refused
         self._estimate = 0
         self._offset = 0  # what was measured, less the estimate of that moment
         self._measured_us = -1  # when; -1: never
@@ -103,6 +106,8 @@ class Memory:
             return False
         before = self.stage
         self.stage = self._next(now)
+        if before == CALM:
+            self._refusing_us = now
         counters.memory_stage = self.stage
         return self.stage != before
 
@@ -119,14 +124,10 @@ class Memory:
     def _next(self, now: int) -> int:
         used = self.used * 100
         stage = self.stage
-        if used < self.budget * (_REFUSE_FROM if stage == CALM else _REFUSE_BELOW):
+        if used < self.budget * (_REFUSE_FROM if stage == CALM else _CALM_BELOW):
             return CALM
-        if used >= self.budget * _DROP_FROM:
-            wanted = DROPPING
-        elif stage == DROPPING and used >= self.budget * _DROP_BELOW:
-            return DROPPING
-        else:
-            wanted = REFUSING
+        long = stage == REFUSING and now - self._refusing_us >= _LONG_US
+        wanted = DROPPING if stage == DROPPING or long or used >= self.budget * _DROP_FROM else REFUSING
         if wanted > stage and self._measured_us >= 0 and now - self._measured_us > _STALE_US:
             self.wanted = True
             return stage
@@ -140,8 +141,8 @@ class Memory:
         return min(max(above, 0) * 1000 // (self.budget * (_SLOW_FULL - _SLOW_FROM)), _PRESSURE_MAX)
 
     def excess(self) -> int:
-        """Return how many bytes must go until nobody is disconnected any more."""
-        return max(self.used - self.budget * _DROP_BELOW // 100, 0) if self.budget else 0
+        """Return how many bytes must go until nobody is refused any more."""
+        return max(self.used - self.budget * _CALM_BELOW // 100, 0) if self.budget else 0
 
     def __repr__(self) -> str:
         return f"Memory({self.used} of {self.budget} stage={self.stage})"
