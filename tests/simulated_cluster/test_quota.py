@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from folkmoot.kernel.hash import hash64
+from folkmoot.mqtt.packet import V311
 from folkmoot.session.account import Account
 from folkmoot.sim.check_quota import miscounted
 from tests.harness.peer import EVER, Peer
@@ -101,20 +102,36 @@ def test_a_retained_message_counts_for_its_user_at_the_leader_of_its_topic() -> 
     ann = enter(cluster["n1"], "ann", "a", stored=False)
     bob = enter(cluster["n3"], "bob", "b", stored=False)
     bob.subscribe("#", qos=1)
-    for topic in topics:
-        ann.publish(topic, b"x", qos=1, retain=True)
+    assert [ann.publish(topic, b"x", qos=1, retain=True) for topic in topics] == [0, 0x97, 0x97]
     assert account(cluster["n2"], "ann").retained_messages == 1
     assert cluster["n2"].node.counters.quota_refused_retained == 2
     assert [topic for topic, _ in bob.messages()] == topics, "they are delivered"
     late = enter(cluster["n3"], "bob", "late", stored=False)
     late.subscribe("#")
     assert late.messages() == [(topics[0], b"x")]
-    ann.publish(topics[0], b"y", qos=1, retain=True)
+    assert ann.publish(topics[0], b"y", qos=1, retain=True) == 0
     assert late.messages() == [(topics[0], b"y")]
     ann.publish(topics[0], b"", qos=1, retain=True)
     ann.publish(topics[1], b"z", qos=1, retain=True)
     assert account(cluster["n2"], "ann").retained_messages == 1
     check(cluster)
+
+
+def test_whoever_cannot_be_told_is_acknowledged() -> None:
+    """A PUBREC with an error would free a packet id that is stored as used; MQTT 3.1.1 has no error for a PUBLISH."""
+    cluster = cluster_of(user_retained_messages_max=1)
+    topics = cluster["n2"].names_led("t")[:3]
+    ann = enter(cluster["n1"], "ann", "a", stored=False)
+    old = cluster["n1"].client("old", V311)
+    again(old, "ann", stored=False)
+    ann.publish(topics[0], b"x", qos=1, retain=True)
+    assert ann.publish(topics[1], b"x", qos=2, retain=True) in (0, 0x10)
+    assert old.publish(topics[2], b"x", qos=1, retain=True) == 0
+    assert old.connection is not None
+    assert cluster["n2"].node.counters.quota_refused_retained == 2
+    asked = enter(cluster["n3"], "ann", "asked", stored=False)
+    code = asked.publish(topics[1], b"x", qos=1, retain=True, user_properties=[("folkmoot-receipt", "")])
+    assert code == 0x97
 
 
 def test_no_row_names_a_user_before_all_nodes_can_read_that() -> None:
