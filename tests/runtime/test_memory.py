@@ -45,6 +45,13 @@ def test_a_machine_without_groups_has_what_it_has(machine: Machine) -> None:
     assert budget_of(AUTO_BYTES, machine.proc, machine.groups) == 16 * GB * AUTO_PERCENT // 100
 
 
+@pytest.mark.parametrize(("total_mb", "budget_mb"), [(100, 90), (256, 230), (300, 256), (426, 256), (1000, 600)])
+def test_a_small_machine_gives_a_larger_part(machine: Machine, total_mb: int, budget_mb: int) -> None:
+    machine.write("proc/self/cgroup", "0::/\n")
+    machine.write("cgroup/memory.max", f"{total_mb << 20}\n")
+    assert budget_of(AUTO_BYTES, machine.proc, machine.groups) >> 20 == budget_mb
+
+
 def test_a_setting_counts_as_it_is(machine: Machine) -> None:
     assert budget_of(0, machine.proc, machine.groups) == 0
     assert budget_of(64 * GB, machine.proc, machine.groups) == 64 * GB

@@ -21,6 +21,10 @@ AUTO_PERCENT: Final = 60
 """The part of the machine's memory, or of its control group's, that the setting "auto" takes: the rest is for the page
 cache, for other processes, and for what a process has in memory while it frees it."""
 
+# A small machine has little else to do: there a node gets this much, or all but a tenth.
+AUTO_BYTES_MIN: Final = 256 << 20
+AUTO_PERCENT_MAX: Final = 90
+
 LOOK_S: Final = 1.0
 # A flood fills a gigabyte in less than a second: near the limit the process is measured more often.
 LOOK_SOON_S: Final = 0.05
@@ -34,7 +38,8 @@ def budget_of(setting: int, proc: Path = PROC, groups: Path = GROUPS) -> int:
     """Return the memory that the process may use, in bytes; 0: no limit. A negative `setting` is "auto"."""
     if setting >= 0:
         return setting
-    return available_bytes(proc, groups) * AUTO_PERCENT // 100
+    available = available_bytes(proc, groups)
+    return max(available * AUTO_PERCENT // 100, min(available * AUTO_PERCENT_MAX // 100, AUTO_BYTES_MIN))
 
 
 def available_bytes(proc: Path = PROC, groups: Path = GROUPS) -> int:
