@@ -142,6 +142,8 @@ def test_incomplete_packets_and_aliases_are_memory_too(make: MakeBox) -> None:
     assert memory(box).alias_bytes == 59 * 60_000
     assert memory(box).stage == REFUSING
     greedy.raw(b"\x30\xc0\x84\x3d" + bytes(900_000))
+    box.advance(2000)
+    greedy.raw(bytes(1000))
     assert greedy.closed
     assert greedy.close_code == 0x97
     assert (memory(box).alias_bytes, memory(box).parts_bytes) == (0, 0)

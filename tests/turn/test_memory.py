@@ -93,6 +93,15 @@ def test_nobody_is_refused_because_of_an_estimate_alone() -> None:
     assert memory.stage == DROPPING
 
 
+def test_a_busy_node_looks_once_in_a_millisecond_and_after_each_measurement() -> None:
+    memory = made()
+    assert memory.is_due(NOW)
+    memory.look(0, 0, NOW)
+    assert [memory.is_due(NOW + us) for us in (0, 999, 1000)] == [False, False, True]
+    memory.measured(1, NOW + 10)
+    assert memory.is_due(NOW + 10)
+
+
 def test_each_thing_has_its_cost() -> None:
     memory = made()
     memory.look(0, 0, NOW)

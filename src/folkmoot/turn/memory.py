@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from folkmoot.kernel.clock import SECOND
+from folkmoot.kernel.clock import MILLISECOND, SECOND
 from folkmoot.kernel.limits import Limits
 from folkmoot.metrics.counters import Counters
 from folkmoot.session.subscription import SUBSCRIPTION_BYTES
@@ -47,6 +47,7 @@ FLIGHT_BYTES: Final = 128
 _PRESSURE_MAX: Final = 700  # of a thousand: a client that publishes once waits for an eighth of a second
 
 _LONG_US: Final = 10 * SECOND  # after which somebody has to go
+_LOOK_US: Final = MILLISECOND  # a turn without much work is not made longer by this
 _STALE_US: Final = 10_000  # a measurement that is older is asked for again before somebody is refused
 
 
@@ -74,6 +75,7 @@ class Memory:
         self._estimate = 0
         self._offset = 0  # what was measured, less the estimate of that moment
         self._measured_us = -1  # when; -1: never
+        self._due_us = 0  # when to look again
         counters.memory_budget_bytes = self.budget
 
     @property
@@ -81,12 +83,17 @@ class Memory:
         """Whether nothing is accepted that stays in memory."""
         return self.stage >= REFUSING
 
+    def is_due(self, now: int) -> bool:
+        """Whether it is time to look: not in every turn of a busy node, but after each measurement."""
+        return now >= self._due_us
+
     def look(self, sessions: int, moving: int, now: int) -> bool:
         """Compute what is used; return whether the stage has changed.
 
         sessions: how many there are; moving: bytes on their way to disks, to other nodes, and in stashes.
         """
         counters = self.counters
+        self._due_us = now + _LOOK_US
         self._estimate = (
             sessions * _SESSION_BYTES
             + (counters.subscriptions_persistent + counters.subscriptions_transient) * SUBSCRIPTION_BYTES
@@ -115,6 +122,7 @@ class Memory:
         """The process has so many bytes in memory."""
         self.wanted = False
         self._measured_us = now
+        self._due_us = now
         self._offset = size - self._estimate
 
     def ask(self) -> None:

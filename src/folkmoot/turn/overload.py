@@ -150,6 +150,8 @@ class Overload:
     def _look_at_memory(self) -> None:
         state = self.state
         memory = state.memory
+        if not memory.is_due(state.now):
+            return
         moving = self.throttle.backlog_bytes + self.throttle.stash_bytes + state.counters.peer_backlog_bytes
         before = memory.stage
         if not memory.look(len(state.sessions), moving, state.now):
