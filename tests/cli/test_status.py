@@ -115,6 +115,16 @@ def test_full_disks_are_named_with_what_they_cost(capsys: pytest.CaptureFixture[
     assert ["refuses" in row for row in rows] == [False, False, True, True]
 
 
+def test_a_lack_of_memory_is_named_with_what_it_costs() -> None:
+    picture = Drawn(FULL)
+    assert not [line for line in heading(picture) if line.startswith("MEMORY")]
+    picture.loads = {"b": {"memory": 1}, "c": {"memory": 2}}
+    assert [line for line in heading(picture) if line.startswith("MEMORY")] == [
+        "MEMORY SHORT on b: it refuses clients and subscriptions",
+        "MEMORY SHORT on c: it disconnects the clients for which most waits",
+    ]
+
+
 def test_a_node_that_waits_says_for_whom() -> None:
     found = NodeStatus(Drawn(FULL)).status()
     found["writable"] = False

@@ -17,6 +17,7 @@ _NUMBERS: Final = (
     *(
         "addresses",
         "bytes",
+        "bytes_max",
         "chunk",
         "clients",
         "connection",

@@ -48,7 +48,7 @@ def test_records_that_retention_would_remove() -> None:
 
 
 def test_producers_that_are_too_many() -> None:
-    box = Box(limits={"producers_max": 4}, partitions=1)
+    box = Box(limits={"producers_max": 4, "user_share_max": 100}, partitions=1)
     reader = box.client("reader")
     reader.connect(session_expiry=EVER)
     reader.subscribe("t", qos=1)

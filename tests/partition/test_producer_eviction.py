@@ -29,7 +29,7 @@ def produce(peer: Peer, producer: str, sequence: int) -> None:
 
 @pytest.fixture
 def crowd(make: MakeBox) -> tuple[Box, Peer, Peer]:
-    box = make(bystander=False, limits={"producers_max": LIMIT, "page_rows": 8})
+    box = make(bystander=False, limits={"producers_max": LIMIT, "user_share_max": 100, "page_rows": 8})
     sleeper, peer = box.client("z"), box.client("a")
     sleeper.resume()
     sleeper.subscribe("t", qos=1)

@@ -107,7 +107,7 @@ def test_a_message_that_changes_again_and_again_is_counted_once(make: MakeBox) -
 @pytest.fixture
 def crowded(make: MakeBox) -> tuple[Box, Peer, Peer]:
     """A node that remembers four producers, one of them, and a lasting subscriber."""
-    box = make(limits={"producers_max": 4})
+    box = make(limits={"producers_max": 4, "user_share_max": 100})
     sleeper, peer = box.client("z"), box.client("a")
     sleeper.resume()
     sleeper.subscribe("t", qos=1)
@@ -156,7 +156,7 @@ def test_a_forgotten_producer_is_read_from_the_store(crowded: tuple[Box, Peer, P
 
 
 def test_producers_for_transient_sessions_are_limited_too(make: MakeBox) -> None:
-    box = make(limits={"producers_max": 4})
+    box = make(limits={"producers_max": 4, "user_share_max": 100})
     peer = box.client("a")
     peer.connect()
     peer.subscribe("t", qos=1)

@@ -26,6 +26,7 @@ class FakeConnection:
         self.state = NEW
         self.said = -1
         self.bytes_out = 1
+        self.cut = False
 
     def take_output(self) -> bytes:
         data = b"".join(self.out)
@@ -44,6 +45,7 @@ class FakeEffects:
         self.events: list[Event] = []
         self.calls: list[Any] = []
         self.grown = False
+        self.measure = False
         self.more = False
 
 

@@ -184,6 +184,28 @@ def test_a_client_that_has_nothing_to_read_is_closed_at_once(bench: Bench, said:
     assert transport.protocol is protocol
 
 
+def test_a_client_whose_memory_is_needed_is_cut_off_at_once(bench: Bench) -> None:
+    """It does not read, so waiting for it would keep all that it has not read."""
+    _, transport = bench.connected()
+    bench.node.connections[0].cut = True
+    bench.node.effects.closes.append(bench.node.connections[0])
+    bench.turn()
+    assert transport.calls == ["abort"]
+
+
+def test_memory_is_measured_when_the_node_asks(bench: Bench) -> None:
+    bench.connected()
+    measured: list[str] = []
+    bench.turns.measure = lambda: measured.append("now")
+    bench.turn()
+    assert measured == []
+    bench.node.effects.measure = True
+    bench.turns.begin()
+    bench.turn()
+    bench.turn()
+    assert measured == ["now"]
+
+
 def test_a_transport_without_halves_closes_by_itself(bench: Bench) -> None:
     """So does TLS: it ends with close_notify, and reads until the peer's."""
     _, transport = bench.connected()

@@ -64,10 +64,10 @@ def test_an_expensive_packet_is_a_debt(work: Work) -> None:
     work.begin_rounds()
     served: list[int] = []
     for _ in range(3):
-        connection = work.next()
-        assert connection is not None
-        served.append(connection.id)
-        assert spend(work, connection, QUANTUM)
+        next_one = work.next()
+        assert next_one is not None
+        served.append(next_one.id)
+        assert spend(work, next_one, QUANTUM)
         work.wait(connection)
     assert served == [2, 2, 1]
 

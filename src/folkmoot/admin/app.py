@@ -175,6 +175,11 @@ class Pages:
             "stopping": serving.stopping,
             "durability": serving.settings.node.durability,
             "storage": {"full": bool(counters.storage_full), "free_bytes": serving.disk.folder.free_bytes()},
+            "memory": {
+                "bytes": counters.memory_bytes,
+                "budget_bytes": counters.memory_budget_bytes,
+                "stage": counters.memory_stage,
+            },
             "connections": counters.connections,
             "clients_connected": counters.clients_connected,
             "sessions_persistent": counters.sessions_persistent,

@@ -145,6 +145,7 @@ class Broker:
         """The transport's buffer is full (False), or has room again (True)."""
         connection.writable = flag
         if flag:
+            self.state.memory.unsent_bytes -= connection.unsent_bytes
             connection.unsent_bytes = 0
         session = connection.session
         if connection.relay is not None:
@@ -162,6 +163,7 @@ class Broker:
     def reload(self, access: Access) -> None:
         """Judge all that is open by other rules."""
         self.protocol.judging.begin(access)
+        self.state.accounts.check_names(access.has_users)
 
     def revoke(self, connection: Connection, why: str) -> None:
         """End a connection that the driver would not accept any more."""
@@ -404,6 +406,8 @@ class Broker:
             self.partition.producers.step()
         if self.protocol.judging.busy():
             self.protocol.judging.step()
+        if self.cluster.shedding.busy():
+            self.cluster.shedding.step()
         if self.delivery.transactions.waiting:
             self.delivery.publications.step()
         if self._trimming:
@@ -433,6 +437,7 @@ class Broker:
             or self.delivery.purges.runnable(self.turn.commits.durable_token)
             or self.partition.producers.busy()
             or self.protocol.judging.busy()
+            or self.cluster.shedding.busy()
             or self.delivery.publications.runnable()
             or self.delivery.event_publisher.runnable()
             or self.state.writer.dirty  # rows were added after the end of the turn

@@ -24,6 +24,7 @@ from folkmoot.feed.feed import Feeds
 from folkmoot.leadership.hosting import Hosting
 from folkmoot.leadership.leadership import Leadership
 from folkmoot.leadership.restore import Restore
+from folkmoot.leadership.shedding import Shedding
 from folkmoot.leadership.waking import Waking
 from folkmoot.partition.backlog import Backlog
 from folkmoot.partition.body import Bodies
@@ -316,6 +317,7 @@ class ClusterParts:
             query.orders,
             streams,
         )
+        self.shedding = Shedding(state, protocol.closing, self.hosting)
         self.dispatch = Dispatch(
             state,
             fabric,

@@ -237,7 +237,7 @@ class ForwardSender:
             if receipt is not None:
                 place = places.get((part.envelope.sequence, part.task.partition))
                 if place is not None:
-                    receipt.places[part.task.partition] = place
+                    self.commits.receipts.note(receipt, place)
             self.end(part)
 
     def end(self, part: Part) -> None:

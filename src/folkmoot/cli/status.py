@@ -44,7 +44,7 @@ def summary(found: dict[str, Any]) -> list[str]:
     total = found["partitions"]
     if found["state"] in OUTSIDE:
         waits = [f"  {text}" for text in found["waits"].split("; ")] if found["state"] == "waiting" else []
-        return [head(found), OUTSIDE[found["state"]], *waits, *disk_lines(found)]
+        return [head(found), OUTSIDE[found["state"]], *waits, *disk_lines(found), *memory_lines(found)]
     lines = [head(found), partition_line(total)]
     if total["under_replicated"]:
         few = f"{total['under_replicated']} of {total['total']} partitions have fewer than {found['replicas']} copies"
@@ -58,6 +58,7 @@ def summary(found: dict[str, Any]) -> list[str]:
     if not found["writable"] and found["state"] == "member":
         lines.append(f"NOT WRITABLE: {found['waits']}")
     lines += disk_lines(found)
+    lines += memory_lines(found)
     lines += feature_lines(found.get("features", {}))
     lines += setting_lines(found.get("settings_differ", []))
     if total["moving"]:
@@ -105,6 +106,16 @@ def disk_lines(found: dict[str, Any]) -> list[str]:
             cost = "others lead, it follows as long as its reserve lasts"
         lines.append(f"DISK FULL on {node['id']}: {cost}")
     return lines
+
+
+def memory_lines(found: dict[str, Any]) -> list[str]:
+    """Return a line for each node that is short of memory: what that means."""
+    costs = {1: "it refuses clients and subscriptions", 2: "it disconnects the clients for which most waits"}
+    return [
+        f"MEMORY SHORT on {node['id']}: {costs[min(node['memory'], 2)]}"
+        for node in found["nodes"]
+        if node.get("memory")
+    ]
 
 
 def missing_lines(missing: list[dict[str, Any]]) -> list[str]:

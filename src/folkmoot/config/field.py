@@ -11,6 +11,7 @@ from pydantic.fields import FieldInfo
 
 from folkmoot.config.base import Section
 from folkmoot.config.unit import Address, format_duration, format_size
+from folkmoot.kernel.limits import AUTO_BYTES
 
 __all__ = ["default_text", "element", "find", "format_value", "heading", "kind", "sections", "valid_text", "walk"]
 
@@ -26,7 +27,7 @@ def kind(field: FieldInfo) -> str:
         inner = [*inner, *typing.get_args(plain)[1:]]
         plain = typing.get_args(plain)[0]
     for mark in inner:
-        if mark in ("duration", "size", "address", "addresses", "filter"):
+        if mark in ("duration", "size", "size or auto", "address", "addresses", "filter"):
             return str(mark)
     if typing.get_origin(plain) is typing.Literal:
         return "choice"
@@ -98,7 +99,9 @@ def format_value(value: object, sort: str) -> str:
     """Return a value as TOML, durations and sizes with their units."""
     if sort == "duration" and isinstance(value, int):
         return f'"{format_duration(value)}"' if value else "0"
-    if sort == "size" and isinstance(value, int):
+    if sort == "size or auto" and value == AUTO_BYTES:
+        return '"auto"'
+    if sort in ("size", "size or auto") and isinstance(value, int):
         return f'"{format_size(value)}"' if value >= 1000 and not format_size(value).endswith("5B") else str(value)
     if isinstance(value, bool):
         return "true" if value else "false"
@@ -116,6 +119,7 @@ def valid_text(field: FieldInfo) -> str:
     words = {
         "duration": 'a duration such as "250ms", "10s", "7d"',
         "size": 'a number of bytes or a size such as "64KiB", "10GB"',
+        "size or auto": '"auto", a number of bytes, or a size such as "64KiB", "10GB"',
         "address": '"HOST:PORT"',
         "addresses": 'a list of "HOST:PORT"',
         "filter": 'a topic filter such as "sensors/+/temperature", "sensors/#"',

@@ -9,8 +9,9 @@ from __future__ import annotations
 from pydantic import Field
 
 from folkmoot.config.base import Section
-from folkmoot.config.unit import NEVER_US, Duration, Size
+from folkmoot.config.unit import NEVER_US, Duration, Size, SizeOrAuto
 from folkmoot.kernel.clock import SECOND
+from folkmoot.kernel.limits import AUTO_BYTES
 
 __all__ = ["LimitSettings"]
 
@@ -150,6 +151,14 @@ class LimitSettings(Section):
     queue_bytes_max: Size = Field(
         268_435_456, ge=1024, description="Bytes of topics and payloads that wait on disk for one session."
     )
+    queue_memory_bytes_max: Size = Field(
+        33_554_432,
+        ge=1024,
+        description=(
+            "Memory that the waiting messages of one transient session take, whose queue is not on disk: topics, "
+            "payloads, and 256 bytes for each message."
+        ),
+    )
     queue_full_drops_oldest: bool = Field(
         False, description="Which message is dropped when a queue is full: true the oldest, false the newest."
     )
@@ -200,7 +209,81 @@ class LimitSettings(Section):
             "Whether payloads declared as UTF-8 are checked (0x99 if they are not); costs a pass over each one."
         ),
     )
+    # Users
+    user_connections_max: int = Field(
+        0,
+        ge=0,
+        description="Clients of one user that are connected to this node; further ones are refused. 0: no limit.",
+    )
+    user_sessions_max: int = Field(
+        0, ge=0, description="Sessions of one user at this node, stored and connected ones. 0: no limit."
+    )
+    user_subscriptions_max: int = Field(
+        0, ge=0, description="Subscriptions of all sessions of one user at this node. 0: no limit."
+    )
+    user_retained_messages_max: int = Field(
+        0,
+        ge=0,
+        description=(
+            "Retained messages of one user at this node. The user can always replace and clear them. 0: no limit."
+        ),
+    )
+    user_retained_bytes_max: Size = Field(
+        0, ge=0, description="Bytes of the retained messages of one user at this node. 0: no limit."
+    )
+    user_queue_bytes_max: Size = Field(
+        0,
+        ge=0,
+        description=(
+            "Bytes of topics and payloads that wait for all sessions of one user at this node. Beyond it, these "
+            "sessions lose messages as if their queues were full. 0: no limit."
+        ),
+    )
+    user_producers_max: int = Field(
+        0,
+        ge=0,
+        description=(
+            "Idempotent producers of one user that a partition remembers; beyond it, those of the same user that were "
+            "idle for longest are forgotten. 0: no limit."
+        ),
+    )
+    user_publish_rate_max: int = Field(
+        0,
+        ge=0,
+        description=(
+            "Messages per second that all clients of one user may publish through this node, on average: they are read "
+            "more slowly, and nothing is dropped. 0: no limit."
+        ),
+    )
+    user_publish_bytes_max: Size = Field(
+        0, ge=0, description="Bytes per second that all clients of one user may publish, as `user_publish_rate_max`."
+    )
+    user_share_max: int = Field(
+        90,
+        ge=1,
+        le=100,
+        description=(
+            "Percent of `connections_max`, `sessions_max`, `retained_messages_max` and `producers_max` that one user "
+            "may take, and of the memory for subscriptions; the rest is for the others. Applies where user names are "
+            "checked."
+        ),
+    )
+    user_anonymous_as_one: bool = Field(
+        False,
+        description=(
+            "Whether all clients without a checked user name count as one user. Otherwise only `user_share_max` "
+            "applies to them, where other clients have names."
+        ),
+    )
     # The node
+    memory_bytes_max: SizeOrAuto = Field(
+        AUTO_BYTES,
+        description=(
+            'Memory that the process may use; "auto" is 60 percent of what the machine or its control group has, 0 '
+            "sets no limit. From 70 percent of it on publishers are slowed, from 85 percent on connections and "
+            "subscriptions are refused, and at 95 percent the clients for which most waits are disconnected."
+        ),
+    )
     write_backlog_bytes_max: Size = Field(
         67_108_864,
         ge=65_536,

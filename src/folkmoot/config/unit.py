@@ -12,6 +12,8 @@ from typing import Annotated, Final
 
 from pydantic import BeforeValidator, PlainSerializer
 
+from folkmoot.kernel.limits import AUTO_BYTES
+
 __all__ = [
     "NEVER_S",
     "NEVER_US",
@@ -19,11 +21,14 @@ __all__ = [
     "AddressField",
     "Duration",
     "Size",
+    "SizeOrAuto",
     "format_duration",
     "format_size",
+    "format_size_or_auto",
     "parse_address",
     "parse_duration",
     "parse_size",
+    "parse_size_or_auto",
 ]
 
 # "never" is 0xFFFFFFFF seconds in MQTT [MQTT-3.1.2.11.2]; this is the same time in microseconds.
@@ -99,6 +104,21 @@ def format_size(size_bytes: int) -> str:
     return "0"
 
 
+def parse_size_or_auto(value: object) -> int:
+    """Return what `parse_size` does, and AUTO_BYTES for "auto"; raises ValueError with what is valid."""
+    if value in ("auto", AUTO_BYTES):
+        return AUTO_BYTES
+    size_bytes = parse_size(value)
+    if size_bytes < 0:
+        raise ValueError('a size is not negative; "auto" is as much as suits the machine')
+    return size_bytes
+
+
+def format_size_or_auto(size_bytes: int) -> str:
+    """Return the shortest text that `parse_size_or_auto` reads as `size_bytes`."""
+    return "auto" if size_bytes == AUTO_BYTES else format_size(size_bytes)
+
+
 class Address:
     """An address: `host` (a name or an IP address, without brackets) and `port` (0: the system picks one)."""
 
@@ -150,4 +170,5 @@ def parse_address(value: object) -> Address:
 # Types of fields: durations (int, microseconds), sizes (int, bytes) and addresses, each written as text.
 Duration = Annotated[int, BeforeValidator(parse_duration), PlainSerializer(format_duration), "duration"]
 Size = Annotated[int, BeforeValidator(parse_size), PlainSerializer(format_size), "size"]
+SizeOrAuto = Annotated[int, BeforeValidator(parse_size_or_auto), PlainSerializer(format_size_or_auto), "size or auto"]
 AddressField = Annotated[Address, BeforeValidator(parse_address), PlainSerializer(str), "address"]

@@ -138,7 +138,7 @@ class ForwardReceiver:
             self.forward_sender.park(part)
             return
         if place is not None and part.envelope.receipt is not None:
-            part.envelope.receipt.places[place.partition] = place
+            self.commits.receipts.note(part.envelope.receipt, place)
         token = self.commits.newest_token()
         if token <= self.commits.committed_token:
             self.forward_sender.end(part)
@@ -308,6 +308,8 @@ class ForwardReceiver:
             self.publishing.apply(application, task, source)
         finally:
             receipts.end()
+        if receipt.refused:
+            return Place(task.partition, 0, 0, 0)
         return receipt.places.get(task.partition)
 
     def _one_less(self, group: _Group) -> None:

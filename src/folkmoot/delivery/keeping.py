@@ -82,11 +82,14 @@ class Keeping:
     def retain(self, message: Message, producer: bytes, sequence: int) -> int:
         """Store a message as the retained one of its topic, whose partition this node leads: STORED or REFUSED."""
         if producer and not self.retained.has_room(message):
+            self.receipts.refuse()
             return REFUSED  # before its number is marked: the producer will repeat it
         if not self.takes(partition := self.state.partition_of(message.topic), producer, sequence):
             self.receipts.known(partition)
         elif not self.retained.set(message):
+            self.receipts.refuse()
             return REFUSED
+        message.owner = ""  # the rows of queues need not name it
         self.barrier.kept_here(self.state.writer.token)
         return STORED
 

@@ -14,6 +14,7 @@ __all__ = [
     "LOGINS",
     "OWNERS",
     "RECEIPTS",
+    "RETAINED_OWNERS",
     "TABLES",
     "TRANSACTIONS",
     "WAKING",
@@ -26,11 +27,21 @@ WAKING: Final = "waking"  # a member tells one that stood still that it counts o
 TRANSACTIONS: Final = "transactions"  # messages staged in a home partition, committed at once, published once
 TABLES: Final = "tables"  # questions for pages of tables are answered
 FLUSH_MARKERS: Final = "fences"  # a message with no requests in it is answered: then all before it have come
+RETAINED_OWNERS: Final = "retained_owners"  # a retained message may name the user that it counts for
 
 OWNERS: Final = "owners"  # the rows of wills name the user
 LOGINS: Final = "logins"  # nodes tell each other which passwords they have found right
 
-FEATURES: Final[list[str]] = [RECEIPTS, WAKING, TRANSACTIONS, TABLES, FLUSH_MARKERS, OWNERS, LOGINS]
+FEATURES: Final[list[str]] = [
+    RECEIPTS,
+    WAKING,
+    TRANSACTIONS,
+    TABLES,
+    FLUSH_MARKERS,
+    RETAINED_OWNERS,
+    OWNERS,
+    LOGINS,
+]
 """What this software can do, in the order in which it learned it."""
 
 

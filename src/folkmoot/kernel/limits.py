@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from folkmoot.kernel.clock import SECOND
 
-__all__ = ["Limits"]
+__all__ = ["AUTO_BYTES", "Limits"]
+
+AUTO_BYTES: Final = -1  # in place of a size: as much as suits the machine
 
 
 class Limits:
@@ -36,6 +40,7 @@ class Limits:
         self.inflight_max: int = 1024  # and to one client, if its Receive Maximum allows as many
         self.queue_messages_max: int = 100_000  # per session, beyond those in flight
         self.queue_bytes_max: int = 268_435_456  # per session
+        self.queue_memory_bytes_max: int = 33_554_432  # per transient session: its queue is in memory
         self.queue_full_drops_oldest: bool = False  # False: the newest message is dropped
         self.queue_qos0_offline: bool = False  # keep QoS 0 messages for persistent sessions that are offline
         self.message_expiry_max_s: int = 0  # upper bound of the expiry of every message; 0 = none
@@ -53,7 +58,20 @@ class Limits:
         self.topic_bytes_max: int = 65_535
         self.publish_rate_max: int = 0  # messages per second and connection; 0 = no limit
         self.check_payload_format: bool = False  # check payloads that are declared as UTF-8
+        # Of one user at this node; 0 = no limit of its own
+        self.user_connections_max: int = 0
+        self.user_sessions_max: int = 0
+        self.user_subscriptions_max: int = 0
+        self.user_retained_messages_max: int = 0
+        self.user_retained_bytes_max: int = 0
+        self.user_queue_bytes_max: int = 0
+        self.user_producers_max: int = 0  # per partition
+        self.user_publish_rate_max: int = 0  # messages per second
+        self.user_publish_bytes_max: int = 0  # bytes per second
+        self.user_share_max: int = 90  # percent of a limit of the node that one user may take
+        self.user_anonymous_as_one: bool = False  # the quotas apply to all anonymous clients together
         # The node
+        self.memory_bytes_max: int = AUTO_BYTES  # of the process; 0 = no limit; the driver knows what AUTO_BYTES is
         self.write_backlog_bytes_max: int = 67_108_864  # not durable yet; beyond it publishers are not read
         self.route_cache_max: int = 100_000  # topics whose routes are cached
         self.producers_max: int = 100_000  # idempotent producers remembered per partition

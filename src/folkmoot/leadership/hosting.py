@@ -421,7 +421,7 @@ class Hosting:
         assert remote is not None, "it was made so"
         session = self.state.sessions.get(connection.client_id)
         if session is None and not durable:
-            session = self.restore.registration(connection.client_id, entry[11])
+            session = self.restore.registration(connection.client_id, connection.username, entry[11])
         elsewhere = session is not None and (session.connection is not None or not session.had_by(entry[11]))
         # After a merge the session may be as a connection at the other side left it: SERVER_BUSY has the client come
         # again. SESSION_TAKEN_OVER would tell it to stay away.

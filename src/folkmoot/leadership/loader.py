@@ -14,6 +14,8 @@ from folkmoot.delivery.transaction import Holdings
 from folkmoot.feed.replay import CURSOR_STREAM
 from folkmoot.kernel.errors import CorruptStore
 from folkmoot.kernel.pack import get_u16, get_u64
+from folkmoot.partition.producer import owner_part
+from folkmoot.partition.retained import Share
 from folkmoot.session.session import Session, Will
 from folkmoot.store.key import (
     BODY,
@@ -39,7 +41,7 @@ from folkmoot.store.key import (
     plain_name_of,
     sequence_of,
 )
-from folkmoot.store.message import decode_message
+from folkmoot.store.message import Message, decode_message
 from folkmoot.store.reader import Reader
 from folkmoot.store.row import (
     CursorRow,
@@ -92,9 +94,8 @@ class PartitionLoader:
         self.purges: dict[str, Purge] = {}  # queues of which the session has ended
         self.bodies: dict[int, int] = {}  # how many rows name them
         self.body_next = 1
-        self.retained_count = 0
-        self.retained_bytes = 0
-        self.producers = 0
+        self.retained: dict[str, Share] = {}  # by user
+        self.producers: dict[bytes, int] = {}  # by owner
         self.marks: dict[bytes, int] = {}
         self.entries: list[OutboxEntry] = []
         self.holdings = Holdings()
@@ -163,10 +164,10 @@ class PartitionLoader:
         elif kind == RECEIVED:
             self._received(key, value)
         elif kind == RETAINED:
-            self.retained_count += 1
-            self.retained_bytes += decode_message(value, VERSION_BYTES).size
+            self._retained(decode_message(value, VERSION_BYTES))
         elif kind == PRODUCER:
-            self.producers += 1
+            owner = owner_part(plain_name_of(key))
+            self.producers[owner] = self.producers.get(owner, 0) + 1
         elif kind == WILL:
             self._will(key, value)
         elif kind == CURSOR:
@@ -181,6 +182,14 @@ class PartitionLoader:
             self.body_next = max(self.body_next, sequence_of(key) + 1)
         else:
             self._transaction(kind, key, value[VERSION_BYTES:])
+
+    def _retained(self, message: Message) -> None:
+        share = self.retained.get(message.owner)
+        if share is None:
+            share = Share()
+            self.retained[message.owner] = share
+        share.count += 1
+        share.size += message.size
 
     def _transaction(self, kind: int, key: bytes, body: bytes) -> None:
         if kind == TRANSACTION:

@@ -94,12 +94,13 @@ class Restore:
         for session in loader.sessions.values():
             _find_ends(session, state.minority_side)
             state.sessions[session.client_id] = session
+            state.accounts.enter(session)
             self._fresh.append(session)
         for found in loader.filters:
             self._subscribe(found)
         self.bodies.take(partition, loader.bodies, loader.body_next)
-        self.retained.take(partition, loader.retained_count, loader.retained_bytes)
-        self.producers.counts[partition] = loader.producers
+        self.retained.take(partition, loader.retained)
+        self.producers.take(partition, loader.producers)
         self.marks.take(partition, loader.marks)
         self.outbox.begin(partition, loader.entries)
         self.transactions.take(partition, loader.holdings)
@@ -163,13 +164,15 @@ class Restore:
             return None
         return self.strays.pop(client_id)
 
-    def registration(self, client_id: str, token: int) -> Session:
-        """Return an entry for a transient session at another node, with its loaded will if there is one."""
+    def registration(self, client_id: str, username: str, token: int) -> Session:
+        """Return an entry for a transient session of a user at another node, with its loaded will if there is one."""
         session = self.take_stray(client_id, token)
         if session is None:
             session = Session(client_id, self.state.partition_of(client_id.encode()), False)
         session.registration_only = True
         self.state.sessions[client_id] = session
+        session.username = username
+        self.state.accounts.enter(session)
         return session
 
     def _subscribe(self, found: Filter) -> None:
@@ -189,6 +192,8 @@ class Restore:
             return
         subscription = Subscription(session, name, topic_filter, share, found.row.options, found.row.identifier)
         session.subscriptions[name] = subscription
+        if session.account is not None:
+            session.account.subscriptions += 1
         self.routes.add(subscription)
         if found.cursor is not None:
             self._feed(subscription, found.cursor)

@@ -85,7 +85,7 @@ def wire() -> list[Family]:
 def messages() -> list[Family]:
     """PUBLISH packets in and out, and what happened to messages."""
     qos = ["0", "1", "2"]
-    drops = ["queue_full", "qos0_slow", "qos0_moved", "expired", "too_large"]
+    drops = ["queue_full", "user_quota", "qos0_slow", "qos0_moved", "expired", "too_large"]
     return [
         split("publish_received", COUNTER, "packets", "PUBLISH packets received", "qos", "publish_received_qos", qos),
         split("publish_sent", COUNTER, "packets", "PUBLISH packets sent", "qos", "publish_sent_qos", qos),
@@ -99,6 +99,10 @@ def messages() -> list[Family]:
               "acl_denied_", ["publish", "subscribe"]),
         gauge("publishers_paused", "connections", "Connections whose publishing is paused: overload, or their rate"),
         counter("publisher_pauses", "events", "Times that publishing was paused on a connection"),
+        split("quota_refused", COUNTER, "requests", "What was refused because a quota of its user was used up", "of",
+              "quota_refused_", ["connections", "sessions", "subscriptions", "retained"]),
+        counter("quota_forgotten_producers", "producers", "Idempotent producers forgotten because their user has many"),
+        counter("quota_pauses", "events", "Times that a connection was paused because its user published too fast"),
         gauge("overload", "levels", "Overload of this node, 0 to 10"),
         gauge("cluster_overload", "levels", "The highest overload of all members, by which publishers are slowed down"),
         gauge("wills_pending", "messages", "Wills whose delay has not ended yet"),
@@ -211,6 +215,14 @@ def cluster() -> list[Family]:
 def work() -> list[Family]:
     """The work of the node itself."""
     return [
+        gauge("memory_bytes", "bytes", "Memory of the process: measured, and what has changed since", "memory"),
+        gauge("memory_budget_bytes", "bytes", "Memory that the process may use; 0: there is no limit", "memory_budget"),
+        gauge("memory_stage", "stages", "What is done to save memory: 1: clients are refused, 2: disconnected"),
+        split("memory_refused", COUNTER, "requests", "What was refused because memory was short", "of",
+              "memory_refused_", ["connections", "subscriptions"]),
+        counter("memory_dropped_clients", "clients", "Clients disconnected because memory was short"),
+        counter("memory_dropped_bytes", "bytes", "Bytes that waited for clients disconnected because memory was short",
+                "memory_dropped"),
         counter("turns", "turns", "Turns of the node's loop"),
         spread("turn_us", "Time spent in one turn"),
         counter("turn_steps", "steps", "Steps of work: packets, deliveries, rows, subscriptions, lookups"),
@@ -222,7 +234,7 @@ def work() -> list[Family]:
         counter("route_misses", "lookups", "Topics whose routes were not in the cache"),
         counter("route_branches", "branches", "Branches of the subscription tree that these lookups visited"),
         gauge("route_cached", "topics", "Topics whose routes are in the cache"),
-    ]
+    ]  # fmt: skip
 
 
 def counter(attribute: str, unit: str, meaning: str, name: str = "") -> Family:

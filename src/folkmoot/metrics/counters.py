@@ -41,11 +41,17 @@ class Counters:
         self.publish_payload_bytes_received = self.publish_payload_bytes_sent = 0
         self.publish_resent = self.publish_repeated = self.publish_unmatched = 0
         self.dropped_queue_full = self.dropped_qos0_slow = self.dropped_expired = self.dropped_too_large = 0
-        self.dropped_qos0_moved = 0
+        self.dropped_qos0_moved = self.dropped_user_quota = 0
         self.acl_denied_publish = self.acl_denied_subscribe = self.storage_refused = 0
         self.publishers_paused = self.publisher_pauses = self.overload = self.cluster_overload = 0
         self.wills_pending = self.wills_published = self.wills_cancelled = self.wills_revoked = 0
         self.retained_messages = self.retained_bytes = self.retained_sent = 0
+        # Quotas of users, and the memory of the node.
+        self.quota_refused_connections = self.quota_refused_sessions = self.quota_refused_subscriptions = 0
+        self.quota_refused_retained = self.quota_forgotten_producers = self.quota_pauses = 0
+        self.memory_bytes = self.memory_budget_bytes = self.memory_stage = 0
+        self.memory_refused_connections = self.memory_refused_subscriptions = 0
+        self.memory_dropped_clients = self.memory_dropped_bytes = 0
         # Sessions, subscriptions, queues.
         self.sessions_persistent = self.sessions_created = self.sessions_resumed = self.sessions_expired = 0
         self.subscriptions_persistent = self.subscriptions_transient = self.subscriptions_shared = 0

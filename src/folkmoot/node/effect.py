@@ -8,7 +8,8 @@ The order is part of the interface. A driver
 5. dials the addresses in `dials`, sends the output of peers, closes those in `peer_closes`: a frame to a peer may leave
    before this node's own disk has the write, because it contains only what the peer is to write too,
 6. answers readers of streams: `calls` have ended; `grown`: there is more to read at other nodes,
-7. calls `Node.wake` again in the next turn when `more` is set.
+7. calls `Node.wake` again in the next turn when `more` is set,
+8. measures the memory of the process when `measure` is set, and reports it (`Node.measured`).
 Effects that depend on a write come from a turn after `Node.written(token)`.
 """
 
@@ -39,4 +40,5 @@ class Effects:
         self.peer_closes: list[PeerConnection] = []
         self.calls: list[Call] = []
         self.grown: bool = False
+        self.measure: bool = False
         self.more: bool = False

@@ -16,6 +16,7 @@ def own_load(state: State) -> dict[str, int]:
         "sessions": len(state.sessions),
         "overload": state.overload_own,
         "storage_full": counters.storage_full,
+        "memory": counters.memory_stage,
     }
 
 

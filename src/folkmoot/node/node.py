@@ -335,6 +335,11 @@ class Node:
         self._tick(now)
         self._broker.turn.overload.lag_us = late_us
 
+    def measured(self, size: int, now: int) -> None:
+        """Report the bytes that the process has in memory, about once a second and when `Effects.measure` asks."""
+        self._tick(now)
+        self._state.memory.measured(size, self._state.now)
+
     def _cluster_node(self) -> ClusterNode:
         assert self.cluster_node is not None, "a node alone has no peers"
         return self.cluster_node
@@ -372,6 +377,8 @@ class Node:
         for connection in effects.outputs:
             state.counters.bytes_sent += connection.out_bytes
             connection.bytes_out += connection.out_bytes
+            if not connection.writable:  # `take_output` adds it to what is unsent
+                state.memory.unsent_bytes += connection.out_bytes
         effects.closes = list(state.closes)
         state.closes.clear()
         # A turn may pause and resume a connection: the last of both counts. One that closes is read to its end.
@@ -399,6 +406,7 @@ class Node:
         state.counters.input_waits = state.work.waits
         state.counters.clients_waiting = len(state.work)
         state.work.end_turn()
+        effects.measure = state.memory.wanted
         effects.more = self._broker.more() or (cluster_node is not None and cluster_node.more())
         return effects
 

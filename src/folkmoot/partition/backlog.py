@@ -19,6 +19,7 @@ from folkmoot.session.session import Session
 from folkmoot.store.key import SENT, numbered_key, plain_key, sequence_of
 from folkmoot.store.row import decode_queue
 from folkmoot.store.writer import VERSION_BYTES
+from folkmoot.turn.memory import ENTRY_BYTES
 from folkmoot.turn.state import State
 
 __all__ = ["Backlog", "rows_per_page"]
@@ -57,7 +58,7 @@ class Backlog:
         """Whether the limits allow a message of `size` bytes, perhaps after dropping the oldest ones (counted)."""
         if self._fits(session, size):
             return True
-        self._tell_full(session)
+        self._tell_full(session, size)
         limits = self.state.limits
         if limits.queue_full_drops_oldest and size <= limits.queue_bytes_max:
             for _ in range(_DROPS_MAX):
@@ -65,12 +66,34 @@ class Backlog:
                     break
                 if self._fits(session, size):
                     return True
-        self.state.counters.dropped_queue_full += 1
+        self._count_drop(session, size)
         return False
 
-    def _tell_full(self, session: Session) -> None:
-        """Log that a session loses messages, at most once in an hour."""
+    def _is_users(self, session: Session, size: int) -> bool:
+        """Whether the quota of the user refuses a message of `size` bytes."""
+        account = session.account
+        return account is not None and not account.fits_queue(size) and not self._is_passing(session, size)
+
+    def _is_passing(self, session: Session, size: int) -> bool:
+        """Whether a message is on its way to a connected client that reads: it does not wait for long."""
+        if session.connection is None:
+            return False
+        waiting = session.queue_bytes if session.durable else session.ready_bytes
+        return waiting + size <= self.state.limits.send_buffer_bytes_max
+
+    def _count_drop(self, session: Session, size: int) -> None:
+        if self._is_users(session, size):
+            self.state.counters.dropped_user_quota += 1
+        else:
+            self.state.counters.dropped_queue_full += 1
+
+    def _tell_full(self, session: Session, size: int) -> None:
+        """Log that a session loses messages, at most once in an hour; so for all sessions of a user together."""
         now = self.state.now
+        account = session.account
+        if account is not None and self._is_users(session, size):
+            self.state.refuse(account, "queue_bytes")
+            return
         if session.full_told_us and now - session.full_told_us < HOUR:
             return
         session.full_told_us = now
@@ -82,6 +105,8 @@ class Backlog:
         self.state.event(WARNING, "queue_full", fields)
 
     def _fits(self, session: Session, size: int) -> bool:
+        if self._is_users(session, size):
+            return False
         limits = self.state.limits
         # What is in flight to a connected client is not in the queue.
         in_flight_max = session.window if session.connection is not None else 0
@@ -96,7 +121,7 @@ class Backlog:
             entry = session.ready[session.ready_head]
             if entry.dup or entry.sequence >= session.durable_next:
                 return False  # a message that was sent stays: its flow has begun
-            session.pop_ready()
+            self.pop(session)
         else:
             start = max(start, session.ready_end) if session.connection is not None else start
             end = numbered_key(session.queue_prefix, session.durable_next)
@@ -117,16 +142,50 @@ class Backlog:
     def offer_room(self, session: Session, size: int) -> bool:
         """As `make_room`, for the messages of a transient session, which wait in memory."""
         limits = self.state.limits
-        count_max = limits.queue_messages_max
-        bytes_max = limits.queue_bytes_max
-        drops = limits.queue_full_drops_oldest and size <= bytes_max
-        while session.waiting >= count_max or session.ready_bytes + size > bytes_max:
-            self._tell_full(session)
-            self.state.counters.dropped_queue_full += 1
+        drops = limits.queue_full_drops_oldest and size <= min(limits.queue_bytes_max, limits.queue_memory_bytes_max)
+        while not self._fits_memory(session, size):
+            self._tell_full(session, size)
+            self._count_drop(session, size)
             if not drops or not session.waiting:
                 return False
-            session.pop_ready()
+            self.pop(session)
         return True
+
+    def _fits_memory(self, session: Session, size: int) -> bool:
+        limits = self.state.limits
+        after = session.ready_bytes + size
+        return (
+            session.waiting < limits.queue_messages_max
+            and after <= limits.queue_bytes_max
+            and after + session.waiting * ENTRY_BYTES <= limits.queue_memory_bytes_max
+            and not self._is_users(session, size)
+        )
+
+    # -- messages in memory -------------------------------------------------------------------------------------------
+
+    def push(self, session: Session, entry: Entry) -> None:
+        """Append an entry to the queue in memory."""
+        session.push_ready(entry)
+        self._note(session, entry.size, 1)
+
+    def pop(self, session: Session) -> Entry:
+        """Take the first entry of the queue in memory."""
+        entry = session.pop_ready()
+        self._note(session, -entry.size, -1)
+        return entry
+
+    def clear(self, session: Session) -> None:
+        """Drop the entries in memory."""
+        if session.waiting:
+            self._note(session, -session.ready_bytes, -session.waiting)
+        session.clear_ready()
+
+    def _note(self, session: Session, size: int, count: int) -> None:
+        memory = self.state.memory
+        memory.ready_bytes += size
+        memory.ready_count += count
+        if not session.durable and session.account is not None:
+            session.account.queue_bytes += size  # that of a persistent session is on disk
 
     # -- rows ---------------------------------------------------------------------------------------------------------
 
@@ -153,7 +212,7 @@ class Backlog:
             if entry.qos == 0 and entry.sequence < session.sent_below:
                 self.remove(session, entry)  # it may have been sent before a crash: at most once, section 4.3.1
             else:
-                session.push_ready(entry)
+                self.push(session, entry)
         if rows and session.ready_end > session.sent_below:
             # From now on these messages may have been sent; a later leader must know it.
             self.state.writer.put(
@@ -183,6 +242,8 @@ class Backlog:
         self.state.writer.delete(session.partition, numbered_key(session.queue_prefix, entry.sequence))
         session.queue_count -= 1
         session.queue_bytes -= entry.size
+        if session.account is not None:
+            session.account.queue_bytes -= entry.size
         counters = self.state.counters
         counters.queue_messages -= 1
         counters.queue_bytes -= entry.size

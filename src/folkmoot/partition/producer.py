@@ -15,7 +15,7 @@ from folkmoot.kernel.errors import CorruptStore
 from folkmoot.kernel.event import ERROR
 from folkmoot.kernel.pack import get_u64, u64
 from folkmoot.partition.producer_eviction import ProducerEviction
-from folkmoot.store.key import PRODUCER, plain_key
+from folkmoot.store.key import PRODUCER, plain_key, plain_name_of
 from folkmoot.store.writer import VERSION_BYTES
 from folkmoot.turn.commit import Commits
 from folkmoot.turn.state import State
@@ -28,6 +28,7 @@ __all__ = [
     "SEQUENCE_PROPERTY",
     "Producers",
     "owner_of",
+    "owner_part",
 ]
 
 PRODUCER_BYTES_MAX: Final = 256  # there may be hundreds of thousands of names
@@ -52,6 +53,11 @@ def owner_of(username: str, client_id: str) -> bytes:
     return _OWNED + hashlib.blake2b(text, digest_size=_OWNER_BYTES).digest()
 
 
+def owner_part(producer: bytes) -> bytes:
+    """Return the part of a row's name that all producers of its owner share; empty if it has no owner."""
+    return producer[:_OWNED_BYTES] if producer.startswith(_OWNED) else b""
+
+
 class _Newest:
     """The newest number of a producer in a partition, and the batch that wrote it (0 = it was read)."""
 
@@ -71,6 +77,7 @@ class Producers:
         self._live: dict[bytes, int] = {}  # by producer: the newest that transient sessions got
         self._seen: dict[bytes, int] = {}  # by producer: the newest that its clients have sent to this node
         self.counts: list[int] = [0] * state.partitions  # rows per partition
+        self._owned: list[dict[bytes, int]] = [{} for _ in range(state.partitions)]  # of these, by owner
         self._eviction: ProducerEviction | None = None
 
     def advance(self, partition: int, producer: bytes, sequence: int) -> bool:
@@ -94,7 +101,7 @@ class Producers:
         self.state.counters.producers = len(self._newest) + 1
         sequence = self._stored(key)
         if sequence < 0:
-            self._count(partition)
+            self._count(partition, producer)
         if producer.startswith(_OWNED):  # with a row of its own too: nodes of both versions may have written for it
             sequence = max(sequence, self._stored(plain_key(partition, PRODUCER, producer[_OWNED_BYTES:])))
         return _Newest(sequence)
@@ -127,14 +134,38 @@ class Producers:
         self._seen[producer] = max(last, sequence)
         return ""
 
-    def _count(self, partition: int) -> None:
+    def take(self, partition: int, owned: dict[bytes, int]) -> None:
+        """Begin to lead the partition: its rows by owner, empty: those without one."""
+        self._owned[partition] = owned
+        self.counts[partition] = sum(owned.values())
+
+    def _count(self, partition: int, producer: bytes) -> None:
+        owner = owner_part(producer)
+        owned = self._owned[partition]
+        owned[owner] = owned.get(owner, 0) + 1
         self.counts[partition] += 1
-        if self._eviction is None and self.counts[partition] > self.state.limits.producers_max:
-            self._eviction = ProducerEviction(self.state, partition)
+        if self._eviction is not None:
+            return
+        own_max = self.state.accounts.producers_max
+        if owner and owned[owner] > own_max:
+            self._eviction = ProducerEviction(self.state, partition, owner, own_max)
+        elif self.counts[partition] > self.state.limits.producers_max:
+            self._eviction = ProducerEviction(self.state, partition, b"", self.state.limits.producers_max)
+
+    def _uncount(self, partition: int, producer: bytes) -> None:
+        owner = owner_part(producer)
+        owned = self._owned[partition]
+        self.counts[partition] -= 1
+        left = owned.get(owner, 0) - 1
+        if left > 0:
+            owned[owner] = left
+        else:
+            owned.pop(owner, None)
 
     def forget(self, partition: int) -> None:
         """End the leadership of the partition."""
         self.counts[partition] = 0
+        self._owned[partition] = {}
         if self._eviction is not None and self._eviction.partition == partition:
             self._eviction = None
         prefix = plain_key(partition, PRODUCER, b"")
@@ -162,7 +193,9 @@ class Producers:
             newest = self._newest.get(key)
             if newest is None or newest.token <= self.commits.durable_token:
                 self._newest.pop(key, None)
-                self.counts[eviction.partition] -= 1
+                self._uncount(eviction.partition, plain_name_of(key))
+                if eviction.owner:
+                    self.state.counters.quota_forgotten_producers += 1
                 self.state.writer.delete(eviction.partition, key)
         if not keys:
             self._eviction = None

@@ -1,8 +1,8 @@
 """Eviction of idempotent producers: the rows of those that were silent for the longest time are deleted.
 
 Names are free to choose, so without a limit anybody could fill the disk with them. When a partition has more than
-`producers_max`, a walk over its rows, a page per turn, finds the oldest by their versions; then they are deleted, a
-page per turn.
+`producers_max`, or more of one owner than its quota allows, a walk over these rows, a page per turn, finds the oldest
+by their versions; then they are deleted, a page per turn.
 """
 
 from __future__ import annotations
@@ -15,12 +15,17 @@ __all__ = ["ProducerEviction"]
 
 
 class ProducerEviction:
-    """One walk over the PRODUCER rows of a partition, and the old rows that it found."""
+    """One walk over the PRODUCER rows of a partition, and the old rows that it found.
 
-    def __init__(self, state: State, partition: int) -> None:
+    owner: only rows whose names begin so, empty: all; count_max: how many there may be.
+    """
+
+    def __init__(self, state: State, partition: int, owner: bytes, count_max: int) -> None:
         self.state = state
         self.partition = partition
-        self._next = kind_prefix(partition, PRODUCER)
+        self.owner = owner
+        self._count_max = count_max
+        self._next = kind_prefix(partition, PRODUCER) + owner
         self._end = end_of(self._next)
         self._rows: list[tuple[bytes, bytes]] = []  # version, key
         self._complete = False
@@ -38,7 +43,7 @@ class ProducerEviction:
             return False
         self._complete = True
         # Delete a quarter more than necessary, so that the next walk is far away.
-        surplus = len(self._rows) - max(self.state.limits.producers_max * 3 // 4, 1)
+        surplus = len(self._rows) - max(self._count_max * 3 // 4, 1)
         self._rows.sort(reverse=True)
         del self._rows[: len(self._rows) - max(surplus, 0)]
         return True

@@ -73,7 +73,7 @@ class Queue:
         if direct:
             entry = Entry(sequence, message, qos, retain, identifiers, group)
             entry.body = body
-            session.push_ready(entry)
+            self.backlog.push(session, entry)
             session.ready_end = sequence + 1
         inline = None if body else message
         row = QueueRow(qos, retain, direct, identifiers, group, body, size, inline)
@@ -83,6 +83,8 @@ class Queue:
             self.state.revocable.append((self.state.writer.token, session.partition, key))
         session.queue_count += 1
         session.queue_bytes += size
+        if session.account is not None:
+            session.account.queue_bytes += size
         if body or group:
             session.special_rows += 1
         counters = self.state.counters
@@ -104,7 +106,7 @@ class Queue:
         if session.waiting or len(session.inflight) >= session.window or not connection.can_send():
             if not self.backlog.offer_room(session, message.size):
                 return False
-            session.push_ready(Entry(0, message, qos, retain, identifiers, group))
+            self.backlog.push(session, Entry(0, message, qos, retain, identifiers, group))
             return True
         packet_id = session.take_packet_id()
         if not put_publish(connection, message, qos, retain, False, packet_id, identifiers, self.state.now):
@@ -203,7 +205,7 @@ class Queue:
                     break
                 if session.durable and session.packet_id_of(entry.sequence) in session.inflight:
                     break
-            session.pop_ready()
+            self.backlog.pop(session)
             self._send(session, connection, entry)
         if (
             session.feeds
@@ -391,7 +393,7 @@ class Queue:
                 if entry.group and entry.state == AWAIT_PUBACK:
                     self.lost.append(entry)
             while session.waiting:
-                entry = session.pop_ready()
+                entry = self.backlog.pop(session)
                 if entry.group:
                     self.lost.append(entry)
         else:
@@ -399,7 +401,7 @@ class Queue:
         session.flights = None
         session.taken = None  # the next connection is admitted when all is committed
         session.inflight.clear()
-        session.clear_ready()
+        self.backlog.clear(session)
         session.ready_end = session.queue_head
 
     def _first_left(self, session: Session) -> int:

@@ -17,21 +17,34 @@ from folkmoot.store.writer import VERSION_BYTES
 from folkmoot.topics.name import filter_prefix, has_wildcard
 from folkmoot.turn.state import State
 
-__all__ = ["TO_TRANSIENT", "Retained"]
+__all__ = ["TO_TRANSIENT", "Retained", "Share"]
 
 TO_TRANSIENT: Final = -1  # in place of a partition: to the transient sessions of this node
 
+_SMALL_BYTES: Final = 4096  # a message of its own that a user can replace by one of this size whatever its quota
 _LIVE_MAX: Final = 16_384  # topics; beyond it, the oldest may come once more as retained
 _ROWS_ELSEWHERE: Final = 32  # at once, where their size is unknown
 
 
 class _Change:
-    """A retained row after a batch that is not durable yet: the token, bytes of the message or -1."""
+    """A retained row after a batch that is not durable yet: the token, bytes of the message or -1, its user."""
 
-    def __init__(self, topic: bytes, token: int, size: int) -> None:
+    def __init__(self, topic: bytes, token: int, size: int, owner: str) -> None:
         self.topic = topic
         self.token = token
         self.size = size
+        self.owner = owner
+
+
+class Share:
+    """The retained messages of one user in one partition."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.size = 0
+
+    def __repr__(self) -> str:
+        return f"Share({self.count} messages, {self.size} bytes)"
 
 
 class Retained:
@@ -41,6 +54,8 @@ class Retained:
         self.state = state
         self.counts: list[int] = [0] * state.partitions  # rows per partition: scans skip the empty ones
         self.sizes: list[int] = [0] * state.partitions  # bytes of their messages
+        # Of each user, by partition: that a partition leaves with it
+        self._shares: list[dict[str, Share]] = [{} for _ in range(state.partitions)]
         # Changes of batches that the store does not show yet: newest per topic, and all in order
         self._fresh: dict[bytes, _Change] = {}
         self._changes: deque[_Change] = deque()
@@ -50,47 +65,84 @@ class Retained:
         self.news: list[tuple[int, bytes]] = []  # live messages of this turn, for the feeds
 
     def set(self, message: Message) -> bool:
-        """Set or clear the message of its topic; False when the limit on retained messages refuses a new topic."""
+        """Set or clear the message of its topic; False when a limit or the quota of its user refuses it."""
         topic = message.topic
         partition = self.state.partition_of(topic)
-        before = self._size_of(partition, topic)
-        counters = self.state.counters
+        before = self._look(partition, topic)
         if not message.payload:  # [MQTT-3.3.1-6] [MQTT-3.3.1-7] an empty payload clears
-            if before >= 0:
+            if before.size >= 0:
                 self.state.writer.delete(partition, plain_key(partition, RETAINED, topic))
-                self._note(topic, -1)
-                self.counts[partition] -= 1
-                counters.retained_messages -= 1
-                counters.retained_bytes -= before
-                self.sizes[partition] -= before
+                self._note(topic, -1, "")
+                self._count(partition, before.owner, -1, -before.size)
             return True
-        if before < 0:
-            if counters.retained_messages >= self.state.limits.retained_messages_max:
-                return False
-            self.counts[partition] += 1
-            counters.retained_messages += 1
-            before = 0
+        if not self._fits(message, before):
+            return False
+        if before.size >= 0:
+            self._count(partition, before.owner, -1, -before.size)
         self.state.writer.put(partition, plain_key(partition, RETAINED, topic), encode_message(message))
-        self._note(topic, message.size)
-        counters.retained_bytes += message.size - before
-        self.sizes[partition] += message.size - before
+        self._note(topic, message.size, message.owner)
+        self._count(partition, message.owner, 1, message.size)
         return True
 
-    def _size_of(self, partition: int, topic: bytes) -> int:
+    def _fits(self, message: Message, before: _Change) -> bool:
+        """Whether a message may be retained; before: what its topic has now."""
+        state = self.state
+        account = state.accounts.of(message.owner)
+        if before.size >= 0 and state.accounts.of(before.owner) is account:
+            more = message.size - before.size
+            fits = more <= 0 or message.size <= _SMALL_BYTES
+            fits = fits or account.retained_bytes + more <= account.quota.retained_bytes_max
+        else:
+            if before.size < 0 and state.counters.retained_messages >= state.limits.retained_messages_max:
+                return False
+            fits = account.retained_messages < account.quota.retained_messages_max
+            fits = fits and account.retained_bytes + message.size <= account.quota.retained_bytes_max
+        if not fits:
+            state.counters.quota_refused_retained += 1
+            state.refuse(account, "retained")
+        return fits
+
+    def _count(self, partition: int, owner: str, count: int, size: int) -> None:
+        """Count messages of a user in a partition that this node leads, or no more."""
+        state = self.state
+        self.counts[partition] += count
+        self.sizes[partition] += size
+        state.counters.retained_messages += count
+        state.counters.retained_bytes += size
+        shares = self._shares[partition]
+        share = shares.get(owner)
+        if share is None:
+            share = Share()
+            shares[owner] = share
+        share.count += count
+        share.size += size
+        account = state.accounts.of(owner)
+        account.retained_messages += count
+        account.retained_bytes += size
+        if not share.count:
+            del shares[owner]
+            state.accounts.settle(account, state.now)
+
+    def _look(self, partition: int, topic: bytes) -> _Change:
+        """Return what a topic has now: its size is -1 if that is nothing."""
         fresh = self._fresh.get(topic)
         if fresh is not None:
-            return fresh.size
-        if not self.counts[partition]:
-            return -1
-        try:
-            value = self.state.reader.get(plain_key(partition, RETAINED, topic))
-            return -1 if value is None else decode_message(value, VERSION_BYTES).size
-        except CorruptStore as fault:  # it is replaced, so nobody has to repair it first
-            self.state.event(ERROR, "corrupt_store", {"what": str(fault)})
-            return 0
+            return fresh
+        found = _Change(topic, 0, -1, "")
+        if self.counts[partition]:
+            try:
+                value = self.state.reader.get(plain_key(partition, RETAINED, topic))
+                if value is not None:
+                    message = decode_message(value, VERSION_BYTES)
+                    found.size = message.size
+                    found.owner = message.owner
+            except CorruptStore as fault:  # it is replaced, so nobody has to repair it first
+                self.state.event(ERROR, "corrupt_store", {"what": str(fault)})
+                found.size = 0
+        return found
 
-    def _note(self, topic: bytes, size: int) -> None:
-        change = _Change(topic, self.state.writer.token, size)
+    def _note(self, topic: bytes, size: int, owner: str) -> None:
+        change = _Change(topic, self.state.writer.token, size, owner)
         self._fresh[topic] = change
         self._changes.append(change)
 
@@ -103,10 +155,17 @@ class Retained:
                 del self._fresh[change.topic]
 
     def has_room(self, message: Message) -> bool:
-        """Whether the limit on retained messages allows this one."""
-        if not message.payload or self.state.counters.retained_messages < self.state.limits.retained_messages_max:
+        """Whether the limits and the quota of its user allow this retained message."""
+        if not message.payload:
             return True
-        return self._size_of(self.state.partition_of(message.topic), message.topic) >= 0
+        account = self.state.accounts.of(message.owner)
+        if (
+            self.state.counters.retained_messages < self.state.limits.retained_messages_max
+            and account.retained_messages < account.quota.retained_messages_max
+            and account.retained_bytes + message.size <= account.quota.retained_bytes_max
+        ):
+            return True
+        return self._fits(message, self._look(self.state.partition_of(message.topic), message.topic))
 
     def expire(self, message: Message) -> None:
         """Remove an expired retained message, if it is still the one that was read."""
@@ -116,11 +175,8 @@ class Retained:
         if not self.state.leads[partition]:
             return  # its leader removes it
         self.state.writer.delete(partition, plain_key(partition, RETAINED, message.topic))
-        self._note(message.topic, -1)
-        self.counts[partition] -= 1
-        self.state.counters.retained_messages -= 1
-        self.state.counters.retained_bytes -= message.size
-        self.sizes[partition] -= message.size
+        self._note(message.topic, -1, "")
+        self._count(partition, message.owner, -1, -message.size)
         self.state.counters.dropped_expired += 1
 
     # -- reading ------------------------------------------------------------------------------------------------------
@@ -170,19 +226,15 @@ class Retained:
 
     # -- partitions move ----------------------------------------------------------------------------------------------
 
-    def take(self, partition: int, count: int, size: int) -> None:
-        """Begin to lead the partition, with so many messages and their bytes."""
-        self.counts[partition] = count
-        self.sizes[partition] = size
-        self.state.counters.retained_messages += count
-        self.state.counters.retained_bytes += size
+    def take(self, partition: int, shares: dict[str, Share]) -> None:
+        """Begin to lead the partition, in which each user has so many messages and bytes."""
+        for owner, share in shares.items():
+            self._count(partition, owner, share.count, share.size)
 
     def forget(self, partition: int) -> None:
         """End the leadership of the partition."""
-        self.state.counters.retained_messages -= self.counts[partition]
-        self.state.counters.retained_bytes -= self.sizes[partition]
-        self.counts[partition] = 0
-        self.sizes[partition] = 0
+        for owner, share in list(self._shares[partition].items()):
+            self._count(partition, owner, -share.count, -share.size)
         for topic in [topic for topic in self._fresh if self.state.partition_of(topic) == partition]:
             del self._fresh[topic]
 

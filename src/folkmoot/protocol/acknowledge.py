@@ -68,7 +68,8 @@ class Acknowledging:
         """
         code = 0
         if result & REFUSED:
-            self.answer(connection, PUBACK if qos == 1 else PUBREC, packet_id, reason.QUOTA_EXCEEDED, "", False)
+            kind = PUBACK if qos == 1 else PUBREC
+            self.answer(connection, kind, packet_id, reason.QUOTA_EXCEEDED, "too many retained messages", False)
             return
         if connection.v5 and not result & MATCHED:
             code = reason.NO_MATCHING_SUBSCRIBERS

@@ -7,6 +7,7 @@ CONNACK, on whichever node it is.
 from __future__ import annotations
 
 from folkmoot.kernel.event import WARNING
+from folkmoot.kernel.feature import RETAINED_OWNERS
 from folkmoot.mqtt import reason
 from folkmoot.mqtt.encode import encode, forward_properties
 from folkmoot.mqtt.packet import Connack, Connect, Properties
@@ -75,6 +76,8 @@ class Admission:
         if connection.client_id not in known and len(known) >= self.state.limits.sessions_max:
             self.refuse_crowd(connection, "too many sessions")
             return
+        if connection.client_id not in known and not self._may_begin(connection):
+            return
         will = packet.will
         policy = self.state.policy
         if will is not None and not policy.may_publish(connection.client_id, connection.username, will.topic):
@@ -115,8 +118,22 @@ class Admission:
         connection.connect = None
         self.attaching.answer(connection, wrote or present)
 
+    def _may_begin(self, connection: Connection) -> bool:
+        """Whether the quota of the user and the memory of the node allow another session; if not, refuse the client."""
+        if self.state.memory.refuses:
+            self.state.counters.memory_refused_connections += 1
+            self.refuse_crowd(connection, "the server is short of memory")
+            return False
+        account = self.state.accounts.of(connection.username)
+        if account.sessions < account.quota.sessions_max:
+            return True
+        self.state.counters.quota_refused_sessions += 1
+        self.state.refuse(account, "sessions")
+        self.closing.refuse(connection, reason.QUOTA_EXCEEDED, "the user has too many sessions")
+        return False
+
     def _begin(self, connection: Connection, durable: bool) -> Session:
-        session = self.lifecycle.begin(connection.client_id, durable)
+        session = self.lifecycle.begin(connection.client_id, durable, connection.username)
         session.registration_only = connection.remote is not None and not durable
         return session
 
@@ -243,6 +260,8 @@ class Admission:
         message = Message(
             will.topic, will.payload, will.qos, will.retain, forwarded, connection.client_id, self.state.now, life_us
         )
+        if will.retain and connection.username and self.state.accounts.named and self.fabric.can(RETAINED_OWNERS):
+            message.owner = connection.username
         return Will(message, delay_s)
 
     def _fits(self, packet: Connect, properties: Properties | None) -> bool:

@@ -78,7 +78,8 @@ class Attaching:
         Unanswered packets of its earlier connections are void, even if a new leader still receives them.
         """
         self._join(connection, session, packet)
-        session.username = connection.username
+        if session.username != connection.username:
+            self.state.accounts.hand_over(session, connection.username, self.state.now)
         session.expiry_s = expiry_s
         session.ends_us = 0
         self.state.timers.cancel(TIMER_SESSION, session.client_id)
@@ -88,6 +89,7 @@ class Attaching:
             self.lifecycle.save(session)
         if connection.remote is None:
             self.state.counters.clients_connected += 1
+            self.lifecycle.count(connection)
 
     def _join(self, connection: Connection, session: Session, packet: Connect) -> None:
         session.connection = connection

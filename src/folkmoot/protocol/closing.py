@@ -16,7 +16,7 @@ from folkmoot.mqtt.packet import Connack, Disconnect, Properties
 from folkmoot.protocol.lifecycle import Lifecycle
 from folkmoot.protocol.presence import refused_fields
 from folkmoot.session.connection import CLOSED, CLOSING, NEW, OPEN, Connection
-from folkmoot.turn.state import TIMER_CONNECT, TIMER_KEEP_ALIVE, State
+from folkmoot.turn.state import TIMER_CONNECT, TIMER_KEEP_ALIVE, TIMER_QUOTA, State
 
 __all__ = ["ANOTHER", "OTHER_SIDE", "Closing"]
 
@@ -200,10 +200,22 @@ class Closing:
         connection.state = CLOSED
         if connection.dirty:
             self.state.outputs_gone = True
+        memory = self.state.memory
+        memory.unsent_bytes -= connection.unsent_bytes
+        connection.unsent_bytes = 0
+        memory.parts_bytes -= connection.counted_bytes
+        connection.counted_bytes = 0
         connection.parts = None
+        connection.parts_bytes = 0
+        connection.rest = b""
+        connection.rest_pos = 0
+        memory.alias_bytes -= connection.alias_bytes
+        connection.alias_bytes = 0
+        connection.alias_in = None
         connection.out = []
         self.state.connections.pop(connection.id, None)
         self.state.timers.cancel(TIMER_KEEP_ALIVE, connection.id)
         self.state.timers.cancel(TIMER_CONNECT, connection.id)
+        self.state.timers.cancel(TIMER_QUOTA, connection.id)
         self.state.counters.connections -= 1
         self.state.counters.connections_closed += 1

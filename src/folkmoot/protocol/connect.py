@@ -177,12 +177,36 @@ class Connecting:
         if self.state.counters.clients_connected >= limits.connections_max:
             self.admission.refuse_crowd(connection, "too many connections")
             return
+        if self.state.memory.refuses:
+            self.state.counters.memory_refused_connections += 1
+            self.admission.refuse_crowd(connection, "the server is short of memory")
+            return
         partition = self.state.partition_of(connection.client_id.encode())
+        if not self._may_connect(connection, partition):
+            return
         if self.state.leads[partition]:
             self.admission.admit(connection, assigned)
         else:
             connection.state = REGISTERING
             self.relays.ask(connection, partition, connection.connect_body, assigned)
+
+    def _may_connect(self, connection: Connection, partition: int) -> bool:
+        """Whether the quota of the user allows another connection to this node; if not, refuse the client.
+
+        A client that takes its own session over replaces a connection.
+        """
+        account = self.state.accounts.of(connection.username)
+        if account.connections < account.quota.connections_max:
+            return True
+        session = self.state.sessions.get(connection.client_id)
+        if session is not None and session.connection is not None and session.account is account:
+            return True
+        if self.relays.is_here(partition, connection.client_id, connection.username):
+            return True
+        self.state.counters.quota_refused_connections += 1
+        self.state.refuse(account, "connections")
+        self.closing.refuse(connection, reason.QUOTA_EXCEEDED, "the user has too many connections")
+        return False
 
     def let_in(self) -> None:
         """Admit the clients that came before all subscriptions were known."""
@@ -208,7 +232,7 @@ class Connecting:
             self.closing.taken_over(old.connection)
         assigned_id = connection.client_id if relay.assigned else ""
         properties = connack_properties(self.state, packet, 0, assigned_id) if connection.v5 else None
-        session = self.lifecycle.begin(connection.client_id, False)
+        session = self.lifecycle.begin(connection.client_id, False, connection.username)
         self.attaching.agree(connection, packet)
         self.attaching.attach(connection, session, packet, 0)
         relay.state = GRANTED
@@ -230,5 +254,6 @@ class Connecting:
         connection.state = OPEN
         self.throttle.unpause(connection, FOR_HANDSHAKE)
         self.state.counters.clients_connected += 1
+        self.lifecycle.count(connection)
         self.state.counters.sent_connack += 1
         self.attaching.welcome(connection, expiry_of(packet, self.state.limits))

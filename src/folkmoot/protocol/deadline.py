@@ -17,13 +17,14 @@ from folkmoot.session.connection import CHECKING, CLOSED, CLOSING, NEW, REGISTER
 from folkmoot.turn.state import (
     TIMER_KEEP_ALIVE,
     TIMER_OVERLOAD,
+    TIMER_QUOTA,
     TIMER_RATE,
     TIMER_STAGED,
     TIMER_SYS,
     TIMER_WILL,
     State,
 )
-from folkmoot.turn.throttle import FOR_OVERLOAD, FOR_RATE, Throttle
+from folkmoot.turn.throttle import FOR_OVERLOAD, FOR_QUOTA, FOR_RATE, Throttle
 
 __all__ = ["Deadlines"]
 
@@ -77,6 +78,8 @@ class Deadlines:
             self._keep_alive(connection)
         elif kind == TIMER_RATE:
             self.throttle.unpause(connection, FOR_RATE)
+        elif kind == TIMER_QUOTA:
+            self.throttle.unpause(connection, FOR_QUOTA)
         elif kind == TIMER_OVERLOAD:
             self.throttle.unpause(connection, FOR_OVERLOAD)
         elif connection.state == REGISTERING and not connection.session:

@@ -11,6 +11,7 @@ from typing import Final
 from folkmoot.delivery.keeping import STORED
 from folkmoot.delivery.outbox_publish import OutboxPublishing
 from folkmoot.delivery.publish import Publishing
+from folkmoot.kernel.feature import RECEIPTS, RETAINED_OWNERS
 from folkmoot.kernel.pack import get_u16
 from folkmoot.mqtt import reason
 from folkmoot.mqtt.encode import body_of, encode, forward_properties
@@ -208,6 +209,9 @@ class Inbound:
             known = {}
             connection.alias_in = known
         if topic:
+            size = len(topic) - len(known.get(alias, b""))
+            connection.alias_bytes += size
+            self.state.memory.alias_bytes += size
             known[alias] = topic
             return topic
         found = known.get(alias)
@@ -250,6 +254,8 @@ class Inbound:
         receipt: Receipt | None = None
         if self.scrutiny.receipt and qos and self.receipts.may_begin(connection):
             receipt = self.receipts.begin()
+        elif message.owner and self._asks_leader(connection, message):
+            receipt = self.receipts.begin_silent()
         try:
             result = self._publish(connection, session, message)
         finally:  # also when a row cannot be read: the next message does not belong to this receipt
@@ -261,6 +267,15 @@ class Inbound:
             self.state.meter.taken(topic, connection, self.state.now)
         elif result & STORED:
             self.throttle.slow_down(connection)
+
+    def _asks_leader(self, connection: Connection, message: Message) -> bool:
+        """Whether another node decides if a message is retained, and its publisher can be told.
+
+        Only with QoS 1: a PUBREC with an error would free a packet id that is stored as used.
+        """
+        if message.qos != 1 or not connection.v5 or not self.relays.fabric.can(RECEIPTS):
+            return False
+        return not self.state.leads[self.state.partition_of(message.topic)]
 
     def _publish(self, connection: Connection, session: Session, message: Message) -> int:
         """Publish in this node's name, or as part of a change of the session's partition.
@@ -296,4 +311,6 @@ class Inbound:
         expires_us = now + life_us if life_us else 0
         message = Message(topic, payload, qos, retain, forwarded, connection.client_id, now, expires_us)
         message.asked_again = connection.repeated
+        if retain and connection.username and self.state.accounts.named and self.relays.fabric.can(RETAINED_OWNERS):
+            message.owner = connection.username
         return message

@@ -54,14 +54,19 @@ class Lifecycle:
         self._leaving: deque[tuple[Session, list[Subscription]]] = deque()
         self.ended: list[Session] = []  # in this turn; their feeds are to be forgotten
 
-    def begin(self, client_id: str, durable: bool) -> Session:
-        """Create a session for a client id that has none."""
+    def begin(self, client_id: str, durable: bool, username: str) -> Session:
+        """Create a session of a user for a client id that has none."""
         session = Session(client_id, self.state.partition_of(client_id.encode()), durable)
+        session.username = username
         floor = self.purges.floor_of(client_id)
         if durable and floor:
             session.queue_floor = session.queue_next = session.ready_end = session.durable_next = floor
             session.queue_head = session.sent_below = session.drop_below = floor
+        before = self.state.sessions.get(client_id)
+        if before is not None:
+            self.state.accounts.leave(before, self.state.now)
         self.state.sessions[client_id] = session
+        self.state.accounts.enter(session)
         self.state.counters.sessions_created += 1
         if durable:
             self.state.counters.sessions_persistent += 1
@@ -96,6 +101,7 @@ class Lifecycle:
         session.connection = None
         if connection.remote is None:
             self.state.counters.clients_connected -= 1
+            self.uncount(connection)
         if session.proxy:
             return
         if goodbye:
@@ -109,6 +115,20 @@ class Lifecycle:
         else:
             self.end(session)
         self.shared.pass_on_lost()
+
+    def count(self, connection: Connection) -> None:
+        """Count a connection of its user at this node."""
+        account = self.state.accounts.of(connection.username)
+        connection.account = account
+        account.connections += 1
+
+    def uncount(self, connection: Connection) -> None:
+        """Count a connection of its user no more."""
+        account = connection.account
+        if account is not None:
+            connection.account = None
+            account.connections -= 1
+            self.state.accounts.settle(account, self.state.now)
 
     def rest(self, session: Session) -> None:
         """Keep a persistent session without a client until it expires."""
@@ -132,6 +152,8 @@ class Lifecycle:
             self.ended.append(session)
         for subscription in session.subscriptions.values():
             self.routes.remove(subscription)
+        self.queue.backlog.clear(session)
+        state.accounts.leave(session, state.now)
         del state.sessions[session.client_id]
         if session.durable:
             counters.sessions_persistent -= 1
@@ -206,6 +228,8 @@ class Lifecycle:
             self.ended.append(session)
         self.state.timers.cancel(TIMER_SESSION, session.client_id)
         self.wills.publish(session)
+        self.queue.backlog.clear(session)
+        self.state.accounts.leave(session, self.state.now)
         self._remove_subscriptions(session)
         if self.state.sessions.get(session.client_id) is session:
             del self.state.sessions[session.client_id]

@@ -264,11 +264,30 @@ class Subscribing:
         if len(session.subscriptions) >= limits.subscriptions_max and name not in session.subscriptions:
             self._why = f"a session has at most {limits.subscriptions_max} subscriptions"
             return reason.QUOTA_EXCEEDED
+        if name not in session.subscriptions:
+            code = self._quota_fault(session)
+            if code:
+                return code
         if self.state.storage_full and session.durable and name not in session.subscriptions:
             self.state.counters.storage_refused += 1
             self._why = "no room on the disk"
             return reason.QUOTA_EXCEEDED
         return 0
+
+    def _quota_fault(self, session: Session) -> int:
+        """Return why the quota of the user or the memory of the node forbids a new subscription, or 0."""
+        state = self.state
+        if state.memory.refuses:
+            state.counters.memory_refused_subscriptions += 1
+            self._why = "the server is short of memory"
+            return reason.QUOTA_EXCEEDED
+        account = session.account
+        if account is None or account.subscriptions < account.quota.subscriptions_max:
+            return 0
+        state.counters.quota_refused_subscriptions += 1
+        state.refuse(account, "subscriptions")
+        self._why = "the user has too many subscriptions"
+        return reason.QUOTA_EXCEEDED
 
     def _store(self, session: Session, subscription: Subscription, known: Subscription | None) -> None:
         """Store and activate a subscription; it replaces one with the same filter [MQTT-3.8.4-3]."""
@@ -276,6 +295,8 @@ class Subscribing:
             self.routes.remove(known)
         else:
             self.state.counters.subscribed += 1
+            if session.account is not None:
+                session.account.subscriptions += 1
         session.subscriptions[subscription.name] = subscription
         self.routes.add(subscription)
         if session.durable:
@@ -324,6 +345,8 @@ class Subscribing:
         session.count_pattern(known.topic_filter, -1)
         self.state.work.steps += SUBSCRIPTION_STEPS
         self.routes.remove(known)
+        if session.account is not None:
+            session.account.subscriptions -= 1
         self.feeds.cancel(session, name)
         self.state.counters.unsubscribed += 1
         if session.durable:

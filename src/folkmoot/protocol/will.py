@@ -150,5 +150,6 @@ class Wills:
             # a will expires after its publication; until then the row holds the interval
             self.state.now + message.expires_us if message.expires_us else 0,
         )
+        fresh.owner = message.owner
         self.entries.publish(session.partition, fresh, None, b"", 0)
         self.state.counters.wills_published += 1

@@ -137,6 +137,7 @@ class Relays:
         relay.packet_seq += 1
         relay.log.append((relay.packet_seq, first, rest))
         relay.log_bytes += len(rest) + ENTRY_BYTES
+        self.state.memory.relay_bytes += len(rest) + ENTRY_BYTES
         if relay.log_bytes > _LOG_BYTES_MAX and relay.state == GRANTED:
             self.throttle.pause(relay.connection, FOR_RELAY)
         if relay.leader:
@@ -171,7 +172,9 @@ class Relays:
 
     def acknowledged(self, relay: Relay, number: int) -> None:
         """The leader has handled all packets up to `number`."""
+        before = relay.log_bytes
         relay.handled(number)
+        self.state.memory.relay_bytes += relay.log_bytes - before
         if relay.connection.paused and relay.log_bytes <= _LOG_BYTES_MAX // 2:
             self.throttle.unpause(relay.connection, FOR_RELAY)
         if relay.state == ENDED and not relay.log:
@@ -180,6 +183,8 @@ class Relays:
     def forget(self, relay: Relay) -> None:
         """Forget a finished relay."""
         self.throttle.unpause(relay.connection, FOR_RELAY)
+        if self.relays.get(relay.number) is relay:
+            self.state.memory.relay_bytes -= relay.log_bytes
         relay.connection.relayed_seq = relay.packet_seq
         self.relays.pop(relay.number, None)
         self._by_partition[relay.partition].pop(relay.number, None)
@@ -248,6 +253,14 @@ class Relays:
     def has_any(self, partition: int) -> bool:
         """Whether a partition has relays."""
         return bool(self._by_partition[partition])
+
+    def is_here(self, partition: int, client_id: str, username: str) -> bool:
+        """Whether a client of a user is connected to this node, and its session is in a partition that others lead."""
+        for relay in self._by_partition[partition].values():
+            connection = relay.connection
+            if connection.client_id == client_id and connection.username == username and relay.state == GRANTED:
+                return True
+        return False
 
     def of_partition(self, partition: int) -> list[Relay]:
         """Return the relays of a partition, in the order in which they came."""

@@ -75,6 +75,7 @@ class Turns(CommitListener, CheckListener):
         self.complain: Callable[[str, Exception], None] = _no_complaint  # address or name of what failed, and its error
         self.after_written: Callable[[], None] | None = None  # called at the end of a turn with something new to read
         self.answered: Callable[[Call], None] = _no_call
+        self.measure: Callable[[], None] = _no_measure  # reports the memory of the process to the node
         self.carrier: Carrier | None = None  # None: a node without a cluster
         self._written = False
         self._read_bytes = 0  # in large pieces, in this turn
@@ -193,19 +194,15 @@ class Turns(CommitListener, CheckListener):
                 self._hand_over(effects.write)
             if self.carrier is not None:
                 self.carrier.carry(effects)  # before clients: they wait for what other nodes answer
-            connection: Any  # a call of `cast` per connection would cost more than the write of a small packet
-            for connection in effects.outputs:
-                data = connection.take_output()
-                try:
-                    connection.handle.write(data)
-                except Exception as error:  # noqa: BLE001 - as in `on_handle`, and without its price
-                    self.broken(connection, error)
+            self._send(effects.outputs)
             if effects.grown:
                 self._written = True
             for call in effects.calls:
                 self._for_others(self.answered, call)
             if effects.closes or effects.pauses or effects.resumes or effects.checks or effects.events:
                 self._rare(effects)
+            if effects.measure:
+                self.loop.call_soon(self.measure)
             if effects.more:
                 self.loop.call_soon(self._wake)
             due = self.node.next_wake()
@@ -219,6 +216,16 @@ class Turns(CommitListener, CheckListener):
             self._written = False
             if self.after_written is not None:
                 self._for_others(self.after_written)
+
+    def _send(self, outputs: list[Connection]) -> None:
+        """Hand the output of connections to their transports."""
+        connection: Any  # a call of `cast` per connection would cost more than the write of a small packet
+        for connection in outputs:
+            data = connection.take_output()
+            try:
+                connection.handle.write(data)
+            except Exception as error:  # noqa: BLE001 - as in `on_handle`, and without its price
+                self.broken(connection, error)
 
     def _hand_over(self, batch: Batch) -> None:
         """Submit a batch to the store, and note when."""
@@ -274,7 +281,9 @@ class Turns(CommitListener, CheckListener):
         handle: Any = connection.handle
         # A WebSocket closes in order by itself. Others are closed at once if the client has sent DISCONNECT, after
         # which it sends nothing more [MQTT-3.14.4-1], or if it was never sent anything that it could lose.
-        if isinstance(handle, Handle) or connection.said >= 0 or connection.bytes_out == 0:
+        if connection.cut:
+            handle.abort()
+        elif isinstance(handle, Handle) or connection.said >= 0 or connection.bytes_out == 0:
             handle.close()
         else:
             connection.handle = close_in_order(handle) or handle
@@ -443,6 +452,10 @@ def _no_check(_check: Any) -> None:
 
 def _no_log(_events: Any, _now: int) -> None:
     """Drop events: there is no log."""
+
+
+def _no_measure() -> None:
+    """Measure nothing: the node estimates."""
 
 
 def _no_call(_call: Any) -> None:

@@ -33,6 +33,7 @@ from folkmoot.runtime.gate import Gate
 from folkmoot.runtime.listener import Listener, open_listeners
 from folkmoot.runtime.log import Log
 from folkmoot.runtime.loop import Turns
+from folkmoot.runtime.memory import MemoryWatch, budget_of
 from folkmoot.runtime.peers import PeerNetwork
 from folkmoot.runtime.reload import Reload, read_users
 from folkmoot.runtime.room import Room
@@ -194,6 +195,7 @@ async def run(
 def make_config(settings: Settings, peers: PeerNetwork | None, seeks: bool) -> NodeConfig:
     """Return the node's configuration, with its peer port, which is known only now. The seeds may follow later."""
     config = node_config(settings)
+    config.limits.memory_bytes_max = budget_of(config.limits.memory_bytes_max)
     if config.cluster is not None and peers is not None:
         config.cluster.partitions = config.partitions
         config.cluster.peer_address = peers.advertised
@@ -287,6 +289,8 @@ async def serve_until_stopped(
     limits = serving.node.config.limits
     cluster = serving.node.config.cluster
     watch = StallWatch(serving.turns, STALL_US if cluster is None else cluster.stall_us)
+    memory = MemoryWatch(serving.turns)
+    memory.start()
     if serving.peers is not None:
         serving.peers.start(serving.turns, serving.say)
         watch.start()
@@ -320,6 +324,7 @@ async def serve_until_stopped(
             await service.stop()
     if serving.error is None:
         await stop_gracefully(serving)
+    memory.stop()
     watch.stop()
 
 

@@ -14,6 +14,7 @@ from folkmoot.kernel.clock import NEVER
 from folkmoot.mqtt.packet import Connect
 
 if TYPE_CHECKING:
+    from folkmoot.session.account import Account
     from folkmoot.session.relay import Lane, Relay, Remote
     from folkmoot.session.session import Session
 
@@ -76,6 +77,7 @@ class Connection:
         self.v5 = False
         self.client_id = ""
         self.username = ""
+        self.account: Account | None = None  # None: the client is not connected, or not to this node
         self.proved = 0  # how it has proved that name, see `folkmoot.auth.access`
         self.assigned = False  # the server has given it its client id
         self.credential = ""  # the stored hash by which its password was checked
@@ -91,6 +93,7 @@ class Connection:
         # Input
         self.parts: list[bytes] | None = None
         self.parts_bytes = 0
+        self.counted_bytes = 0  # of the input that waits, as it is counted in the node's memory
         self.need_bytes = 0
         # Input that waits for the client's turn (`folkmoot.turn.work`): `rest[rest_pos:]`, before `parts`
         self.rest: bytes = b""
@@ -121,6 +124,7 @@ class Connection:
         self.allowed: dict[bytes, bool] | None = None
         self.owner = b""  # of its producers, see `partition.producer`; empty: not needed yet
         self.alias_in: dict[int, bytes] | None = None
+        self.alias_bytes = 0  # of the topics in it
         # For reports about the connection
         self.opened_us = 0  # when the client was accepted; 0: not yet, or not by this node
         self.bytes_in = 0
@@ -142,6 +146,7 @@ class Connection:
         self.out_bytes = 0
         self.dirty = False
         self.writable = True
+        self.cut = False  # the driver does not wait until the output is sent
         self.unsent_bytes = 0  # handed to the transport since it stopped being writable
         self.send_bytes_max = 0
         self.lane: Lane | None = None  # the send budget of the node that has the connection, if that is another one

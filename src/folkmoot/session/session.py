@@ -5,6 +5,7 @@ A persistent session has rows in a partition; a transient one (session expiry 0)
 
 from __future__ import annotations
 
+from folkmoot.session.account import Account
 from folkmoot.session.connection import Connection
 from folkmoot.session.entry import Entry
 from folkmoot.session.subscription import Subscription
@@ -51,6 +52,7 @@ class Session:
         self.durable = durable
         self.version = 4
         self.username = ""
+        self.account: Account | None = None  # None: it does not count, because the node does not have it
         self.expiry_s = 0
         self.ends_us = 0  # 0 = connected
         self.connection: Connection | None = None

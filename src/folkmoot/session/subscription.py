@@ -18,6 +18,7 @@ __all__ = [
     "QOS_MASK",
     "REPLAY_PREFIX",
     "RETAIN_AS_PUBLISHED",
+    "SUBSCRIPTION_BYTES",
     "Subscription",
     "Recipient",
     "encode_identifier",
@@ -28,6 +29,9 @@ QOS_MASK: Final = 3
 NO_LOCAL: Final = 4
 RETAIN_AS_PUBLISHED: Final = 8
 REPLAY_PREFIX: Final = b"$stream/"
+
+SUBSCRIPTION_BYTES: Final = 1_200
+"""The memory that a subscription takes, besides what it shares with others; measured with compiled code on 64 bits."""
 
 
 class Subscription:

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from folkmoot.kernel.limits import Limits
 from folkmoot.merge.stamp import STAMPS_MAX
+from folkmoot.sim.check_quota import miscounted
 from folkmoot.sim.host import Host
 from folkmoot.sim.machine import Machine
 from folkmoot.sim.world import World
@@ -70,6 +71,9 @@ class BoundChecker:
     def look(self, host: Host) -> None:
         """Compare the buffers of a node with the limits."""
         node: Any = host.node
+        wrong = miscounted(node) if hasattr(node, "_state") else ""
+        if wrong:
+            self.world.violate("A13", f"{host.name}: {wrong}")
         cluster_node = getattr(node, "cluster_node", None)
         if cluster_node is None:
             return

@@ -36,17 +36,28 @@ class DeliveryChecker:
 
     def sent(self, message: Message) -> None:
         """A message was sent: it may wait in queues of sessions, and short queues drop what exceeds them."""
-        limit = self.ledger.queue_limit
-        if not limit:
+        own = self.ledger.queue_limit
+        shared = self.ledger.shared_limit
+        if not own and not shared:
             return
+        full = False
         for record in self.ledger.records:
             if record.ended or not record.matching(message.topic):
                 continue
             record.waiting[message.number] = record.waiting.get(message.number, 0) + 1
-            if sum(record.waiting.values()) + self._unanswered(record) >= limit:
-                self.world.mark("queue may be full")
-                for number in record.waiting:
-                    record.spared[number] = True
+            waiting = sum(record.waiting.values()) + self._unanswered(record)
+            if own and waiting >= own:
+                self._spare(record)
+            full = full or 0 < shared <= waiting
+        if full:  # one session has enough for the quota of its user, and another one may lose what comes now
+            for record in self.ledger.records:
+                if not record.ended:
+                    self._spare(record)
+
+    def _spare(self, record: SessionRecord) -> None:
+        self.world.mark("queue may be full")
+        for number in record.waiting:
+            record.spared[number] = True
 
     def _unanswered(self, record: SessionRecord) -> int:
         """Return how many received messages of a session may still be in its queue: acknowledgements are slow."""

@@ -30,7 +30,7 @@ from folkmoot.sim.oracle import Oracle
 from folkmoot.sim.peering import Peering
 from folkmoot.sim.profile import Profile
 from folkmoot.sim.site import Site, peer_address
-from folkmoot.sim.swarm import Shape, Swarm
+from folkmoot.sim.swarm import QUOTA_MESSAGES, Shape, Swarm
 from folkmoot.sim.trace import Trace
 from folkmoot.sim.trouble import Trouble
 from folkmoot.sim.workload import Workload
@@ -171,6 +171,8 @@ class Simulation:
     def _prepare(self) -> None:
         if self.swarm.short_queues:
             self.ledger.queue_limit = max(1, self.swarm.config.limits.queue_messages_max // 2)
+        if self.swarm.has("quotas"):
+            self.ledger.shared_limit = max(1, QUOTA_MESSAGES // (4 * self.swarm.clients))
         if self.swarm.has("clock steps") or self.swarm.has("clock drift"):
             self.ledger.slack_us += 2 * CLOCK_STEP_US
         for host in self.site.hosts:
@@ -199,7 +201,7 @@ class Simulation:
         if self.mesh is not None:
             self.checker.turn(host)
             self.copies.turn(host)
-            self.bounds.turn(host)
+        self.bounds.turn(host)
 
     def _failed(self, machine: Machine) -> None:
         """A machine has failed: without other faults, the other nodes must notice it in time."""

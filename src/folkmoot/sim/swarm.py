@@ -15,7 +15,7 @@ from folkmoot.peer.config import ClusterConfig
 from folkmoot.sim.site import peer_address
 from folkmoot.streams.config import StreamConfig
 
-__all__ = ["ASKED_FOR", "CLUSTER_FAULTS", "FAULTS", "FEATURES", "LATER", "Shape", "Swarm"]
+__all__ = ["ASKED_FOR", "CLUSTER_FAULTS", "FAULTS", "FEATURES", "LATER", "QUOTA_MESSAGES", "Shape", "Swarm"]
 
 FEATURES = (
     "aliases",
@@ -40,7 +40,7 @@ FEATURES = (
     "wills",
 )
 
-LATER = ("bursts", "transactions")
+LATER = ("bursts", "quotas", "small memory", "transactions")
 """Features that were added later: drawn without the generator, so that a seed remains the same run."""
 
 FAULTS = (
@@ -79,6 +79,9 @@ CLUSTER_FAULTS = (
     "swizzles",
     "sync failures",
 )
+
+QUOTA_MESSAGES = 100
+"""Messages that may wait for all sessions of one user at a node, where there are quotas."""
 
 ASKED_FOR = ("lost links",)
 """Faults of a cluster that no seed draws: they were added later, and seeds remain the same runs."""
@@ -133,6 +136,9 @@ class Swarm:
         self.recent_bytes_max = 32 << 20
         if nodes > 1:
             self._draw_cluster(rng, calm=calm)
+        drawn = self.clients + 3 * self.topics + self.depth + self.rounds + self.payload_bytes // 20
+        self.on["quotas"] = drawn % 4 == 1
+        self.on["small memory"] = drawn % 5 == 2
         self.on["transactions"] = (self.clients + self.topics + self.depth + self.rounds) % 3 == 0
         self.on["bursts"] = (self.clients + self.topics + self.rounds) % 4 == 0
         # Of a turn: usually so few that input often waits. Small enough that a burst of a client exceeds them.
@@ -214,7 +220,21 @@ class Swarm:
                 size = rng.between(1, 8) * 2048 if rng.chance(1, 6) else 0
                 config.streams.append(StreamConfig(f"s{number}", topic_filter, rng.between(1, 4), 0, size))
         self._limit(config.limits, rng)
+        self._tighten(config.limits)
         return config
+
+    def _tighten(self, limits: Limits) -> None:
+        """Set what was added later, without the generator."""
+        if self.has("quotas"):  # what a client needs to come back must be there; everything else may be short
+            limits.user_connections_max = 2 * self.clients
+            limits.user_sessions_max = 2 * self.clients
+            limits.user_subscriptions_max = 1000
+            limits.user_queue_bytes_max = QUOTA_MESSAGES * (self.payload_bytes + 200)
+            limits.user_publish_rate_max = 500
+            limits.user_publish_bytes_max = 500 * (self.payload_bytes + 200)
+        if self.has("small memory"):
+            limits.memory_bytes_max = 60_000 + 20_000 * self.clients
+            limits.queue_memory_bytes_max = 100 * (self.payload_bytes + 500)
 
     def _limit(self, limits: Limits, rng: Rng) -> None:
         limits.turn_steps_max = self.turn_steps
@@ -263,6 +283,12 @@ LIMIT_NAMES = (
     "receive_max",
     "inflight_max",
     "topic_alias_max",
+    "memory_bytes_max",
+    "queue_memory_bytes_max",
+    "user_connections_max",
+    "user_sessions_max",
+    "user_queue_bytes_max",
+    "user_publish_rate_max",
     "topic_alias_out_max",
     "write_backlog_bytes_max",
     "route_cache_max",

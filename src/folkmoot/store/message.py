@@ -12,6 +12,7 @@ from folkmoot.kernel.pack import U16, get_u16, get_u32, get_u64, u32, u64
 __all__ = ["Message", "decode_message", "encode_message"]
 
 _ORIGIN: Final = 8  # of the flags
+_OWNER: Final = 16  # not understood by versions without the feature RETAINED_OWNERS
 
 
 @mypyc_attr(acyclic=True, free_list_len=1)
@@ -20,7 +21,8 @@ class Message:
 
     topic: UTF-8 bytes; properties: the MQTT 5 properties that a server forwards unaltered, encoded, without a length;
     expires_us: when it expires (0 = never); created_us: when it was published; origin: of its queue rows, see
-    `folkmoot.store.origin` (empty = irrelevant); asked_again: an earlier leader may have sent it already to subscribers
+    `folkmoot.store.origin` (empty = irrelevant); owner: the user that its retained row counts for (empty = the
+    anonymous, or nobody who is known); asked_again: an earlier leader may have sent it already to subscribers
     with QoS 0.
     The wire_* attributes cache the last encoding: a message for many sessions is encoded once per variant.
     """
@@ -45,6 +47,7 @@ class Message:
         self.created_us = created_us
         self.expires_us = expires_us
         self.origin = b""
+        self.owner = ""
         self.asked_again = False
         self.wire_kind = -1
         self.wire_left = b""
@@ -63,11 +66,16 @@ class Message:
 def encode_message(message: Message) -> bytes:
     """Return the encoding of a message in a row.
 
-    Flags, times; topic, publisher, properties and the origin (if there is one), each with its length; the payload.
+    Flags, times; topic, publisher, properties, the origin and the owner (if there is one), each with its length; the
+    payload.
     """
     publisher = message.publisher.encode()
     flags = message.qos | (4 if message.retain else 0)
     payload = message.payload
+    if message.owner:
+        flags |= _OWNER
+        owner = message.owner.encode()
+        payload = U16[len(owner)] + owner + payload
     if message.origin:
         flags |= _ORIGIN
         payload = U16[len(message.origin)] + message.origin + payload
@@ -105,12 +113,18 @@ def decode_message(data: bytes, pos: int) -> Message:
         origin_end = properties_end
         if flags & _ORIGIN:
             origin_end += 2 + get_u16(data, properties_end)
+        owner_end = origin_end
+        owner = ""
+        if flags & _OWNER:
+            owner_end += 2 + get_u16(data, origin_end)
+            owner = data[origin_end + 2 : owner_end].decode()
     except (IndexError, UnicodeDecodeError):
         raise CorruptStore("a stored message is damaged: its row ends too early") from None
-    if origin_end > len(data) or flags > 15 or flags & 3 == 3:
+    if owner_end > len(data) or flags > 31 or flags & 3 == 3:
         raise CorruptStore("a stored message is damaged: its lengths do not fit its row")
-    payload = data[origin_end:]
+    payload = data[owner_end:]
     message = Message(topic, payload, flags & 3, bool(flags & 4), properties, publisher, created_us, expires_us)
     if flags & _ORIGIN:
         message.origin = data[properties_end + 2 : origin_end]
+    message.owner = owner
     return message

@@ -10,8 +10,9 @@ from __future__ import annotations
 from typing import Final
 
 from folkmoot.kernel.clock import MILLISECOND
-from folkmoot.kernel.event import INFO, WARNING
+from folkmoot.kernel.event import ERROR, INFO, WARNING
 from folkmoot.turn.commit import Commits
+from folkmoot.turn.memory import DROPPING
 from folkmoot.turn.state import TIMER_LEVEL, State
 
 __all__ = ["LEVEL_MAX", "Overload", "Pressures", "next_level"]
@@ -29,18 +30,19 @@ class Pressures:
     """What is measured, each in thousandths of what makes level 10.
 
     waiting: bytes that wait for disks and other nodes; age: of the oldest turn that waits; links: bytes under way to
-    the slowest node; loop: the lag of the event loop.
+    the slowest node; loop: the lag of the event loop; memory: of the process, above what is normal.
     """
 
-    def __init__(self, waiting: int, age: int, links: int, loop: int) -> None:
+    def __init__(self, waiting: int, age: int, links: int, loop: int, memory: int = 0) -> None:
         self.waiting = waiting
         self.age = age
         self.links = links
         self.loop = loop
+        self.memory = memory
 
     def highest(self) -> int:
         """Return the highest pressure."""
-        return max(self.waiting, self.age, self.links, self.loop)
+        return max(self.waiting, self.age, self.links, self.loop, self.memory)
 
     def why(self) -> str:
         """Return the name of the highest pressure."""
@@ -49,10 +51,14 @@ class Pressures:
             return "waiting"
         if highest == self.age:
             return "age"
-        return "links" if highest == self.links else "loop"
+        if highest == self.links:
+            return "links"
+        return "loop" if highest == self.loop else "memory"
 
     def __repr__(self) -> str:
-        return f"Pressures(waiting={self.waiting} age={self.age} links={self.links} loop={self.loop})"
+        return (
+            f"Pressures(waiting={self.waiting} age={self.age} links={self.links} loop={self.loop} memory={self.memory})"
+        )
 
 
 def next_level(level: int, pressure: int, may_fall: bool) -> int:
@@ -94,6 +100,7 @@ class Overload:
             age_us * _FULL // _STILL_US,
             self.link_bytes * _FULL // self.link_bytes_full,
             self.lag_us * _FULL // _STILL_US,
+            state.memory.pressure(),
         )
 
     def _is_calm(self) -> bool:
@@ -103,11 +110,14 @@ class Overload:
             return False
         if self.link_bytes * LEVEL_MAX >= self.link_bytes_full or throttle.congested:
             return False
+        if self.state.memory.pressure() >= _STEP:
+            return False
         return not throttle.backlog_bytes or self.state.now - self.commits.oldest_us() < _STILL_US // LEVEL_MAX
 
     def step(self) -> None:
         """Compute the level, at the end of a turn."""
         state = self.state
+        self._look_at_memory()
         if not (state.overload or self.others or self.lag_us) and self._is_calm():
             return
         pressures = self.pressures()
@@ -136,6 +146,23 @@ class Overload:
             self.throttle.congested = full
             if was and not full:
                 self.throttle.resume()
+
+    def _look_at_memory(self) -> None:
+        state = self.state
+        memory = state.memory
+        if not memory.is_due(state.now):
+            return
+        moving = self.throttle.backlog_bytes + self.throttle.stash_bytes + state.counters.peer_backlog_bytes
+        before = memory.stage
+        if not memory.look(len(state.sessions), moving, state.now):
+            return
+        fields: dict[str, object] = {"bytes": memory.used, "bytes_max": memory.budget}
+        if memory.stage == DROPPING:
+            state.event(ERROR, "memory_full", fields)
+        elif memory.stage > before:
+            state.event(WARNING, "memory_short", fields)
+        elif not memory.stage:
+            state.event(INFO, "memory_has_room", fields)
 
     def _tell(self, level: int) -> None:
         """Log the beginning and the end of a high level."""

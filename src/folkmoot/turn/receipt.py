@@ -14,6 +14,7 @@ from typing import Final
 from mypy_extensions import mypyc_attr
 
 from folkmoot.kernel.feature import RECEIPTS
+from folkmoot.mqtt import reason
 from folkmoot.mqtt.encode import encode
 from folkmoot.mqtt.kind import PUBACK
 from folkmoot.mqtt.packet import Ack, Properties
@@ -55,7 +56,10 @@ class _OwnDisk(Evidence):
 
 
 class Place:
-    """The change of a partition that contains the message; copies: 0 = to be counted for the answer."""
+    """The change of a partition that contains the message; copies: 0 = to be counted for the answer.
+
+    epoch: 0 = the partition does not retain the message, because of a quota.
+    """
 
     def __init__(self, partition: int, epoch: int, sequence: int, copies: int) -> None:
         self.partition = partition
@@ -68,10 +72,15 @@ class Place:
 
 
 class Receipt:
-    """The notes of one message: places by partition; kind, packet_id, code: of the acknowledgement."""
+    """The notes of one message: places by partition; kind, packet_id, code: of the acknowledgement.
+
+    silent: its publisher did not ask, and gets only the code; refused: a quota at another node refuses to retain it.
+    """
 
     def __init__(self) -> None:
         self.places: dict[int, Place] = {}
+        self.silent = False
+        self.refused = False
         self.kind = PUBACK
         self.packet_id = 0
         self.code = 0
@@ -96,6 +105,12 @@ class Receipts:
         [MQTT-3.1.2-29] Without Request Problem Information no acknowledgement has user properties.
         """
         return connection.v5 and connection.problem_information and self.fabric.can(RECEIPTS)
+
+    def begin_silent(self) -> Receipt:
+        """Start to note whether a message is refused at another node, for a publisher that did not ask."""
+        receipt = self.begin()
+        receipt.silent = True
+        return receipt
 
     def begin(self) -> Receipt:
         """Start to note where a message is stored, until `end`."""
@@ -126,6 +141,18 @@ class Receipts:
         if self.current is not None:
             self._note(self.current, partition)
 
+    def refuse(self) -> None:
+        """Note that the current message is not retained, because of a quota."""
+        if self.current is not None:
+            self.current.refused = True
+
+    def note(self, receipt: Receipt, place: Place) -> None:
+        """Note what another node has answered for a message."""
+        if place.epoch:
+            receipt.places[place.partition] = place
+        else:
+            receipt.refused = True
+
     def known(self, partition: int) -> None:
         """Note that a partition has had the current message before: at the latest with its newest change."""
         if self.current is not None:
@@ -134,7 +161,7 @@ class Receipts:
 
     def count(self, place: Place) -> None:
         """Count the copies of a place that this node leads and that is committed."""
-        if not place.copies:
+        if not place.copies and place.epoch:
             place.copies = self.evidence.copies(place.partition, place.sequence)
 
     def packet(self, receipt: Receipt, connection: Connection) -> bytes:
@@ -142,6 +169,11 @@ class Receipts:
 
         [MQTT-3.4.2-3] [MQTT-3.5.2-3] No user property makes the packet larger than the client's maximum.
         """
+        code = receipt.code
+        if receipt.refused and code < reason.UNSPECIFIED_ERROR:
+            code = reason.QUOTA_EXCEEDED
+        if receipt.silent:
+            return encode(Ack(receipt.kind, receipt.packet_id, code), 5)
         places = list(receipt.places.values())
         for place in places:
             self.count(place)
@@ -150,11 +182,11 @@ class Receipts:
         while True:
             properties = Properties()
             properties.user_properties = _pairs(named, len(places) - len(named))
-            data = encode(Ack(receipt.kind, receipt.packet_id, receipt.code, properties), 5)
+            data = encode(Ack(receipt.kind, receipt.packet_id, code, properties), 5)
             if len(data) <= connection.packet_bytes_max:
                 return data
             if len(named) <= 1:
-                return encode(Ack(receipt.kind, receipt.packet_id, receipt.code), 5)
+                return encode(Ack(receipt.kind, receipt.packet_id, code), 5)
             named.pop()
 
 

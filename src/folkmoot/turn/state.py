@@ -9,18 +9,21 @@ from collections import deque
 from typing import Final
 
 from folkmoot.auth.access import Access
-from folkmoot.kernel.event import Event
+from folkmoot.kernel.clock import HOUR
+from folkmoot.kernel.event import WARNING, Event
 from folkmoot.kernel.hash import hash64
 from folkmoot.kernel.limits import Limits
 from folkmoot.kernel.rng import Rng
 from folkmoot.kernel.timers import Timers
 from folkmoot.metrics.counters import Counters
+from folkmoot.session.account import Account, Accounts
 from folkmoot.session.connection import Authenticate, Connection
 from folkmoot.session.session import Session
 from folkmoot.store.reader import Reader
 from folkmoot.store.writer import Writer
 from folkmoot.topics.tree import Tree
 from folkmoot.turn.latency import Meter
+from folkmoot.turn.memory import Memory
 from folkmoot.turn.work import Work
 
 __all__ = [
@@ -30,6 +33,7 @@ __all__ = [
     "TIMER_KEEP_ALIVE",
     "TIMER_LEVEL",
     "TIMER_OVERLOAD",
+    "TIMER_QUOTA",
     "TIMER_RATE",
     "TIMER_RETENTION",
     "TIMER_SESSION",
@@ -54,6 +58,7 @@ TIMER_LEVEL: Final = 9
 TIMER_STAGED: Final = 10
 TIMER_TABLES: Final = 11
 TIMER_EVENTS: Final = 12
+TIMER_QUOTA: Final = 13
 
 NEWS_MAX: Final = 16_384  # events that wait to be published
 
@@ -107,6 +112,9 @@ class State:
         self.started_us = 0
         self.counters = Counters()
         self.timers = Timers()
+        # Without a check of passwords and certificates a user name proves nothing.
+        self.accounts = Accounts(limits, access.has_users)
+        self.memory = Memory(limits, self.counters)
         self.sessions: dict[str, Session] = {}
         self.connections: dict[int, Connection] = {}
         self.tree = Tree()
@@ -148,6 +156,17 @@ class State:
             self.news.append(News(kind, self.now, fields))
         else:
             self.counters.events_dropped += 1
+
+    def refuse(self, account: Account, what: str) -> None:
+        """Log that a quota of a user is used up, at most once in an hour for each; what: of which thing."""
+        told = account.told_us
+        if told is None:
+            told = {}
+            account.told_us = told
+        if what in told and self.now - told[what] < HOUR:
+            return
+        told[what] = self.now
+        self.event(WARNING, "quota_exceeded", {"user": account.name, "what": what})
 
     def event(self, level: str, kind: str, fields: dict[str, object]) -> None:
         """Add an event for the log."""

@@ -10,11 +10,21 @@ from __future__ import annotations
 from typing import Final
 
 from folkmoot.kernel.clock import MILLISECOND
+from folkmoot.session.account import Account
 from folkmoot.session.connection import CLOSING, Connection
-from folkmoot.turn.state import TIMER_OVERLOAD, State
+from folkmoot.turn.state import TIMER_OVERLOAD, TIMER_QUOTA, State
 from folkmoot.turn.work import WAITING_BYTES_MAX
 
-__all__ = ["FOR_BACKLOG", "FOR_HANDSHAKE", "FOR_ORDER", "FOR_OVERLOAD", "FOR_RATE", "FOR_RELAY", "Throttle"]
+__all__ = [
+    "FOR_BACKLOG",
+    "FOR_HANDSHAKE",
+    "FOR_ORDER",
+    "FOR_OVERLOAD",
+    "FOR_QUOTA",
+    "FOR_RATE",
+    "FOR_RELAY",
+    "Throttle",
+]
 
 # Why PUBLISH packets of a connection are not taken, in `Connection.paused`; each reason ends on its own.
 FOR_BACKLOG: Final = 1  # too much waits for the disk
@@ -23,6 +33,7 @@ FOR_HANDSHAKE: Final = 4  # it sends much before its CONNACK
 FOR_OVERLOAD: Final = 8  # it has published, and the cluster can bear only so much
 FOR_RELAY: Final = 16  # too much waits for the leader of its session
 FOR_ORDER: Final = 32  # a retained message must not overtake one that went another way
+FOR_QUOTA: Final = 64  # its user publishes faster than it may
 
 _DELAY_US: Final = MILLISECOND  # between two reads of a publisher at level 0, doubled with each level
 _STASH_BYTES_MAX: Final = 64 << 10
@@ -58,6 +69,17 @@ class Throttle:
         """
         self.slow_down(connection)
         self.pause(connection, FOR_OVERLOAD)
+
+    def pace(self, connection: Connection, account: Account, messages: int, size: int) -> None:
+        """Count what a client has published; if its user is ahead of its rate, take nothing more until it is not.
+
+        All clients of the user wait when they publish: each one goes on when the average of all of them fits.
+        """
+        until_us = account.publish(messages, size, self.state.now)
+        if until_us:
+            self.state.counters.quota_pauses += 1
+            self.pause(connection, FOR_QUOTA)
+            self.state.timers.set(until_us, TIMER_QUOTA, connection.id)
 
     def resume(self) -> None:
         """Read those again who were paused for the backlog, if it has halved and the disk has room."""

@@ -1,0 +1,204 @@
+"""The account of a user: what it has at this node, and how much it may have.
+
+Owns the counts. Each is changed where the thing itself begins or ends, so that no check walks over rows. A user is a
+user name that was proved by a password or a certificate. All other clients share the account of the anonymous.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from folkmoot.kernel.clock import NEVER, SECOND
+from folkmoot.kernel.limits import Limits
+from folkmoot.session.subscription import SUBSCRIPTION_BYTES
+
+if TYPE_CHECKING:
+    from folkmoot.session.session import Session
+
+__all__ = ["ANONYMOUS", "Account", "Accounts", "Quota"]
+
+ANONYMOUS: Final = ""  # in place of a user name
+
+_UNLIMITED: Final = NEVER
+_MEMORY_PERCENT: Final = 70  # of the budget of memory: what all subscriptions may take before publishers are slowed
+
+
+class Quota:
+    """How much a user may have at this node; `NEVER`: as much as there is room for."""
+
+    def __init__(self) -> None:
+        self.sessions_max: int = _UNLIMITED
+        self.connections_max: int = _UNLIMITED
+        self.subscriptions_max: int = _UNLIMITED
+        self.retained_messages_max: int = _UNLIMITED
+        self.retained_bytes_max: int = _UNLIMITED
+        self.queue_bytes_max: int = _UNLIMITED
+        self.producers_max: int = _UNLIMITED  # per partition
+        self.publish_rate_max: int = 0  # messages per second; 0 = no limit
+        self.publish_bytes_max: int = 0  # bytes per second; 0 = no limit
+
+    @property
+    def paces(self) -> bool:
+        """Whether publishing has a rate."""
+        return self.publish_rate_max > 0 or self.publish_bytes_max > 0
+
+
+class Account:
+    """What one user has at this node.
+
+    connections: of clients that are connected to this node; all other counts are about partitions that this node leads,
+    and about the transient sessions of its connections.
+    """
+
+    def __init__(self, name: str, quota: Quota) -> None:
+        self.name = name
+        self.quota = quota
+        self.connections = 0
+        self.sessions = 0
+        self.subscriptions = 0
+        self.retained_messages = 0
+        self.retained_bytes = 0
+        self.queue_bytes = 0
+        self.messages_us = 0  # when what was published would have ended at the highest allowed rate, by messages
+        self.bytes_us = 0  # and by bytes
+        self.told_us: dict[str, int] | None = None  # when a full quota was last logged, by what it limits
+
+    def fits_queue(self, size: int) -> bool:
+        """Whether so many bytes more may wait for the sessions of the user."""
+        return self.queue_bytes + size <= self.quota.queue_bytes_max
+
+    def publish(self, messages: int, size: int, now: int) -> int:
+        """Count published messages and their bytes; return when the user may go on publishing, 0: at once.
+
+        A user may be a second ahead of its rate.
+        """
+        quota = self.quota
+        if quota.publish_rate_max:
+            self.messages_us = max(self.messages_us, now) + messages * SECOND // quota.publish_rate_max
+        if quota.publish_bytes_max:
+            self.bytes_us = max(self.bytes_us, now) + size * SECOND // quota.publish_bytes_max
+        until_us = max(self.messages_us, self.bytes_us)
+        return until_us if until_us >= now + SECOND else 0
+
+    def is_idle(self, now: int) -> bool:
+        """Whether nothing is left of the user."""
+        return not (
+            self.connections
+            or self.sessions
+            or self.subscriptions
+            or self.retained_messages
+            or self.queue_bytes
+            or self.messages_us > now
+            or self.bytes_us > now
+        )
+
+    def __repr__(self) -> str:
+        return (
+            f"Account({self.name!r} sessions={self.sessions} connections={self.connections} "
+            f"subscriptions={self.subscriptions} retained={self.retained_messages} queue={self.queue_bytes})"
+        )
+
+
+class Accounts:
+    """The accounts of all users, and of the anonymous clients together.
+
+    named: whether user names are proved, so that something can belong to a user; producers_max: of each owner, in a
+    partition.
+    """
+
+    def __init__(self, limits: Limits, named: bool) -> None:
+        self.limits = limits
+        self.named = named
+        self._users: dict[str, Account] = {}
+        self._quota = _quota_of(limits, True)
+        self.producers_max = self._quota.producers_max
+        self.anonymous = Account(ANONYMOUS, Quota())
+        self.check_names(named)
+
+    def check_names(self, named: bool) -> None:
+        """From now on user names are proved, or not; what has an account keeps it until it ends."""
+        self.named = named
+        self.anonymous.quota = _quota_of(self.limits, self.limits.user_anonymous_as_one) if named else Quota()
+
+    def of(self, username: str) -> Account:
+        """Return the account of a user; that of the anonymous for an empty name, and where names prove nothing."""
+        if not username or not self.named:
+            return self.anonymous
+        account = self._users.get(username)
+        if account is None:
+            account = Account(username, self._quota)
+            self._users[username] = account
+        return account
+
+    def enter(self, session: Session) -> None:
+        """Count a session, with what it has."""
+        account = self.of(session.username)
+        session.account = account
+        account.sessions += 1
+        account.subscriptions += len(session.subscriptions)
+        account.queue_bytes += session.queue_bytes if session.durable else session.ready_bytes
+
+    def leave(self, session: Session, now: int) -> None:
+        """Count a session no more; `now` in microseconds."""
+        account = session.account
+        if account is None:
+            return
+        session.account = None
+        account.sessions -= 1
+        account.subscriptions -= len(session.subscriptions)
+        account.queue_bytes -= session.queue_bytes if session.durable else session.ready_bytes
+        self.settle(account, now)
+
+    def hand_over(self, session: Session, username: str, now: int) -> None:
+        """The session belongs to this user from now on; `now` in microseconds."""
+        known = session.account is not None
+        if known:
+            self.leave(session, now)
+        session.username = username
+        if known:
+            self.enter(session)
+
+    def settle(self, account: Account, now: int) -> None:
+        """Forget an account that has nothing."""
+        if account.name and account.is_idle(now):
+            self._users.pop(account.name, None)
+
+    def __len__(self) -> int:
+        return len(self._users)
+
+    def __repr__(self) -> str:
+        return f"Accounts({len(self._users)} users, {self.anonymous!r})"
+
+
+def _share_of(limit: int, percent: int) -> int:
+    """Return what one user may have of a limit of the node: at least one, and all of it for 100 percent."""
+    return max(limit * percent // 100, 1)
+
+
+def _lower(own: int, common: int) -> int:
+    """Return the lower limit; `own` 0: there is none."""
+    return min(own, common) if own else common
+
+
+def _quota_of(limits: Limits, own: bool) -> Quota:
+    """Return the quota of a user; own: its limits apply, besides its share of those of the node."""
+    quota = Quota()
+    share = limits.user_share_max
+    quota.sessions_max = _share_of(limits.sessions_max, share)
+    quota.connections_max = _share_of(limits.connections_max, share)
+    quota.retained_messages_max = _share_of(limits.retained_messages_max, share)
+    quota.producers_max = _share_of(limits.producers_max, share)
+    if limits.memory_bytes_max > 0:
+        memory = limits.memory_bytes_max * _MEMORY_PERCENT // 100
+        quota.subscriptions_max = _share_of(memory // SUBSCRIPTION_BYTES, share)
+    if own:
+        quota.sessions_max = _lower(limits.user_sessions_max, quota.sessions_max)
+        quota.connections_max = _lower(limits.user_connections_max, quota.connections_max)
+        quota.retained_messages_max = _lower(limits.user_retained_messages_max, quota.retained_messages_max)
+        quota.producers_max = _lower(limits.user_producers_max, quota.producers_max)
+        quota.subscriptions_max = _lower(limits.user_subscriptions_max, quota.subscriptions_max)
+        quota.retained_bytes_max = _lower(limits.user_retained_bytes_max, quota.retained_bytes_max)
+        quota.queue_bytes_max = _lower(limits.user_queue_bytes_max, quota.queue_bytes_max)
+        quota.publish_rate_max = limits.user_publish_rate_max
+        quota.publish_bytes_max = limits.user_publish_bytes_max
+    return quota

@@ -1,0 +1,63 @@
+"""A13: what a node counts of each user, and of what waits in memory, is what is there.
+
+Counts are changed wherever things begin and end, in many places; here they are counted anew by a walk, which the node
+itself never does. A count that is too high would refuse what is allowed, for ever; one that is too low, nothing.
+"""
+
+# ruff: noqa: SLF001 - what a node keeps for itself is what is measured here
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = ["miscounted"]
+
+_COUNTS = ("sessions", "connections", "subscriptions", "queue_bytes", "retained_messages", "retained_bytes")
+_MEMORY = ("ready_bytes", "ready_count", "unsent_bytes", "parts_bytes", "alias_bytes", "relay_bytes")
+
+
+def miscounted(node: Any) -> str:
+    """Return which count of a node is wrong; empty if none is."""
+    state = node._state
+    accounts = state.accounts
+    wanted: dict[str, dict[str, int]] = {}
+
+    def add(username: str, what: str, number: int) -> None:
+        counts = wanted.setdefault(username, dict.fromkeys(_COUNTS, 0))
+        counts[what] += number
+
+    memory = dict.fromkeys(_MEMORY, 0)
+    for session in state.sessions.values():
+        if session.account is None:
+            return f"the session {session.client_id!r} has no account"
+        name = session.account.name
+        add(name, "sessions", 1)
+        add(name, "subscriptions", len(session.subscriptions))
+        add(name, "queue_bytes", session.queue_bytes if session.durable else session.ready_bytes)
+        memory["ready_bytes"] += session.ready_bytes
+        memory["ready_count"] += session.waiting
+    for connection in state.connections.values():
+        if connection.account is not None:
+            add(connection.account.name, "connections", 1)
+        memory["unsent_bytes"] += connection.unsent_bytes
+        memory["alias_bytes"] += connection.alias_bytes
+        memory["parts_bytes"] += connection.waiting_bytes()
+    broker = node._broker
+    for shares in broker.partition.retained._shares:
+        for owner, share in shares.items():
+            name = accounts.of(owner).name
+            add(name, "retained_messages", share.count)
+            add(name, "retained_bytes", share.size)
+    for relay in broker.channel.relays.relays.values():
+        memory["relay_bytes"] += relay.log_bytes
+    for username in sorted({*wanted, *accounts._users, ""}):
+        account = accounts.anonymous if not username else accounts._users.get(username)
+        counts = wanted.get(username, {})
+        for what in _COUNTS:
+            has = 0 if account is None else getattr(account, what)
+            if has != counts.get(what, 0):
+                return f"the user {username!r} has {counts.get(what, 0)} {what} and {has} are counted"
+    for what in _MEMORY:
+        if getattr(state.memory, what) != memory[what]:
+            return f"{memory[what]} {what} are there and {getattr(state.memory, what)} are counted"
+    return ""
