@@ -215,8 +215,8 @@ def test_an_upgrade_that_is_refused_while_more_comes(serving: Serving, name: str
 
 def test_a_request_of_the_admin_server_that_is_refused_before_its_body_has_come(serving: Serving) -> None:
     with dial(serving, "admin") as sock:
-        size = PIECES * len(PIECE)
-        head = f"POST /none HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {size}\r\n\r\n"
+        head = "POST /none HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+        head += f"Content-Length: {PIECES * len(PIECE)}\r\n\r\n"
         sock.sendall(head.encode())
         for _ in range(PIECES):
             sock.sendall(PIECE)

