@@ -102,6 +102,7 @@ class Broker:
             )
         if connection.state < CLOSING:
             self._ingress.receive(connection, data)
+            self.turn.throttle.weigh(connection)
 
     def lost(self, connection: Connection, why: str) -> None:
         """The network connection has ended."""
@@ -132,6 +133,7 @@ class Broker:
             session = self.state.sessions.get(connection.client_id)
             if session is not None and session.connection is not None and session.connection.remote is None:
                 self._ingress.resume(session.connection)
+                self.turn.throttle.weigh(session.connection)
 
     def awake(self) -> None:
         """Handle what waited for the answers of other members after this process stood still."""
@@ -159,6 +161,7 @@ class Broker:
         self.protocol.connecting.authenticated(connection, ok)
         if connection.state != CHECKING:
             self.protocol.ingress.resume(connection)
+            self.turn.throttle.weigh(connection)
 
     def reload(self, access: Access) -> None:
         """Judge all that is open by other rules."""
@@ -241,6 +244,7 @@ class Broker:
         for connection in turn.connects:
             self.protocol.attaching.opened(connection)
             self.protocol.ingress.resume(connection)
+            self.turn.throttle.weigh(connection)
         turn.connects.clear()
 
     def _fail(self, turn: PendingTurn) -> None:
@@ -355,6 +359,7 @@ class Broker:
                 self.cluster.hosting.serve(connection)
             else:
                 self._ingress.serve(connection)
+                self.turn.throttle.weigh(connection)
                 if connection.ending and not connection.queued:
                     self._end(connection, connection.ending)
             connection = work.next()

@@ -203,10 +203,9 @@ class Closing:
         memory = self.state.memory
         memory.unsent_bytes -= connection.unsent_bytes
         connection.unsent_bytes = 0
-        memory.parts_bytes -= connection.counted_bytes
-        connection.counted_bytes = 0
+        memory.parts_bytes -= connection.weighed_bytes
+        connection.weighed_bytes = 0
         connection.parts = None
-        connection.parts_bytes = 0
         connection.rest = b""
         connection.rest_pos = 0
         memory.alias_bytes -= connection.alias_bytes

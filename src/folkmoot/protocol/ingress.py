@@ -82,7 +82,6 @@ class Ingress:
                 merge_tail(parts)
             connection.parts_bytes += len(data)
             if connection.parts_bytes < connection.need_bytes:
-                self._count(connection)
                 return
             data = b"".join(parts)
             connection.parts = None
@@ -102,8 +101,6 @@ class Ingress:
             self._wait(connection, data, 0)
             return
         before = self._published() if self.state.overload else 0
-        account = connection.account
-        count = connection.messages_in if account is not None and account.quota.paces else -1
         try:
             pos = self._take(connection, data, 0)
         except MalformedPacket as fault:
@@ -120,24 +117,8 @@ class Ingress:
             self._wait(connection, data, pos)
         elif pos < len(data):
             self._keep(connection, data, pos)
-        if connection.parts is not None or connection.counted_bytes:
-            self._count(connection)
-        if count >= 0:
-            self._pace(connection, count, len(data))
         if self.state.overload:
             self._spread(connection, before)
-
-    def _count(self, connection: Connection) -> None:
-        """Count in the node's memory what waits of the client's input."""
-        held = connection.waiting_bytes()
-        self.state.memory.parts_bytes += held - connection.counted_bytes
-        connection.counted_bytes = held
-
-    def _pace(self, connection: Connection, before: int, size: int) -> None:
-        """If the client has published, it waits when its user is ahead of its rate; size: bytes that are new."""
-        account = connection.account
-        if account is not None and connection.messages_in != before and connection.state == OPEN:
-            self.throttle.pace(connection, account, connection.messages_in - before, size)
 
     def _take(self, connection: Connection, data: bytes, pos: int) -> int:
         """Handle complete packets until the client's steps are spent, or it has to wait; return where that is."""
@@ -198,7 +179,6 @@ class Ingress:
         self._bound(connection)
 
     def _bound(self, connection: Connection) -> None:
-        self._count(connection)
         if connection.waiting_bytes() > WAITING_BYTES_MAX:
             self.throttle.pause_reading(connection)
 
@@ -218,8 +198,6 @@ class Ingress:
             work.wait(connection)
             return
         before = self._published() if self.state.overload else 0
-        account = connection.account
-        count = connection.messages_in if account is not None and account.quota.paces else -1
         try:
             self._serve(connection)
         except MalformedPacket as fault:
@@ -230,9 +208,6 @@ class Ingress:
             self.closing.unreadable(connection, damage)
         else:
             work.end(connection)
-            self._count(connection)
-            if count >= 0:
-                self._pace(connection, count, 0)
             if self.state.overload:
                 self._spread(connection, before)
         if connection.state >= CLOSING:
@@ -332,7 +307,6 @@ class Ingress:
         connection.rest = b""
         connection.rest_pos = 0
         connection.parts = None
-        self._count(connection)
         self.throttle.drop_stash(connection)
 
     # -- packets --------------------------------------------------------------------------------------------------

@@ -222,14 +222,14 @@ class Lifecycle:
     def end(self, session: Session) -> None:
         """Remove a session and all that belongs to it; a pending will is published now [MQTT-3.1.3-9]."""
         session.ended = True
+        self.queue.backlog.clear(session)
+        self.state.accounts.leave(session, self.state.now)
         if session.durable:
             self._note_ending(session.client_id)
         if session.feeds:
             self.ended.append(session)
         self.state.timers.cancel(TIMER_SESSION, session.client_id)
         self.wills.publish(session)
-        self.queue.backlog.clear(session)
-        self.state.accounts.leave(session, self.state.now)
         self._remove_subscriptions(session)
         if self.state.sessions.get(session.client_id) is session:
             del self.state.sessions[session.client_id]

@@ -93,7 +93,7 @@ class Connection:
         # Input
         self.parts: list[bytes] | None = None
         self.parts_bytes = 0
-        self.counted_bytes = 0  # of the input that waits, as it is counted in the node's memory
+        self.weighed_bytes = 0  # of the input that waits, as counted in the memory of the node
         self.need_bytes = 0
         # Input that waits for the client's turn (`folkmoot.turn.work`): `rest[rest_pos:]`, before `parts`
         self.rest: bytes = b""
@@ -130,6 +130,8 @@ class Connection:
         self.bytes_in = 0
         self.bytes_out = 0
         self.messages_in = 0
+        self.charged_messages = 0  # of these, counted by the rate of its user
+        self.charged_bytes = 0  # of `bytes_in`
         self.said = -1  # the reason code of the client's DISCONNECT; -1: none was received
         self.end_by = ""  # what ended it, if not the client: "node" or "network"
         self.end_code = 0

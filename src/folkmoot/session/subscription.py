@@ -30,7 +30,7 @@ NO_LOCAL: Final = 4
 RETAIN_AS_PUBLISHED: Final = 8
 REPLAY_PREFIX: Final = b"$stream/"
 
-SUBSCRIPTION_BYTES: Final = 1_200
+SUBSCRIPTION_BYTES: Final = 600
 """The memory that a subscription takes, besides what it shares with others; measured with compiled code on 64 bits."""
 
 

@@ -36,8 +36,8 @@ _DROP_FROM: Final = 95
 _CALM_BELOW: Final = 78
 
 # What each thing takes, in bytes, measured with compiled code on 64 bits; what it refers to is counted besides
-_SESSION_BYTES: Final = 2_000
-_CONNECTION_BYTES: Final = 6_000
+_SESSION_BYTES: Final = 1_500
+_CONNECTION_BYTES: Final = 5_000
 _ROUTE_BYTES: Final = 1_000
 ENTRY_BYTES: Final = 256
 """A message that waits in memory, besides its topic and payload."""
