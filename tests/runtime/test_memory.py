@@ -109,7 +109,9 @@ async def run(budget: int) -> Turns:
     watch = MemoryWatch(turns)
     watch.start()
     for _ in range(3):
-        await asyncio.sleep(0)
+        ready = turns.loop.create_future()
+        turns.loop.call_soon(ready.set_result, None)
+        await ready
     watch.stop()
     watch.stop()  # again: it is idempotent
     turns.stop_timers()
