@@ -88,8 +88,8 @@ def test_a_turn_ends(work: Work) -> None:
         work.wait(connection)
     work.begin_rounds()
     count = 0
-    while (connection := work.next()) is not None:  # type: ignore[assignment]
-        assert spend(work, connection, QUANTUM)
+    while (following := work.next()) is not None:
+        assert spend(work, following, QUANTUM)
         count += 1
     assert count == TURN // 2 // QUANTUM
     work.end_turn()
