@@ -64,11 +64,11 @@ def test_an_expensive_packet_is_a_debt(work: Work) -> None:
     work.begin_rounds()
     served: list[int] = []
     for _ in range(3):
-        connection = work.next()
-        assert connection is not None
-        served.append(connection.id)
-        assert spend(work, connection, QUANTUM)
-        work.wait(connection)
+        following = work.next()
+        assert following is not None
+        served.append(following.id)
+        assert spend(work, following, QUANTUM)
+        work.wait(following)
     assert served == [2, 2, 1]
 
 
