@@ -31,8 +31,8 @@ from tests.integration.serving import RawClient, Serving
 
 ANY = "127.0.0.1:0"
 
-ROUND_TRIP_S = 1.5
-"""Nine of ten round trips take less, on a machine that is ten times as slow as the one on which they took 50 ms."""
+ROUND_TRIP_S = 3.0
+"""The longest one, on a machine that is twenty times as slow as the one on which it took 150 ms."""
 
 
 @pytest.fixture(scope="module")
@@ -74,11 +74,11 @@ class Attack:
 
 
 def properties() -> list[bytes]:
-    """Four megabytes of PUBLISH with one property each."""
+    """Four megabytes of PUBLISH with one property each, by four clients."""
     made = Properties()
     made.payload_format = 0
     one = encode(Publish(b"a/b", b"", properties=made), V5)
-    return [one * (4_000_000 // len(one))]
+    return [one * (1_000_000 // len(one))] * 4
 
 
 def wide_tree() -> list[bytes]:
@@ -124,8 +124,7 @@ def test_others_are_served_during_an_attack(serving: Serving, attack: Callable[[
             assert kinds == {Publish, Ack}
             times.append(time.monotonic() - begun)
             time.sleep(0.01)
-        times.sort()
-        assert times[len(times) * 9 // 10] < ROUND_TRIP_S
+        assert max(times) < ROUND_TRIP_S
         for one in attacks:
             one.join()
             assert isinstance(one.answers[-1], Pingresp), "the attack was not handled"

@@ -64,11 +64,11 @@ def test_an_expensive_packet_is_a_debt(work: Work) -> None:
     work.begin_rounds()
     served: list[int] = []
     for _ in range(3):
-        next_one = work.next()
-        assert next_one is not None
-        served.append(next_one.id)
-        assert spend(work, next_one, QUANTUM)
-        work.wait(connection)
+        following = work.next()
+        assert following is not None
+        served.append(following.id)
+        assert spend(work, following, QUANTUM)
+        work.wait(following)
     assert served == [2, 2, 1]
 
 
@@ -88,8 +88,8 @@ def test_a_turn_ends(work: Work) -> None:
         work.wait(connection)
     work.begin_rounds()
     count = 0
-    while (connection := work.next()) is not None:  # type: ignore[assignment]
-        assert spend(work, connection, QUANTUM)
+    while (following := work.next()) is not None:
+        assert spend(work, following, QUANTUM)
         count += 1
     assert count == TURN // 2 // QUANTUM
     work.end_turn()
