@@ -100,7 +100,6 @@ class Broker:
             )
         if connection.state < CLOSING:
             self._ingress.receive(connection, data)
-            self.turn.throttle.weigh(connection)
 
     def lost(self, connection: Connection, why: str) -> None:
         """The network connection has ended."""
@@ -143,7 +142,6 @@ class Broker:
         self.protocol.connecting.authenticated(connection, ok)
         if connection.state != CHECKING:
             self.protocol.ingress.resume(connection)
-            self.turn.throttle.weigh(connection)
 
     def stop(self) -> None:
         """Disconnect every client because the server stops, and take no new ones."""
@@ -213,7 +211,6 @@ class Broker:
         for connection in turn.connects:
             self.protocol.attaching.opened(connection)
             self.protocol.ingress.resume(connection)
-            self.turn.throttle.weigh(connection)
         turn.connects.clear()
 
     def _fail(self, turn: PendingTurn) -> None:
@@ -323,7 +320,6 @@ class Broker:
             if not connection.paused and connection.stash is not None:
                 size += len(connection.stash)
                 self.protocol.ingress.unstash(connection)
-                self.turn.throttle.weigh(connection)
 
     def _unfeed(self) -> None:
         """Wake feeds whose sessions take messages again; handle rows that cannot be read, and sessions that ended."""

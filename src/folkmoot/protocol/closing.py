@@ -189,9 +189,9 @@ class Closing:
         memory = self.state.memory
         memory.unsent_bytes -= connection.unsent_bytes
         connection.unsent_bytes = 0
-        memory.parts_bytes -= connection.weighed_bytes
-        connection.weighed_bytes = 0
+        memory.parts_bytes -= connection.parts_bytes
         connection.parts = None
+        connection.parts_bytes = 0
         memory.alias_bytes -= connection.alias_bytes
         connection.alias_bytes = 0
         connection.alias_in = None

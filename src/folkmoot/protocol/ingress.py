@@ -70,24 +70,31 @@ class Ingress:
             if len(parts) & 255 == 0:
                 merge_tail(parts)
             connection.parts_bytes += len(data)
+            self.state.memory.parts_bytes += len(data)
             if connection.parts_bytes < connection.need_bytes:
                 return
-            data = b"".join(parts)
-            connection.parts = None
+            data = self._take_parts(connection, parts)
         self.handle_packets(connection, data)
 
     def resume(self, connection: Connection) -> None:
         """Handle input that came while the connection could not take it."""
         parts = connection.parts
         if parts is not None:
-            connection.parts = None
-            self.handle_packets(connection, b"".join(parts))
+            self.handle_packets(connection, self._take_parts(connection, parts))
+
+    def _take_parts(self, connection: Connection, parts: list[bytes]) -> bytes:
+        self.state.memory.parts_bytes -= connection.parts_bytes
+        connection.parts = None
+        connection.parts_bytes = 0
+        return b"".join(parts)
 
     def handle_packets(self, connection: Connection, data: bytes) -> None:
         """Handle all complete packets of `data` and keep the rest."""
         held = connection.state == OPEN and (connection.defers_publishes or connection.stash is not None)
         overload = self.state.overload
         before = self._published() if overload else 0
+        account = connection.account
+        count = connection.messages_in if account is not None and account.quota.paces else -1
         try:
             pos = self._sift(connection, data) if held else self._packets(connection, data)
         except MalformedPacket as fault:
@@ -103,6 +110,8 @@ class Ingress:
             connection.last_seen_us = self.state.now
         if pos < len(data):
             self._keep(connection, data, pos)
+        if count >= 0 and connection.messages_in != count and account is not None and connection.state == OPEN:
+            self.throttle.pace(connection, account, connection.messages_in - count, len(data))
         if overload and self._published() != before and connection.state == OPEN:
             self.throttle.spread(connection)
 
@@ -185,11 +194,13 @@ class Ingress:
             connection.need_bytes = self._need_of(rest)
             connection.parts = [rest]
             connection.parts_bytes = len(rest)
+            self.state.memory.parts_bytes += len(rest)
         elif state == CHECKING or state == REGISTERING:
             # Packets may come before CONNACK (section 3.1.4); they wait, and if there are many, reading pauses.
             connection.need_bytes = len(data) - pos + self.state.limits.packet_bytes_max
             connection.parts = [data[pos:]]
             connection.parts_bytes = len(data) - pos
+            self.state.memory.parts_bytes += len(data) - pos
             if connection.parts_bytes >= connection.need_bytes // 2:
                 self.throttle.pause(connection, FOR_HANDSHAKE)
 

@@ -176,8 +176,6 @@ class Lifecycle:
     def end(self, session: Session) -> None:
         """Remove a session and all that belongs to it; a pending will is published now [MQTT-3.1.3-9]."""
         session.ended = True
-        self.queue.backlog.clear(session)
-        self.state.accounts.leave(session, self.state.now)
         if session.durable:
             self._note_ending(session.client_id)
         if session.feeds:
@@ -186,6 +184,8 @@ class Lifecycle:
         self.wills.publish(session)
         for subscription in session.subscriptions.values():
             self.routes.remove(subscription)
+        self.queue.backlog.clear(session)
+        self.state.accounts.leave(session, self.state.now)
         session.subscriptions = {}
         if self.state.sessions.get(session.client_id) is session:
             del self.state.sessions[session.client_id]

@@ -65,7 +65,6 @@ class Connection:
         # Input
         self.parts: list[bytes] | None = None
         self.parts_bytes = 0
-        self.weighed_bytes = 0  # of its incomplete packets, as counted in the memory of the node
         self.need_bytes = 0
         self.last_seen_us = now
         self.patience_us = NEVER  # one and a half times the keep alive
@@ -89,8 +88,6 @@ class Connection:
         self.bytes_in = 0
         self.bytes_out = 0
         self.messages_in = 0
-        self.charged_messages = 0  # of these, counted by the rate of its user
-        self.charged_bytes = 0  # of `bytes_in`
         self.said = -1  # the reason code of the client's DISCONNECT; -1: none was received
         self.end_by = ""  # what ended it, if not the client: "node" or "network"
         self.end_code = 0
@@ -123,10 +120,6 @@ class Connection:
         if self.lane is not None and self.lane.room <= 0:
             return False
         return self.writable and self.out_bytes < self.send_bytes_max
-
-    def waiting_bytes(self) -> int:
-        """Return how much of its input waits for the rest of a packet; the stash excepted."""
-        return self.parts_bytes if self.parts is not None else 0
 
     def put(self, data: bytes) -> None:
         """Append bytes to the output."""

@@ -41,7 +41,7 @@ def miscounted(node: Any) -> str:
             add(connection.account.name, "connections", 1)
         memory["unsent_bytes"] += connection.unsent_bytes
         memory["alias_bytes"] += connection.alias_bytes
-        memory["parts_bytes"] += connection.waiting_bytes()
+        memory["parts_bytes"] += connection.parts_bytes if connection.parts is not None else 0
     broker = node._broker
     for shares in broker.partition.retained._shares:
         for owner, share in shares.items():

@@ -11,7 +11,7 @@ from typing import Final
 
 from folkmoot.kernel.clock import MILLISECOND
 from folkmoot.session.account import Account
-from folkmoot.session.connection import CLOSED, CLOSING, Connection
+from folkmoot.session.connection import CLOSING, Connection
 from folkmoot.turn.state import TIMER_OVERLOAD, TIMER_QUOTA, State
 
 __all__ = [
@@ -69,29 +69,11 @@ class Throttle:
         self.slow_down(connection)
         self.pause(connection, FOR_OVERLOAD)
 
-    def weigh(self, connection: Connection) -> None:
-        """Count what a client has sent: input that waits for more of it, and what it has published.
+    def pace(self, connection: Connection, account: Account, messages: int, size: int) -> None:
+        """Count what a client has published; if its user is ahead of its rate, take nothing more until it is not.
 
-        If its user is ahead of its rate, take nothing more until it is not. All clients of the user wait when they
-        publish: each one goes on when the average of all of them fits.
+        All clients of the user wait when they publish: each one goes on when the average of all of them fits.
         """
-        waiting = connection.waiting_bytes()
-        if waiting != connection.weighed_bytes and connection.state != CLOSED:
-            self.state.memory.parts_bytes += waiting - connection.weighed_bytes
-            connection.weighed_bytes = waiting
-        account = connection.account
-        if account is None or not account.quota.paces:
-            return
-        messages = connection.messages_in - connection.charged_messages
-        if not messages and (waiting or connection.stash is not None):
-            return  # they may belong to a message
-        size = connection.bytes_in - connection.charged_bytes
-        connection.charged_messages = connection.messages_in
-        connection.charged_bytes = connection.bytes_in
-        if messages:
-            self._pace(connection, account, messages, size)
-
-    def _pace(self, connection: Connection, account: Account, messages: int, size: int) -> None:
         until_us = account.publish(messages, size, self.state.now)
         if until_us:
             self.state.counters.quota_pauses += 1
