@@ -2,10 +2,10 @@
 
 Owns the stages: beyond each threshold of the budget one more thing happens, and it ends well below it.
 
-    70 %  publishers are slowed, up to level 7 at 84 % (`overload`): more would only hurt those who do no harm
+    70 %  publishers are slowed, up to level 7 at 84 % (`overload`): further levels would only hurt those who do no harm
     85 %  connections, sessions and subscriptions are refused; what is there stays
-    95 %  the clients for which most waits in memory are disconnected (`leadership.shedding`); also after ten seconds of
-          refusing: whoever does not read must not keep others out
+    95 %  the clients for which most waits in memory are disconnected (`leadership.shedding`); also when clients have
+          been refused for ten seconds: whoever does not read must not keep others out
 
 The driver measures what the process has in memory; the estimate adds what has changed since. A client is refused or
 disconnected only because of a measurement: a message that waits for a thousand sessions is counted a thousand times,
