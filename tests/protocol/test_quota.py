@@ -7,6 +7,7 @@ import pytest
 from folkmoot.kernel.clock import SECOND
 from folkmoot.mqtt.packet import V5, V311, Publish, Will
 from folkmoot.session.account import Account
+from folkmoot.sim.check_quota import miscounted
 from folkmoot.store.key import RETAINED, kind_of
 from folkmoot.store.message import decode_message
 from folkmoot.store.writer import VERSION_BYTES
@@ -363,6 +364,24 @@ def test_a_quota_is_logged_once_in_an_hour(make: MakeBox) -> None:
     box.advance(3600 * SECOND)
     enter(box, "ann", "c", code=0x97)
     assert box.kinds().count("quota_exceeded") == 2
+
+
+def test_names_that_are_not_checked_any_more_leave_no_wrong_count(make: MakeBox) -> None:
+    """What counts for a user counts for it until it ends."""
+    box = named(make)
+    ann = enter(box, "ann", "a", stored=True)
+    ann.subscribe("t", qos=1)
+    for topic in ("1", "2"):
+        ann.publish(topic, b"x", qos=1, retain=True)
+    box.node._state.accounts.check_names(False)
+    ann.publish("1", b"", qos=1, retain=True)
+    ann.publish("2", b"other", qos=1, retain=True)
+    assert miscounted(box.node) == ""
+    ann.disconnect(session_expiry=0)
+    assert miscounted(box.node) == ""
+    box.node._state.accounts.check_names(True)
+    enter(box, "ann", "a").publish("2", b"", qos=1, retain=True)
+    assert miscounted(box.node) == ""
 
 
 def test_the_old_versions_of_a_row_are_read(make: MakeBox) -> None:

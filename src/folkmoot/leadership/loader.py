@@ -186,7 +186,7 @@ class PartitionLoader:
     def _retained(self, message: Message) -> None:
         share = self.retained.get(message.owner)
         if share is None:
-            share = Share()
+            share = Share(None)
             self.retained[message.owner] = share
         share.count += 1
         share.size += message.size

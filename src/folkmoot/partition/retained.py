@@ -11,6 +11,7 @@ from typing import Final
 from folkmoot.kernel.errors import CorruptStore
 from folkmoot.kernel.event import ERROR
 from folkmoot.partition.backlog import rows_per_page
+from folkmoot.session.account import Account
 from folkmoot.store.key import RETAINED, end_of, plain_key
 from folkmoot.store.message import Message, decode_message, encode_message
 from folkmoot.store.writer import VERSION_BYTES
@@ -37,9 +38,10 @@ class _Change:
 
 
 class Share:
-    """The retained messages of one user in one partition."""
+    """The retained messages of one user in one partition; account: where they count, None: not yet anywhere."""
 
-    def __init__(self) -> None:
+    def __init__(self, account: Account | None) -> None:
+        self.account = account
         self.count = 0
         self.size = 0
 
@@ -112,11 +114,12 @@ class Retained:
         shares = self._shares[partition]
         share = shares.get(owner)
         if share is None:
-            share = Share()
+            share = Share(state.accounts.of(owner))
             shares[owner] = share
         share.count += count
         share.size += size
-        account = state.accounts.of(owner)
+        account = share.account  # as long as it has some, also when names are not checked any more
+        assert account is not None, "a share of a partition that this node leads counts"
         account.retained_messages += count
         account.retained_bytes += size
         if not share.count:

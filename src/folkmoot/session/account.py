@@ -160,8 +160,8 @@ class Accounts:
 
     def settle(self, account: Account, now: int) -> None:
         """Forget an account that has nothing."""
-        if account.name and account.is_idle(now):
-            self._users.pop(account.name, None)
+        if account.name and account.is_idle(now) and self._users.get(account.name) is account:
+            del self._users[account.name]
 
     def __len__(self) -> int:
         return len(self._users)

@@ -44,8 +44,8 @@ def miscounted(node: Any) -> str:
         memory["parts_bytes"] += connection.waiting_bytes()
     broker = node._broker
     for shares in broker.partition.retained._shares:
-        for owner, share in shares.items():
-            name = accounts.of(owner).name
+        for share in shares.values():
+            name = share.account.name
             add(name, "retained_messages", share.count)
             add(name, "retained_bytes", share.size)
     for relay in broker.channel.relays.relays.values():

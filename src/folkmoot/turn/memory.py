@@ -2,7 +2,7 @@
 
 Owns the stages: beyond each threshold of the budget one more thing happens, and it ends well below it.
 
-    70 %  publishers are slowed, up to level 7 at 84 % (`overload`): more would only hurt those who do no harm
+    70 %  publishers are slowed, up to level 7 at 84 % (`overload`): further levels would only hurt those who do no harm
     85 %  connections, sessions and subscriptions are refused; what is there stays
     95 %  the clients for which most waits in memory are disconnected (`leadership.shedding`); also when clients have
           been refused for ten seconds: whoever does not read must not keep others out
