@@ -216,7 +216,7 @@ class Leader:
         elif progress.state == SNAPSHOT:
             if progress.asked_ns <= self._member.now - self._member.options.heartbeat_ns:
                 self._offer(progress)
-        elif progress.match < progress.next - 1:
+        elif progress.match < progress.next - 1 and not self._needs_snapshot(progress):
             self._send_append(progress, [])  # were the messages in between lost, then it will be refused
 
     # Sending
@@ -263,9 +263,13 @@ class Leader:
             if not progress.is_full(member.options.inflight_messages, member.options.inflight_bytes):
                 if progress.next <= last or progress.state == PROBE:
                     return True
-            if self._lacks_commit(progress):
+            if self._lacks_commit(progress) or self._needs_snapshot(progress):
                 return True
         return False
+
+    def _needs_snapshot(self, progress: Progress) -> bool:
+        """Tell whether what a follower lacks is compacted, and no snapshot is offered to it yet."""
+        return progress.state != SNAPSHOT and self._member.log.term_at(progress.next - 1) < 0
 
     def _lacks_commit(self, progress: Progress) -> bool:
         """Tell whether a follower can commit more than it knows."""
@@ -277,15 +281,14 @@ class Leader:
         member = self._member
         options = member.options
         log = member.log
+        if self._needs_snapshot(progress):
+            progress.offer(log.snapshot, encode_snapshot(log.snapshot))
+            self._offer(progress)
+            return True
         sent = False
         while not progress.is_full(options.inflight_messages, options.inflight_bytes):
             if progress.next > log.last_index() and progress.state != PROBE:
                 break
-            if progress.next < log.first or log.term_at(progress.next - 1) < 0:
-                snapshot = log.snapshot
-                progress.offer(snapshot, encode_snapshot(snapshot))
-                self._offer(progress)
-                return True
             self._send_append(progress, log.pages(progress.next, log.last_index(), options.message_bytes))
             sent = True
         if not sent and self._lacks_commit(progress):

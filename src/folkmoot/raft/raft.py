@@ -555,7 +555,7 @@ class Raft:
         outbox.log_dirty = not log.is_saved()
         write = Write(outbox.begin_write())
         # The commit index is a help for the next start; it rides along, and never causes a write.
-        write.hard_state = HardState(member.term, member.vote, log.commit)
+        write.hard_state = HardState(member.term, member.vote, min(log.commit, log.durable))
         unsaved = log.hand_over(write.token)
         if unsaved.snapshot:
             write.snapshot = log.snapshot
@@ -564,7 +564,7 @@ class Raft:
         write.truncate_from = unsaved.truncate
         if unsaved.first:
             write.entries = log.pages(unsaved.first, log.last_index(), 1 << 62)
-        assert write.truncate_from == 0 or write.truncate_from > log.commit or unsaved.snapshot, "the committed stays"
+        assert unsaved.snapshot or not 0 < write.truncate_from <= write.hard_state.commit, "what is committed stays"
         return write
 
     def _decide(self) -> None:
