@@ -42,18 +42,53 @@ class Explorer:
         self.count: int = 0
         # Weights of the events of this run; some never happen in it.
         self.weights: list[int] = [0] * EVENTS
-        usual = [120, 4, 4, 5, 60, 6, 4, 5, 3, 2, 1, 1, 2]
+        usual = [6, 2, 4, 3, 6, 8, 4, 4, 3, 1, 1, 1, 1]
         for event in range(EVENTS):
-            rare = event not in (DELIVER, WAKE, PERSIST, PROPOSE) and rng.chance(1, 4)
+            rare = event not in (DELIVER, WAKE, PERSIST, PROPOSE, PEACE) and rng.chance(1, 4)
             self.weights[event] = 0 if rare else usual[event] * (1 + rng.below(3))
+        self.lonely = rng.below(3)
+        self.length = 40 + rng.below(120)
+        self.delayed = rng.below(12)  # messages that are still under way when much has changed
+        if rng.chance(1, 3):
+            self.weights[CHANGE] *= 8
+        if rng.chance(1, 3):
+            self.weights[CRASH] *= 4
         self.total = sum(self.weights)
 
-    def run(self, steps: int) -> None:
-        """Let `steps` events happen, then check what can be checked at the end."""
-        for _ in range(steps):
-            self.step()
+    def run(self, phases: int) -> None:
+        """Let phases pass, then check what can be checked at the end."""
+        for _ in range(phases):
+            self.phase()
         self.checker.matching(self.nodes)
         self.checker.ended()
+
+    def phase(self) -> None:
+        """Change who is reached, let somebody campaign, and let things go on for a while."""
+        rng = self.rng
+        pool = self.pool
+        while len(pool) > self.delayed:
+            pool.pop(rng.below(len(pool)))
+        self.cut = []
+        if rng.chance(3, 4):
+            self.cut = [node.me for node in self.nodes if rng.chance(1, 3) or (node.raft.role == LEADER and rng.chance(1, 2))]
+        if rng.chance(2, 3):
+            node = self.nodes[rng.below(len(self.nodes))]
+            if node.me not in self.cut:
+                self.act(node, WAKE)
+                self.turn(node)
+        for _ in range(rng.below(self.length)):
+            if rng.chance(1, 5):
+                self.step()
+            elif rng.chance(2, 3):
+                self.message(DELIVER)
+            else:
+                self.persist(self.nodes[rng.below(len(self.nodes))])
+
+    def persist(self, node: Node) -> None:
+        """Let the oldest write of a member become durable."""
+        if node.disk.queue:
+            node.raft.persisted(node.disk.complete(), self.now[node.me])
+            self.turn(node)
 
     def step(self) -> None:
         """Let one event happen."""
@@ -76,9 +111,7 @@ class Explorer:
             node.restart(self.now[node.me])
             self.turn(node)
         elif event == PERSIST:
-            if node.disk.queue:
-                node.raft.persisted(node.disk.complete(), self.now[node.me])
-                self.turn(node)
+            self.persist(node)
         else:
             self.act(node, event)
             self.turn(node)
@@ -111,7 +144,11 @@ class Explorer:
         now = self.now[node.me]
         self.count += 1
         if event == WAKE:
-            now = max(now, raft.deadline()) if rng.chance(9, 10) else now + 1000
+            if raft.role != LEADER and rng.chance(2, 3):
+                # Time passes for all, at different rates: others have not heard a leader for long either.
+                for me in range(len(self.now)):
+                    self.now[me] += rng.below(4000)
+            now = max(self.now[node.me], raft.deadline()) if rng.chance(9, 10) else now + 1000
             self.now[node.me] = now
             raft.wake(now)
         elif event == PROPOSE:
@@ -125,13 +162,26 @@ class Explorer:
         elif event == TRANSFER:
             raft.transfer(1 + rng.below(len(self.nodes)), now)
         elif event == CHANGE and raft.role == LEADER:
-            kind = (ADD_LEARNER, PROMOTE, DEMOTE, REMOVE)[rng.below(4)]
+            configuration = raft.log.configuration()
             peer = 1 + rng.below(len(self.nodes))
+            kind = ADD_LEARNER
+            if peer in configuration.members:
+                kind = REMOVE
+                if rng.chance(2, 3):
+                    kind = DEMOTE if configuration.is_voter(peer) else PROMOTE
             raft.propose_change(kind, peer, b"", now)
 
     def turn(self, node: Node) -> None:
         """End the turn of a member."""
+        before = self.checker.elections
         self.pool.extend(node.turn())
+        if self.checker.elections > before and self.lonely and self.rng.chance(self.lonely, 4):
+            # What a new leader appends stays with it, so that logs differ.
+            self.cut = [node.me]
+            for _ in range(self.rng.below(4)):
+                self.count += 1
+                node.propose(b"%d" % self.count, self.now[node.me])
+            self.pool.extend(node.turn())
         if len(self.pool) > 200:
             del self.pool[:100]
 

@@ -196,7 +196,9 @@ class Election:
             self._granted.append(voter)
             self._behind.pop(voter, None)
         elif message.verdict == BEHIND and voter not in self._granted:
-            self._behind[voter] = (message.log_term, message.index)
+            # An answer to an older request may be late: the candidate has fetched since, and is not behind this voter.
+            if (message.log_term, message.index) > (member.log.last_term(), member.log.last_index()):
+                self._behind[voter] = (message.log_term, message.index)
         configuration = member.log.configuration()
         reached = configuration.is_quorum([*self._granted, *self._behind]) and not member.planted.no_fetch
         if member.role == PRE_CANDIDATE:
