@@ -6,12 +6,11 @@ differ more than they would with one set of figures for all.
 
 from __future__ import annotations
 
-from folkmoot.kernel.rng import Rng
 from folkmoot.raft.configuration import ADD_LEARNER, DEMOTE, PROMOTE, REMOVE
 from folkmoot.raft.message import Message
 from folkmoot.raft.option import Options
 from folkmoot.raft.role import LEADER
-from tests.raft.world import Checker, Node
+from tests.raft.world import Checker, Dice, Node
 
 __all__ = ["Explorer", "explore"]
 
@@ -23,7 +22,7 @@ class Explorer:
     """One run."""
 
     def __init__(self, seed: int, planted: list[str]) -> None:
-        rng = Rng(seed)
+        rng = Dice(seed)
         self.rng = rng
         self.checker = Checker()
         options = Options()
@@ -33,7 +32,7 @@ class Explorer:
         options.message_bytes = 1 + rng.below(120)
         options.chunk_bytes = 8 + rng.below(40)
         options.inflight_messages = 1 + rng.below(4)
-        founders = list(range(1, 2 + rng.below(5)))
+        founders = list(range(1, 1 + (3, 3, 3, 3, 4, 5, 2, 1)[rng.below(8)]))
         size = max(3, len(founders) + rng.below(2))
         self.nodes = [Node(me, options, founders, self.checker, planted) for me in range(1, size + 1)]
         self.now: list[int] = [0] * (size + 1)  # each member's clock goes as it likes
@@ -47,7 +46,7 @@ class Explorer:
             rare = event not in (DELIVER, WAKE, PERSIST, PROPOSE, PEACE) and rng.chance(1, 4)
             self.weights[event] = 0 if rare else usual[event] * (1 + rng.below(3))
         self.lonely = rng.below(3)
-        self.length = 40 + rng.below(120)
+        self.length = 60 + rng.below(140)
         self.delayed = rng.below(12)  # messages that are still under way when much has changed
         if rng.chance(1, 3):
             self.weights[CHANGE] *= 8
@@ -85,7 +84,12 @@ class Explorer:
                 self.persist(self.nodes[rng.below(len(self.nodes))])
 
     def persist(self, node: Node) -> None:
-        """Let the oldest write of a member become durable."""
+        """Let the oldest write of a member become durable, or of one after it that has any under way."""
+        for at in range(len(self.nodes)):
+            other = self.nodes[(node.me + at) % len(self.nodes)]
+            if other.disk.queue:
+                node = other
+                break
         if node.disk.queue:
             node.raft.persisted(node.disk.complete(), self.now[node.me])
             self.turn(node)
