@@ -202,7 +202,9 @@ class Leader:
 
     def _matched(self, progress: Progress, index: int) -> None:
         progress.matched(index)
-        if progress.state == SNAPSHOT and progress.match + 1 >= self._member.log.first:
+        snapshot = progress.snapshot
+        # If the log has been compacted beyond this snapshot in the meantime, the next one is offered.
+        if snapshot is not None and progress.match >= min(snapshot.index, self._member.log.first - 1):
             progress.replicate()
         self._hand_over()
 
