@@ -6,7 +6,7 @@ happens into the files: look at the difference before you commit it.
 
 Commands:
 
-    cluster N [spare M]      N voters begin, M more members know nothing yet
+    cluster N [spare M] [led A]   N voters begin, M more members know nothing yet, A has been elected
     set NAME VALUE           a setting of `Options`, before `cluster`
     plant NAME ...           bugs, before `cluster`
     pass T                   the clocks go on by T (an election timeout has 1000)
@@ -19,7 +19,8 @@ Commands:
     drop [A->B ...]          they are lost
     repeat A->B              a copy of the oldest one is put behind the newest
     settle                   persist and deliver until nothing is under way
-    cut A B, cut A->B        what is sent over the link is lost; also: connect
+    run T                    time T passes: members do what is due, and all settles; only roles are told
+    cut A-B A->B ...         what is sent over the links is lost; also: connect, connect A-B ...
     crash A, restart A       a process ends, with what is not durable; it starts again from its disk
     status                   all members; also: log A, progress A, disk A
 """
@@ -55,6 +56,7 @@ class Scenario:
         self.cuts: set[tuple[int, int]] = set()
         self.now = 0
         self.lines: list[str] = []
+        self.roles: dict[int, str] = {}
 
     def do(self, line: str) -> list[str]:
         """Carry out a command; return what happened."""
@@ -93,11 +95,14 @@ class Scenario:
 
     def do_cluster(self, words: list[str]) -> None:
         voters = int(words[0])
-        spare = int(words[2]) if len(words) > 2 else 0
-        self.roles: dict[int, str] = {}
+        spare = int(words[words.index("spare") + 1]) if "spare" in words else 0
         for me in range(1, voters + spare + 1):
             self.nodes[me] = Node(me, self.options, list(range(1, voters + 1)), self.checker, self.planted)
             self.turn(self.nodes[me])
+        if "led" in words:
+            self.do_campaign(words[words.index("led") + 1 :])
+            self.do_settle([])
+        self.lines = []
 
     def do_pass(self, words: list[str]) -> None:
         self.now += int(words[0])
@@ -185,15 +190,35 @@ class Scenario:
             self.do_deliver([])
         self.lines.append("it does not settle")
 
+    def do_run(self, words: list[str]) -> None:
+        end = self.now + int(words[0])
+        told: list[str] = []
+        while True:
+            due, me = min((node.raft.deadline(), node.me) for node in self.nodes.values() if node.is_up)
+            if due > end:
+                break
+            self.lines = []
+            self.do_wake([str(me)])
+            self.do_settle([])
+            told += [line for line in self.lines if " is " in line]
+        self.now = end
+        self.lines = told
+
+    def named(self, words: list[str]) -> list[tuple[int, int]]:
+        """The links that are named, each in one direction."""
+        links: list[tuple[int, int]] = []
+        for word in words:
+            one, other = word.replace(">", "").split("-")
+            links.append((int(one), int(other)))
+            if ">" not in word:
+                links.append((int(other), int(one)))
+        return links
+
     def do_cut(self, words: list[str]) -> None:
-        if "->" in words[0]:
-            self.cuts.update(self.chosen(words))
-        else:
-            one, other = int(words[0]), int(words[1])
-            self.cuts.update([(one, other), (other, one)])
+        self.cuts.update(self.named(words))
 
     def do_connect(self, words: list[str]) -> None:
-        self.cuts.clear()
+        self.cuts.difference_update(self.named(words) if words else list(self.cuts))
 
     def do_crash(self, words: list[str]) -> None:
         node = self.nodes[int(words[0])]

