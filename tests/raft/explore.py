@@ -29,10 +29,10 @@ class Explorer:
         options.heartbeat_ns = 100
         options.election_ns = 1000
         options.kept_entries = rng.below(4)
-        options.message_bytes = 1 + rng.below(120)
+        options.message_bytes = 1 if rng.chance(1, 2) else 1 + rng.below(200)
         options.chunk_bytes = 8 + rng.below(40)
         options.inflight_messages = 1 + rng.below(4)
-        founders = list(range(1, 1 + (3, 3, 3, 3, 4, 5, 2, 1)[rng.below(8)]))
+        founders = list(range(1, 1 + (3, 3, 3, 3, 4, 4, 5, 1)[rng.below(8)]))
         size = max(3, len(founders) + rng.below(2))
         self.nodes = [Node(me, options, founders, self.checker, planted) for me in range(1, size + 1)]
         self.now: list[int] = [0] * (size + 1)  # each member's clock goes as it likes
@@ -68,10 +68,20 @@ class Explorer:
         while len(pool) > self.delayed:
             pool.pop(rng.below(len(pool)))
         self.cut = []
-        if rng.chance(3, 4):
-            self.cut = [node.me for node in self.nodes if rng.chance(1, 3) or (node.raft.role == LEADER and rng.chance(1, 2))]
+        kind = rng.below(8)
+        if kind < 3:
+            self.cut = [1 + rng.below(len(self.nodes))]
+        elif kind < 6:
+            for node in self.nodes:
+                if rng.chance(1, 4) or (node.raft.role == LEADER and rng.chance(1, 2)):
+                    self.cut.append(node.me)
         if rng.chance(2, 3):
             node = self.nodes[rng.below(len(self.nodes))]
+            # One that has led before has what others have not.
+            if rng.chance(1, 2):
+                for other in self.nodes:
+                    if other.raft.log.last_term() > node.raft.log.last_term() and other.me not in self.cut:
+                        node = other
             if node.me not in self.cut:
                 self.act(node, WAKE)
                 self.turn(node)
@@ -179,12 +189,14 @@ class Explorer:
         """End the turn of a member."""
         before = self.checker.elections
         self.pool.extend(node.turn())
-        if self.checker.elections > before and self.lonely and self.rng.chance(self.lonely, 4):
-            # What a new leader appends stays with it, so that logs differ.
-            self.cut = [node.me]
-            for _ in range(self.rng.below(4)):
-                self.count += 1
-                node.propose(b"%d" % self.count, self.now[node.me])
+        if self.checker.elections > before:
+            if self.weights[CHANGE] and self.rng.chance(1, 4):
+                self.act(node, CHANGE)
+            if self.lonely and self.rng.chance(self.lonely, 4):
+                # What a new leader appends stays with it, so that logs differ.
+                self.cut = [node.me]
+                for _ in range(self.rng.below(3)):
+                    self.act(node, PROPOSE)
             self.pool.extend(node.turn())
         if len(self.pool) > 200:
             del self.pool[:100]

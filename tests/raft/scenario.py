@@ -1,8 +1,8 @@
 """Scenarios that a person can read: commands, and what they do, in text files (`scenarios/*.txt`).
 
-A file is a list of steps. A step is a line with a command, lines that begin with `  ` (two spaces) with what happened, and
-an empty line; lines that begin with `#` are comments. `FOLKMOOT_REWRITE=1 pytest tests/raft/test_scenario.py` writes what
-happens into the files: look at the difference before you commit it.
+A file is a list of steps. A step is a line with a command, lines that begin with two spaces and say what happened, and
+an empty line. Lines that begin with `#` are comments. `FOLKMOOT_REWRITE=1 pytest tests/raft/test_scenario.py` writes
+what happens into the files: look at the difference before you commit it.
 
 Commands:
 

@@ -80,7 +80,11 @@ class Disk:
 
     def persisted(self) -> Persisted:
         """Return what a restart finds."""
-        return Persisted(HardState(self.hard_state.term, self.hard_state.vote, self.hard_state.commit), self.snapshot, list(self.entries))
+        return Persisted(
+            HardState(self.hard_state.term, self.hard_state.vote, self.hard_state.commit),
+            self.snapshot,
+            list(self.entries),
+        )
 
 
 class Checker:
@@ -95,6 +99,7 @@ class Checker:
         self.configurations: dict[int, Configuration] = {}
         self.commit: int = 0  # the newest commit index of any member
         self.proposed: dict[bytes, int] = {}  # data -> 1 when a member called it committed, 2 when lost
+        self.disks: dict[int, Disk] = {}
         self.elections: int = 0
         self.reads: int = 0
 
@@ -114,7 +119,7 @@ class Checker:
 
     def _vote(self, term: int, voter: int, candidate: int) -> None:
         before = self.votes.get((term, voter), 0)
-        if not (before in (0, candidate)):
+        if before not in (0, candidate):
             raise Violation(f"{voter} votes for {before} and {candidate} in term {term}")
         self.votes[(term, voter)] = candidate
 
@@ -131,8 +136,9 @@ class Checker:
         """Check a member that leads, when it is seen to lead for the first time in its term."""
         term = node.raft.term
         other = self.leaders.get(term, 0)
-        if not (other in (0, node.me)):
+        if other not in (0, node.me):
             raise Violation(f"{other} and {node.me} lead in term {term}")
+        self._matches(node)
         if other:
             return
         self.leaders[term] = node.me
@@ -143,6 +149,18 @@ class Checker:
             if entry is not None:
                 if not (log.term_at(index) == entry.term):
                     raise Violation(f"leader {node.me} of term {term} lacks the committed {entry!r}")
+
+    def _matches(self, node: Node) -> None:
+        """What a leader takes for matching is on the disks, as long as they are of no newer term."""
+        log = node.raft.log
+        for peer, disk in self.disks.items():
+            match = node.raft.acknowledged(peer)
+            at = match - disk.entries[0].index if disk.entries else -1
+            if match < log.first or at < 0 or disk.hard_state.term > node.raft.term:
+                continue
+            found = disk.entries[at].term if at < len(disk.entries) else 0
+            if found != log.term_at(match):
+                raise Violation(f"leader {node.me} takes {match} for matching at {peer}, which has term {found} there")
 
     def applies(self, node: Node, entry: Entry) -> None:
         """Check an entry that a member applies; compute the state after it."""
@@ -208,7 +226,9 @@ class Checker:
 
 def digest(before: int, entry: Entry) -> int:
     """Return the state after an entry."""
-    return (before * 1_000_003 + entry.index * 31 + entry.term * 7 + len(entry.data) + sum(entry.data)) % 2305843009213693951
+    return (
+        before * 1_000_003 + entry.index * 31 + entry.term * 7 + len(entry.data) + sum(entry.data)
+    ) % 2305843009213693951
 
 
 class Node:
@@ -223,6 +243,7 @@ class Node:
         snapshot = founding(founders)
         self.disk = Disk(Persisted.founder(snapshot) if founder else Persisted.nothing())
         checker.configurations[1] = snapshot.configuration
+        checker.disks[me] = self.disk
         self.applied: int = 0
         self.digest: int = 0
         self.handles: dict[int, bytes] = {}

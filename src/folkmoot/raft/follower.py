@@ -68,7 +68,7 @@ class Follower:
         if not log.is_saved():
             member.outbox.log_dirty = True
         # Beyond `last`, this log may differ from the leader's.
-        log.commit_to(min(message.commit, log.last_index() if member.planted.commit_beyond_match else last))
+        log.commit_to(min(message.commit, last))
         self._confirm(last)
 
     def _confirm(self, index: int) -> None:

@@ -15,7 +15,6 @@ PLANTED: Final[list[str]] = [
     "change_early",
     "changes_overlap",
     "check_quorum_off",
-    "commit_beyond_match",
     "commit_old_term",
     "count_unsaved",
     "leader_moves",
@@ -45,7 +44,6 @@ class Planted:
         self.change_early: bool = "change_early" in names  # a change before the leader has committed in its term
         self.changes_overlap: bool = "changes_overlap" in names  # a change before the one before it is committed
         self.check_quorum_off: bool = "check_quorum_off" in names  # a leader without a quorum stays leader
-        self.commit_beyond_match: bool = "commit_beyond_match" in names  # commit index beyond what matches the leader
         self.commit_old_term: bool = "commit_old_term" in names  # counts copies of entries of earlier terms
         self.count_unsaved: bool = "count_unsaved" in names  # a leader counts itself before its entries are durable
         self.leader_moves: bool = "leader_moves" in names  # voters that hear a leader vote for others

@@ -348,24 +348,24 @@ class Raft:
     def _vote(self, message: Message) -> None:
         """Handle a request for a vote."""
         self._check_quorum()
-        member = self._member
-        if message.verdict != GRANTED and self._election.hears_leader() and message.term > self.term:
-            return  # it may not even raise the term here (dissertation, 4.2.3)
         if message.term < self.term:
             self._stale(message)
             return
+        if message.verdict != GRANTED and self._election.hears_leader():
+            return  # it may not even raise the term here (dissertation, 4.2.3)
         if message.term > self.term:
             self._newer_term(message.term)
-        if member.role == FOLLOWER or member.role == CANDIDATE or member.role == PRE_CANDIDATE:
+        if self._leader is None:
             self._election.vote(message)
 
     def _pre_voted(self, message: Message) -> None:
         """Handle the answer to a pre-vote; it carries the term for which was asked, or a newer one that exists."""
-        if message.verdict == STALE:
-            if message.term > self.term:
-                self._newer_term(message.term)
-                self._election.soon()
-        elif self.role == PRE_CANDIDATE and message.term == self.term + 1:
+        if self.role != PRE_CANDIDATE:
+            return  # the campaign has ended
+        if message.verdict == STALE and message.term > self.term:
+            self._newer_term(message.term)
+            self._election.soon()
+        elif message.term == self.term + 1:
             self._election.count(message)
 
     def _stale(self, message: Message) -> None:
@@ -375,6 +375,7 @@ class Raft:
             answer.verdict = STALE
             self._member.send(answer)
         elif message.kind == APPEND_RESPONSE and self._leader is not None and self._member.planted.stale_match:
+            message.round = 0
             self._leader.appended(message)
 
     def _newer_term(self, term: int) -> None:
