@@ -38,6 +38,7 @@ class Explorer:
         self.now: list[int] = [0] * (size + 1)  # each member's clock goes as it likes
         self.cut: list[int] = []  # members that nothing reaches
         self.pool: list[Message] = []
+        self.hoard: list[Message] = []  # copies that arrive much later
         self.count: int = 0
         # Weights of the events of this run; some never happen in it.
         self.weights: list[int] = [0] * EVENTS
@@ -139,6 +140,8 @@ class Explorer:
         # Mostly the oldest ones, so that something gets on; sometimes any.
         at = rng.below(len(pool)) if rng.chance(1, 3) else rng.below(min(len(pool), 3))
         message = pool[at]
+        if event == REPEAT and self.hoard and rng.chance(1, 2):
+            message = self.hoard[rng.below(len(self.hoard))]
         if event != REPEAT:
             pool.pop(at)
         if event == DROP or message.sender in self.cut or message.to in self.cut:
@@ -188,7 +191,12 @@ class Explorer:
     def turn(self, node: Node) -> None:
         """End the turn of a member."""
         before = self.checker.elections
-        self.pool.extend(node.turn())
+        messages = node.turn()
+        self.pool.extend(messages)
+        if messages and self.rng.chance(1, 8):
+            if len(self.hoard) > 8:
+                self.hoard.pop(self.rng.below(len(self.hoard)))
+            self.hoard.append(messages[-1])
         if self.checker.elections > before:
             if self.weights[CHANGE] and self.rng.chance(1, 4):
                 self.act(node, CHANGE)

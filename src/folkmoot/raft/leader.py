@@ -192,7 +192,7 @@ class Leader:
         if progress is None or message.index > log.last_index():
             return
         if message.verdict == GRANTED:
-            self._matched(progress, message.index)
+            self._matched(progress, progress.next - 1 if self._member.planted.stale_match else message.index)
         elif message.verdict == REFUSED:
             # The follower's entry at the hint has a term that this log may not have at that index, nor shortly before.
             hint = message.index

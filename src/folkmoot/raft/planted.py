@@ -54,7 +54,7 @@ class Planted:
         self.read_alone: bool = "read_alone" in names  # a leader answers reads without asking a quorum
         self.read_before_noop: bool = "read_before_noop" in names  # reads before a commit in the leader's term
         self.snapshot_back: bool = "snapshot_back" in names  # an older snapshot replaces a newer log
-        self.stale_match: bool = "stale_match" in names  # match indexes from answers to leaders of earlier terms
+        self.stale_match: bool = "stale_match" in names  # an answer to an old append confirms what was sent since
         self.truncate_committed: bool = "truncate_committed" in names  # an old append cuts off what came after it
         self.vote_against_log: bool = "vote_against_log" in names  # votes for candidates that lack entries
         self.vote_twice: bool = "vote_twice" in names  # a vote for each candidate of a term

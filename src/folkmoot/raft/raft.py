@@ -374,9 +374,6 @@ class Raft:
             answer = self._member.message(VOTE_RESPONSE if message.kind == VOTE else APPEND_RESPONSE, message.sender)
             answer.verdict = STALE
             self._member.send(answer)
-        elif message.kind == APPEND_RESPONSE and self._leader is not None and self._member.planted.stale_match:
-            message.round = 0
-            self._leader.appended(message)
 
     def _newer_term(self, term: int) -> None:
         """Follow nobody yet, in a newer term."""
