@@ -58,6 +58,8 @@ class Follower:
             entries = entries[log.commit - index :]
             index = log.commit
             log_term = log.term_at(index)
+            if entries and entries[0].term < log_term:
+                return  # no leader has such a log
         if log.term_at(index) != log_term:
             self._refuse(index, log_term)
             return
