@@ -29,6 +29,7 @@ def put_bytes(data: bytes) -> bytes:
 
 def put_ids(ids: list[int]) -> bytes:
     """Return ascending ids behind their number."""
+    assert ids == sorted(ids), "ids are encoded in their order"
     return varint(len(ids)) + b"".join([varint(peer) for peer in ids])
 
 

@@ -65,6 +65,7 @@ class Configuration:
 
     def after(self, kind: int, peer: int) -> Configuration | None:
         """Return the configuration after a change, or None if the change does not fit this configuration."""
+        assert kind in CHANGES, "the kind of a change is known"
         voters = [voter for voter in self.voters if voter != peer]
         learners = [learner for learner in self.learners if learner != peer]
         voter = peer in self.voters
@@ -107,6 +108,7 @@ class Change:
 
 def encode_configuration(configuration: Configuration) -> bytes:
     """Return a configuration as bytes."""
+    assert configuration.voters or not configuration.learners, "somebody leads those who learn"
     return put_ids(configuration.voters) + put_ids(configuration.learners)
 
 

@@ -70,6 +70,7 @@ class Election:
         member = self._member
         election_ns = member.options.election_ns
         self.deadline_ns = member.now + election_ns + member.rng.below(election_ns)
+        assert self.deadline_ns - member.now < 2 * election_ns, "a timeout is less than twice the shortest"
 
     def heard(self) -> None:
         """Note a message of the leader of the current term."""
@@ -94,6 +95,7 @@ class Election:
 
     def forget_leader(self) -> None:
         """The process of the leader has ended, which is proved: wait for nothing."""
+        assert self._member.role != LEADER, "this member lives"
         member = self._member
         self.heard_ns = member.now - member.options.election_ns
         self._hurries = _HURRIES
@@ -144,6 +146,7 @@ class Election:
 
     def told(self) -> None:
         """The leader hands leadership over: campaign without asking first (3.10)."""
+        assert self._member.role != LEADER, "a leader is told nothing"
         if self.is_promotable():
             self.stop()
             self.reset()
@@ -157,10 +160,12 @@ class Election:
         member.change_role(event)
         self._is_told = event == TOLD
         member.set_term(member.term + 1, member.me)
+        assert not member.outbox.is_hard_durable(), "the vote is asked for when it is durable"
         self._ask(VOTE, member.term)
 
     def _ask(self, kind: int, term: int) -> None:
         """Send a request for votes to the voters that have not voted for this candidate."""
+        assert self._member.role in (PRE_CANDIDATE, CANDIDATE), "only candidates ask for votes"
         member = self._member
         for voter in member.log.configuration().voters:
             if voter == member.me or voter in self._granted:
@@ -188,6 +193,7 @@ class Election:
 
     def count(self, message: Message) -> None:
         """Count the answer of a voter to a request of the current campaign."""
+        assert message.sender != self._member.me, "the own vote counts when it is durable"
         member = self._member
         voter = message.sender
         if not member.log.configuration().is_voter(voter):
@@ -212,10 +218,13 @@ class Election:
 
     def _fetch_newest(self) -> None:
         """Fetch from the voter with the newest log: of a quorum, one has everything that is committed."""
+        assert self.source == 0, "there is one source at a time"
+        assert self._behind, "there is one source at a time"
         best = 0
         for voter in sorted(self._behind):
             if best == 0 or self._behind[voter] > self._behind[best]:
                 best = voter
+        assert best > 0, "somebody has the newest log"
         self.source = best
         self.fetch(self._member.log.commit)
 

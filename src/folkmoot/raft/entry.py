@@ -135,6 +135,7 @@ def decode_entry(data: bytes) -> Entry:
 
 def encode_hard_state(state: HardState) -> bytes:
     """Return a hard state as sealed bytes for a disk."""
+    assert state.term > 0, "a member that has nothing to say writes nothing"
     return seal(BYTE[FORMAT] + varint(state.term) + varint(state.vote) + varint(state.commit))
 
 
@@ -151,6 +152,8 @@ def decode_hard_state(data: bytes) -> HardState:
 
 def encode_snapshot(snapshot: Snapshot) -> bytes:
     """Return a snapshot as sealed bytes, for a disk and for chunks."""
+    assert snapshot.index > 0, "a snapshot is of a cluster"
+    assert snapshot.configuration.voters, "a snapshot is of a cluster"
     head = BYTE[FORMAT] + varint(snapshot.index) + varint(snapshot.term)
     return seal(head + encode_configuration(snapshot.configuration) + put_bytes(snapshot.data))
 

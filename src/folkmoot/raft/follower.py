@@ -75,6 +75,7 @@ class Follower:
 
     def _confirm(self, index: int) -> None:
         """Tell the leader that this log matches up to `index`, when it is durable so far."""
+        assert 0 <= index <= self._member.log.last_index(), "a member confirms what it has"
         member = self._member
         answer = member.message(APPEND_RESPONSE, member.leader)
         answer.verdict = GRANTED
@@ -84,6 +85,7 @@ class Follower:
 
     def _refuse(self, index: int, log_term: int) -> None:
         """Tell the leader that the entry at `index` does not match, and where the logs may match."""
+        assert index >= self._member.log.commit, "what is committed matches"
         member = self._member
         answer = member.message(APPEND_RESPONSE, member.leader)
         answer.verdict = REFUSED
@@ -96,6 +98,7 @@ class Follower:
 
     def heartbeat(self, message: Message) -> None:
         """Take the commit index over, and answer."""
+        assert self._member.leader == message.sender, "only the leader has a heartbeat"
         member = self._member
         self._round = max(self._round, message.round)
         if message.commit > member.log.last_index():
@@ -111,6 +114,7 @@ class Follower:
 
     def offer(self, message: Message) -> None:
         """Begin to read the snapshot that the leader offers, or go on."""
+        assert self._member.leader == message.sender, "only the leader offers"
         member = self._member
         self._round = max(self._round, message.round)
         if message.index <= member.log.commit and not member.planted.snapshot_back:
@@ -133,6 +137,7 @@ class Follower:
         self._ask()
 
     def _ask(self) -> None:
+        assert self._length <= self._size or self._size == 0, "no more is read than there is"
         message = self._member.message(CHUNK_REQUEST, self._source)
         message.index = self._index
         message.log_term = self._term
@@ -174,4 +179,5 @@ class Follower:
 
     def installed(self) -> None:
         """Tell the leader how far this log goes after a snapshot."""
+        assert self._source == 0, "the whole snapshot is here"
         self._confirm(self._member.log.commit)

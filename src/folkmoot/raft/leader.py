@@ -36,6 +36,7 @@ from folkmoot.raft.ready import (
     TRANSFERRING,
     ReadState,
 )
+from folkmoot.raft.role import LEADER
 
 __all__ = ["Leader"]
 
@@ -71,6 +72,8 @@ class Leader:
         self._batches: list[_Batch] = []
         self._departing: dict[int, int] = {}  # members that were removed, and the index of the change
         self._uncommitted: int = 0  # bytes of entries that are not committed
+        assert member.role == LEADER, "a leader has voted for itself"
+        assert member.vote == member.me, "a leader has voted for itself"
         self.term_start: int = member.log.last_index() + 1
         for peer in member.log.configuration().members:
             if peer != member.me:
@@ -90,6 +93,7 @@ class Leader:
 
     def refusal(self, size: int) -> int:
         """Return why a proposal of `size` bytes is refused, or ACCEPTED."""
+        assert self._uncommitted >= 0, "no entry is committed twice"
         options = self._member.options
         if size > options.proposal_bytes:
             return TOO_LARGE
@@ -183,6 +187,7 @@ class Leader:
         if of_round >= self._first_round:
             progress.contact_ns = max(progress.contact_ns, self._round_ns[of_round - self._first_round])
             progress.acked_round = max(progress.acked_round, of_round)
+        assert progress.contact_ns <= self._member.now, "contact is in the past"
         return progress
 
     def appended(self, message: Message) -> None:
@@ -206,6 +211,7 @@ class Leader:
         # If the log has been compacted beyond this snapshot in the meantime, the next one is offered.
         if snapshot is not None and progress.match >= min(snapshot.index, self._member.log.first - 1):
             progress.replicate()
+        assert progress.match <= self._member.log.last_index(), "nobody matches what is not there"
         self._hand_over()
 
     def answered(self, message: Message) -> None:
@@ -235,11 +241,13 @@ class Leader:
 
     def beat(self) -> None:
         """Note that heartbeats are due."""
+        assert self._member.now >= self.beat_ns, "heartbeats are not early"
         self._beat = True
         self.beat_ns = self._member.now + self._member.options.heartbeat_ns
 
     def flush(self) -> None:
         """Send what is due: entries, commit indexes, heartbeats; a message carries as much of it as it can."""
+        assert self._member.role == LEADER, "only a leader sends entries"
         member = self._member
         reads = self._is_read_due()
         if self._beat or reads or self._has_news():
@@ -275,6 +283,7 @@ class Leader:
 
     def _lacks_commit(self, progress: Progress) -> bool:
         """Tell whether a follower can commit more than it knows."""
+        assert progress.match <= self._member.log.last_index(), "nobody matches what is not there"
         possible = min(self._member.log.commit, progress.next - 1)
         return progress.state == REPLICATE and progress.sent_commit < possible
 
@@ -316,6 +325,7 @@ class Leader:
         self._send(progress, message)
 
     def _send_heartbeat(self, progress: Progress) -> None:
+        assert progress.match <= self._member.log.last_index(), "nobody matches what is not there"
         message = self._member.message(HEARTBEAT, progress.peer)
         # Beyond its match, the follower's log may differ from this one.
         message.commit = min(self._member.log.commit, progress.match)
@@ -333,6 +343,7 @@ class Leader:
         self._send(progress, message)
 
     def _send(self, progress: Progress, message: Message) -> None:
+        assert message.to == progress.peer, "a message goes where its sending is noted"
         progress.sent_ns = self._member.now
         self._member.send(message)
 
@@ -385,7 +396,9 @@ class Leader:
         times = [
             member.now if voter == member.me else self.progress[voter].contact_ns for voter in configuration.voters
         ]
-        return configuration.agreed(times)
+        quorum_ns = configuration.agreed(times)
+        assert quorum_ns <= member.now, "contact is in the past"
+        return quorum_ns
 
     def has_lost_quorum(self) -> bool:
         """Tell whether no quorum has answered for an election timeout (6.2)."""
@@ -411,6 +424,7 @@ class Leader:
 
     def read(self, peer: int, context: int) -> bool:
         """Queue a read of a member; False if too many wait."""
+        assert context >= 0, "a context is a number"
         member = self._member
         if member.planted.read_alone:
             self._answer(peer, context, member.log.commit)
@@ -442,6 +456,7 @@ class Leader:
             if configuration.agreed(rounds) < batch.round:
                 return
             del self._batches[0]
+            assert batch.index <= member.log.commit, "a read index is committed"
             for peer, context in batch.reads:
                 self._answer(peer, context, batch.index)
 
@@ -477,6 +492,7 @@ class Leader:
         self._hand_over()
 
     def _hand_over(self) -> None:
+        assert self.transfer_to == 0 or self.transfer_to in self.progress, "leadership goes to a follower"
         peer = self.transfer_to
         if peer and not self._told and self.progress[peer].match == self._member.log.last_index():
             self._told = True  # proposals stay refused until the deadline: the successor may be about to be elected
@@ -484,6 +500,7 @@ class Leader:
 
     def tell(self, peer: int) -> None:
         """Tell a member to campaign at once."""
+        assert peer != self._member.me, "leadership goes to another member"
         self._lease_void = True
         self._member.send(self._member.message(TIMEOUT_NOW, peer))
 

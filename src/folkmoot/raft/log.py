@@ -1,7 +1,8 @@
 """The log of one member in memory: a snapshot, the entries after it, and how far they are durable, committed, applied.
 
-Always: snapshot.index <= applied <= commit <= last_index, applied <= durable, first <= snapshot.index + 1; indexes are
-contiguous, terms never fall. Nothing up to `commit` is ever removed except behind a snapshot.
+Always: snapshot.index <= applied <= commit <= last_index, first <= snapshot.index + 1; indexes are contiguous, terms
+never fall. What is applied is durable, or is in a snapshot whose write is under way. Nothing up to `commit` is ever
+removed, except behind a snapshot.
 """
 
 from __future__ import annotations
@@ -82,6 +83,7 @@ class Log:
 
     def is_behind(self, index: int, term: int) -> bool:
         """Tell whether a log that ends with (index, term) lacks something of this one (dissertation, 3.6.1)."""
+        assert term >= 0, "a position has a term"
         last_term = self.last_term()
         return term < last_term or (term == last_term and index < self.last_index())
 
@@ -110,6 +112,7 @@ class Log:
 
     def configuration(self) -> Configuration:
         """Return the newest configuration, committed or not: a member uses it from when it is in its log (4.1)."""
+        assert self.configurations, "there is always a configuration"
         return self.configurations[-1][1]
 
     def configuration_at(self, index: int) -> Configuration:
@@ -140,6 +143,7 @@ class Log:
 
     def merge(self, entries: list[Entry]) -> None:
         """Take over entries that follow a matching one: skip what is there, replace from the first that conflicts."""
+        assert not entries or entries[0].index > self.commit, "what is committed stays"
         for at, entry in enumerate(entries):
             if self.term_at(entry.index) != entry.term:
                 if entry.index <= self.last_index():
@@ -218,6 +222,7 @@ class Log:
         """Return what the write `token` has to contain, and begin anew."""
         unsaved = self.unsaved
         self.unsaved = Unsaved()
+        assert self.is_saved(), "everything is in the write"
         if unsaved.first or unsaved.truncate or unsaved.snapshot:
             self._handed.append(_Handed(token, self.last_index()))
         return unsaved
@@ -232,6 +237,7 @@ class Log:
 
     def _forget(self, index: int) -> None:
         """Nothing that was written from `index` on is in the log any more."""
+        assert index > 0, "indexes begin at 1"
         self.durable = min(self.durable, index - 1)
         for handed in self._handed:
             handed.end = min(handed.end, index - 1)

@@ -55,6 +55,7 @@ class Member:
 
     def send(self, message: Message) -> None:
         """Send a message as soon as the term is durable."""
+        assert message.sender == self.me, "a member speaks for itself"
         self.outbox.send(message, False)
 
     def is_voter(self) -> bool:

@@ -35,6 +35,7 @@ class Outbox:
         token = self.next_token if self.hard_dirty else self.hard_token
         if confirms:
             token = max(token, self.next_token if self.log_dirty else self.log_token)
+        assert token <= self.next_token, "a message waits for a write that is under way, or the next"
         if token <= self.durable_token:
             self._ready.append(message)
         else:
@@ -50,6 +51,7 @@ class Outbox:
 
     def take(self) -> list[Message]:
         """Return the messages that may leave now."""
+        assert self.durable_token < self.next_token, "what is durable was written"
         messages = self._ready
         if messages:
             self._ready = []
@@ -69,6 +71,8 @@ class Outbox:
         self.hard_dirty = False
         self.log_dirty = False
         self.next_token = token + 1
+        assert self.hard_token <= token, "tokens grow"
+        assert self.log_token <= token, "tokens grow"
         return token
 
     def release(self, token: int) -> None:

@@ -48,6 +48,8 @@ class Progress:
 
     def is_full(self, messages: int, size: int) -> bool:
         """Tell whether nothing more may be sent until an answer comes."""
+        assert messages > 0, "a window lets something pass"
+        assert size > 0, "a window lets something pass"
         if self.state == PROBE:
             return self.paused
         return self.state == SNAPSHOT or len(self._inflight) >= messages or self._inflight_bytes >= size
@@ -65,6 +67,7 @@ class Progress:
 
     def matched(self, index: int) -> bool:
         """Note that the follower matches up to `index`; True if that is news."""
+        assert index >= 0, "an index"
         news = index > self.match
         if news:
             self.match = index
@@ -93,6 +96,7 @@ class Progress:
 
     def probe(self, following: int) -> None:
         """Ask where the logs match, beginning with the entry before `following`."""
+        assert following > self.match, "what matches is not asked for"
         self._enter(PROBE)
         self.next = following
         self.sent_commit = min(self.sent_commit, following - 1)

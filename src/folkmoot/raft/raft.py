@@ -165,7 +165,9 @@ class Raft:
         """
         if self._leader is None or peer not in self._leader.progress:
             return 0
-        return self._leader.progress[peer].match
+        match = self._leader.progress[peer].match
+        assert match <= self._log.last_index(), "nobody matches what is not there"
+        return match
 
     def contact_ns(self, peer: int) -> int:
         """Return a time after which `peer` has followed this leader; 0 if this member does not lead it."""
@@ -225,6 +227,7 @@ class Raft:
         return self._proposed(leader.change(kind, peer, context))
 
     def _proposed(self, entry: Entry) -> Proposal:
+        assert entry.term == self.term, "an entry is of the term of its leader"
         self._handle += 1
         self._pending.append((entry.index, entry.term, self._handle))
         return Proposal(self._handle, entry.index, ACCEPTED, self.me)
@@ -310,6 +313,7 @@ class Raft:
         self._at(now)
         self._member.outbox.release(token)
         self._log.saved(token)
+        assert self._log.applied <= max(self._log.durable, self._log.snapshot.index), "what is applied is durable"
         if self._member.role == CANDIDATE:
             self._election.vote_saved()
             self._conclude()
@@ -370,6 +374,7 @@ class Raft:
 
     def _stale(self, message: Message) -> None:
         """Tell a leader or candidate of an earlier term that its term has passed; ignore everything else of it."""
+        assert message.term < self.term, "the term of the message has passed"
         if message.kind in (APPEND, HEARTBEAT, OFFER, VOTE):
             answer = self._member.message(VOTE_RESPONSE if message.kind == VOTE else APPEND_RESPONSE, message.sender)
             answer.verdict = STALE
@@ -377,12 +382,14 @@ class Raft:
 
     def _newer_term(self, term: int) -> None:
         """Follow nobody yet, in a newer term."""
+        assert term > self.term, "terms grow"
         self._step_down(NEWER_TERM)
         self._member.set_term(term, 0)
         self._follower.new_term()
 
     def _current(self, message: Message) -> None:
         """Handle a message of the current term."""
+        assert message.term == self.term, "the message is of the current term"
         kind = message.kind
         leader = self._leader
         if kind in (APPEND, HEARTBEAT, OFFER, CHUNK):
@@ -438,6 +445,7 @@ class Raft:
 
     def _send_chunk(self, message: Message) -> None:
         """Send a part of the snapshot that was offered; if it is another one now, offer that."""
+        assert message.term == self.term, "chunks are sent in the current term"
         if self._leader is not None:
             self._leader.send_chunk(message)
             return
@@ -458,6 +466,7 @@ class Raft:
         return self._encoded
 
     def _answer_fetch(self, message: Message) -> None:
+        assert message.term == self.term, "a candidate fetches in its term"
         answer = self._election.answer_fetch(message)
         if answer is not None:
             if answer.verdict == BEHIND:
@@ -466,6 +475,7 @@ class Raft:
 
     def _fetched(self, message: Message) -> None:
         """Handle what a candidate has fetched: entries, or the news that it has to read a snapshot first."""
+        assert message.term == self.term, "a candidate fetches in its term"
         if self.role != CANDIDATE or message.sender != self._election.source:
             return
         if message.verdict == BEHIND:
@@ -490,6 +500,7 @@ class Raft:
             return
         member.change_role(ELECTED)
         self._election.stop()
+        assert self._leader is None, "a member leads once at a time"
         member.leader = member.me
         self._leader = Leader(member)
 
@@ -504,9 +515,11 @@ class Raft:
             self._reads.extend(self._leader.abandon_reads())
             self._leader = None
             self._election.reset()
+        assert member.role == FOLLOWER, "whoever steps down follows"
 
     def _fail_asked(self) -> None:
         """The leader that was asked leads no more, as far as this member knows."""
+        assert len(self._asked) <= self._options.reads, "reads have a limit"
         for context in self._asked:
             self._reads.append(ReadState(context, 0, False))
         self._asked = {}
@@ -515,6 +528,7 @@ class Raft:
 
     def ready(self) -> Ready:
         """Return the effects of the turn."""
+        assert (self._leader is not None) == (self.role == LEADER), "the leader's part lives as long as its role"
         ready = Ready()
         if self._leader is not None:
             self._lead(self._leader)
@@ -533,6 +547,8 @@ class Raft:
 
     def _lead(self, leader: Leader) -> None:
         """Commit, send, answer; step down when the configuration without this member is committed."""
+        assert self._member.role == LEADER, "a leader knows that it leads"
+        assert self._member.leader == self.me, "a leader knows that it leads"
         leader.advance()
         leader.flush()
         self._reads.extend(leader.reads)

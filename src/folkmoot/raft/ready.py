@@ -78,6 +78,7 @@ class Outcome:
     """What became of an accepted proposal."""
 
     def __init__(self, handle: int, index: int, result: int) -> None:
+        assert COMMITTED <= result <= UNKNOWN, "the result is known"
         self.handle = handle
         self.index = index
         self.result = result
@@ -90,6 +91,7 @@ class ReadState:
     """The answer to a read: serve it when `index` is applied; if not `done`, no answer came: ask again."""
 
     def __init__(self, context: int, index: int, done: bool) -> None:
+        assert done or index == 0, "what failed has no index"
         self.context = context
         self.index = index
         self.done = done
@@ -106,6 +108,7 @@ class Write:
     """
 
     def __init__(self, token: int) -> None:
+        assert token > 0, "tokens begin at 1"
         self.token = token
         self.hard_state: HardState | None = None
         self.snapshot: Snapshot | None = None
