@@ -6,7 +6,7 @@ import pytest
 
 from folkmoot.raft.configuration import ADD_LEARNER, PROMOTE, REMOVE
 from folkmoot.raft.entry import Entry
-from folkmoot.raft.message import APPEND, HEARTBEAT, HEARTBEAT_RESPONSE, Message
+from folkmoot.raft.message import APPEND, HEARTBEAT, HEARTBEAT_RESPONSE, OFFER, Message
 from folkmoot.raft.option import Options
 from folkmoot.raft.ready import (
     ACCEPTED,
@@ -267,6 +267,16 @@ def test_what_is_applied_is_bounded() -> None:
         found.append(ready.apply)
         more = ready.more
     assert [len(page) for page in found] == [1, 1, 1]
+
+
+def test_too_large_a_snapshot_is_not_read() -> None:
+    scenario = cluster("3 led 1")
+    follower = scenario.nodes[2].raft
+    offer = Message(OFFER, 1, 2, follower.term)
+    offer.index, offer.log_term, offer.size = 9, 2, scenario.options.snapshot_bytes + 1
+    follower.step(offer, scenario.now)
+    assert follower.ready().messages == []
+    assert follower.refused_snapshot_bytes == offer.size
 
 
 def test_settings_that_do_not_fit() -> None:

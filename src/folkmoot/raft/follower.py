@@ -28,6 +28,7 @@ class Follower:
         self._member = member
         self.restored: Snapshot | None = None  # what the state machine has to take before it goes on
         self.lost_suffix = False  # entries that this member has confirmed are gone: it must not go on
+        self.refused_bytes: int = 0  # the size of a snapshot that exceeds the limit
         self._round: int = 0  # the newest of the leader in the current term
         self._source: int = 0  # whose snapshot is being read; 0: none
         self._index: int = 0
@@ -124,7 +125,10 @@ class Follower:
 
     def begin(self, source: int, index: int, term: int, size: int) -> None:
         """Read the snapshot of a member from where the reading of it has come to; too large a one is not read."""
-        if size > self._member.options.snapshot_bytes or index == 0:
+        if index == 0:
+            return
+        if size > self._member.options.snapshot_bytes:
+            self.refused_bytes = size
             return
         same = self._source == source and self._index == index and self._term == term and self._size == size
         if not same:

@@ -505,11 +505,14 @@ class Leader:
         self._member.send(self._member.message(TIMEOUT_NOW, peer))
 
     def heir(self) -> int:
-        """Return the voter with the longest log, 0 without one."""
+        """Return the voter in contact with the longest log, 0 without one."""
         best = 0
+        since = self._member.now - self._member.options.election_ns
         for voter in self._member.log.configuration().voters:
             progress = self.progress.get(voter)
-            if progress is not None and (best == 0 or progress.match > self.progress[best].match):
+            if progress is None or progress.contact_ns <= since:
+                continue
+            if best == 0 or progress.match > self.progress[best].match:
                 best = voter
         return best
 

@@ -153,6 +153,11 @@ class Raft:
         """Whether entries that this member has confirmed are gone: it is silent from now on, and needs a new id."""
         return self._follower.lost_suffix
 
+    @property
+    def refused_snapshot_bytes(self) -> int:
+        """The size of the last snapshot that exceeded `Options.snapshot_bytes`, without which this member is behind."""
+        return self._follower.refused_bytes
+
     def is_removed(self) -> bool:
         """Tell whether the newest committed configuration is without this member."""
         log = self._log
@@ -278,6 +283,7 @@ class Raft:
         """Take the state machine's snapshot at `index` (applied, newer than the last); entries before it may go."""
         self._at(now)
         log = self._log
+        assert len(data) < self._options.snapshot_bytes, "other members would not take the snapshot"
         snapshot = Snapshot(index, log.term_at(index), log.configuration_at(index), data)
         first = index + 1 - self._options.kept_entries
         if self._leader is not None:
