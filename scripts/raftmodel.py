@@ -1,7 +1,7 @@
-"""Explore Raft with many seeds, compiled: `python -m scripts.raftmodel --seeds 100000`; with `--plant NAME`, find a bug.
+"""Explore Raft with many seeds, compiled: `python -m scripts.raftmodel --seeds 100000`; `--plant NAME` seeks a bug.
 
-Compiles `folkmoot/raft`, what it imports, and the models of `tests/raft` as one unit in `build/raftmodel`, apart from the
-compiled tree of the project: that has no tests in it.
+Compiles `folkmoot/raft`, what it imports, and the models of `tests/raft` as one unit in `build/raftmodel`, apart from
+the compiled tree of the project: that has no tests in it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Each planted bug is found; the same seed is clean without it.
 
-The seeds are the first, counted from 0, that find the bug: `explore` makes some 1,800 of them in a second of processor
-time when it is compiled, `timed` 110. A change of the package or of the models moves them: `first_seed` finds them anew.
+The seeds are the first, counted from 0, that find the bug. Compiled, `explore` runs some 1,800 of them in a second of
+processor time, `timed` 110 (`python -m scripts.raftmodel --plant NAME`). A change of the package or of the models moves
+them.
 """
 
 from __future__ import annotations

@@ -276,7 +276,7 @@ class Election:
         self.reset()
         self.is_partial = last < message.commit
         log.merge(message.entries)
-        member.outbox.log_dirty = True
+        member.outbox.log_dirty = not log.is_saved()
         if self.is_partial:
             self.fetch(last)
             return

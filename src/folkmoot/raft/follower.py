@@ -68,8 +68,7 @@ class Follower:
             log.truncate(index + 1)
         last = index + len(entries)
         log.merge(entries)
-        if not log.is_saved():
-            member.outbox.log_dirty = True
+        member.outbox.log_dirty = not log.is_saved()
         # Beyond `last`, this log may differ from the leader's.
         log.commit_to(min(message.commit, last))
         self._confirm(last)

@@ -570,9 +570,9 @@ class Raft:
         member = self._member
         outbox = member.outbox
         log = self._log
-        if not outbox.hard_dirty and log.is_saved():
-            return None
         outbox.log_dirty = not log.is_saved()
+        if not outbox.hard_dirty and not outbox.log_dirty:
+            return None
         write = Write(outbox.begin_write())
         # The commit index is a help for the next start; it rides along, and never causes a write.
         write.hard_state = HardState(member.term, member.vote, min(log.commit, log.durable))
