@@ -63,7 +63,7 @@ class Explorer:
         self.checker.ended()
 
     def phase(self) -> None:
-        """Change who is reached, let somebody campaign, and let things go on for a while."""
+        """Change the links, let a member campaign, and let events follow for a while."""
         rng = self.rng
         pool = self.pool
         while len(pool) > self.delayed:

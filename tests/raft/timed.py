@@ -158,7 +158,7 @@ class Timed:
             self.check_leases(node)
 
     def check_leases(self, elected: Node) -> None:
-        """Nobody has a lease when another member is elected."""
+        """No member has a lease when another one is elected."""
         for node in self.nodes:
             if node is not elected and node.is_up and node.raft.role == LEADER:
                 left = node.raft.lease_ns() - self.local(node.me)

@@ -275,7 +275,7 @@ class Node:
         self.checker.started(self)
 
     def propose(self, data: bytes, now: int) -> bool:
-        """Propose data that nobody has proposed before."""
+        """Propose data that no member has proposed before."""
         proposal = self.raft.propose(data, now)
         if proposal.handle:
             self.handles[proposal.handle] = data

@@ -1,7 +1,7 @@
-"""Who votes and who learns: one configuration, the quorums of it, and the changes from one to the next.
+"""One configuration: its voters and learners, its quorums, and the changes from one configuration to the next.
 
 A change moves at most one voter in or out, so that any quorum of the old configuration shares a member with any quorum
-of the new one, and no joint phase is needed (dissertation, 4.1). Whoever becomes a voter has been a learner before.
+of the new one, and no joint phase is needed (dissertation, 4.1). Every new voter has been a learner before.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Configuration:
         for peer in peers:
             if peer in self.voters:
                 count += 1
-        assert count <= len(self.voters), "nobody votes twice"
+        assert count <= len(self.voters), "each voter counts once"
         return count >= self.quorum and count > 0
 
     def agreed(self, values: list[int]) -> int:
@@ -108,7 +108,7 @@ class Change:
 
 def encode_configuration(configuration: Configuration) -> bytes:
     """Return a configuration as bytes."""
-    assert configuration.voters or not configuration.learners, "somebody leads those who learn"
+    assert configuration.voters or not configuration.learners, "learners need voters"
     return put_ids(configuration.voters) + put_ids(configuration.learners)
 
 

@@ -1,11 +1,11 @@
-"""Elections: when to campaign, whom to vote for, and the log that a candidate lacks.
+"""Elections: when to campaign, which candidate to vote for, and the entries that a candidate lacks.
 
 Three rules keep the leader in place that reaches a quorum, and no other (docs/adr/0013):
 
 - A *pre-vote* asks every voter before a term is raised (dissertation, 9.6). A quorum of answers that come back proves
   that the candidate is connected to a quorum, in both directions.
-- A voter that heard a leader within an election timeout votes for nobody (4.2.3), unless that leader hands over; a
-  leader that no quorum answers steps down (check-quorum, 6.2).
+- A voter that heard a leader within an election timeout votes for no other member (4.2.3), unless that leader hands
+  over. A leader that no quorum answers steps down (check-quorum, 6.2).
 - Raft's rule that a voter elects only a log as new as its own stays. But where the one candidate that reaches a quorum
   lacks entries, it *fetches* them from the voter with the newest log of a quorum, and asks again in the same term.
 
@@ -48,7 +48,7 @@ class Election:
     def __init__(self, member: Member, is_new: bool) -> None:
         self._member = member
         election_ns = member.options.election_ns
-        # After a restart, a voter does not know whom it answered: it waits as if it had just heard a leader, so that
+        # After a restart, a voter does not know which leader it answered: it waits as if it had just heard one, so that
         # no lease is broken.
         self.heard_ns: int = member.now - election_ns if is_new else member.now
         self.deadline_ns: int = 0
@@ -224,7 +224,7 @@ class Election:
         for voter in sorted(self._behind):
             if best == 0 or self._behind[voter] > self._behind[best]:
                 best = voter
-        assert best > 0, "somebody has the newest log"
+        assert best > 0, "one voter has the newest log"
         self.source = best
         self.fetch(self._member.log.commit)
 

@@ -30,7 +30,7 @@ class Follower:
         self.lost_suffix = False  # entries that this member has confirmed are gone: it must not go on
         self.refused_bytes: int = 0  # the size of a snapshot that exceeds the limit
         self._round: int = 0  # the newest of the leader in the current term
-        self._source: int = 0  # whose snapshot is being read; 0: none
+        self._source: int = 0  # the member that sends a snapshot; 0: none
         self._index: int = 0
         self._term: int = 0
         self._size: int = 0

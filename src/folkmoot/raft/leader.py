@@ -211,7 +211,7 @@ class Leader:
         # If the log has been compacted beyond this snapshot in the meantime, the next one is offered.
         if snapshot is not None and progress.match >= min(snapshot.index, self._member.log.first - 1):
             progress.replicate()
-        assert progress.match <= self._member.log.last_index(), "nobody matches what is not there"
+        assert progress.match <= self._member.log.last_index(), "a match is within the log"
         self._hand_over()
 
     def answered(self, message: Message) -> None:
@@ -283,7 +283,7 @@ class Leader:
 
     def _lacks_commit(self, progress: Progress) -> bool:
         """Tell whether a follower can commit more than it knows."""
-        assert progress.match <= self._member.log.last_index(), "nobody matches what is not there"
+        assert progress.match <= self._member.log.last_index(), "a match is within the log"
         possible = min(self._member.log.commit, progress.next - 1)
         return progress.state == REPLICATE and progress.sent_commit < possible
 
@@ -325,7 +325,7 @@ class Leader:
         self._send(progress, message)
 
     def _send_heartbeat(self, progress: Progress) -> None:
-        assert progress.match <= self._member.log.last_index(), "nobody matches what is not there"
+        assert progress.match <= self._member.log.last_index(), "a match is within the log"
         message = self._member.message(HEARTBEAT, progress.peer)
         # Beyond its match, the follower's log may differ from this one.
         message.commit = min(self._member.log.commit, progress.match)

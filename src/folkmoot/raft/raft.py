@@ -130,7 +130,7 @@ class Raft:
 
     @property
     def vote(self) -> int:
-        """For whom this member has voted in the current term; 0: for nobody."""
+        """The candidate that this member has voted for in the current term; 0: none."""
         return self._member.vote
 
     @property
@@ -171,7 +171,7 @@ class Raft:
         if self._leader is None or peer not in self._leader.progress:
             return 0
         match = self._leader.progress[peer].match
-        assert match <= self._log.last_index(), "nobody matches what is not there"
+        assert match <= self._log.last_index(), "a match is within the log"
         return match
 
     def contact_ns(self, peer: int) -> int:
@@ -351,7 +351,7 @@ class Raft:
             self._current(message)
 
     def _check_quorum(self) -> None:
-        """Lead no longer than a quorum answers: it counts before somebody else is refused a vote because of it."""
+        """Step down if no quorum answers, before a candidate is refused because this member leads."""
         if self._leader is not None and self._leader.has_lost_quorum():
             self._step_down(QUORUM_LOST)
 
@@ -387,7 +387,7 @@ class Raft:
             self._member.send(answer)
 
     def _newer_term(self, term: int) -> None:
-        """Follow nobody yet, in a newer term."""
+        """Enter a newer term as a follower that knows no leader."""
         assert term > self.term, "terms grow"
         self._step_down(NEWER_TERM)
         self._member.set_term(term, 0)
@@ -521,7 +521,7 @@ class Raft:
             self._reads.extend(self._leader.abandon_reads())
             self._leader = None
             self._election.reset()
-        assert member.role == FOLLOWER, "whoever steps down follows"
+        assert member.role == FOLLOWER, "a member that steps down follows"
 
     def _fail_asked(self) -> None:
         """The leader that was asked leads no more, as far as this member knows."""

@@ -1,9 +1,9 @@
 """The restart from what is on the disk: everything that a node can have written passes, nothing else does.
 
 What this cannot see is a suffix that is missing *cleanly*: a disk that lost its last acknowledged writes, or a folder
-that was restored from a backup, is a valid older state. Whoever runs the members must compare the end of the log with
-what the member has acknowledged (`Raft.acknowledged` at the leader, `Raft.lost_suffix` at the member), or give the disk
-an identity and take a disk that went back for a new member: with the old id it could vote twice in one term.
+that was restored from a backup, is a valid older state. The caller must compare the end of the log with what the member
+has acknowledged (`Raft.acknowledged` at the leader, `Raft.lost_suffix` at the member), or give the disk an identity and
+take a disk that went back for a new member: with the old id it could vote twice in one term.
 """
 
 from __future__ import annotations
