@@ -64,6 +64,8 @@ class Leader:
         self.beat_ns: int = member.now + member.options.heartbeat_ns
         self._lease_void = False  # leadership was handed over in this term: another member may campaign at any time
         self._told = False
+        self._encoded: bytes = b""  # the snapshot at `_encoded_index`, shared by all followers that read it
+        self._encoded_index: int = 0
         self._beat = False
         self._round: int = 0
         self._first_round: int = 1
@@ -293,7 +295,10 @@ class Leader:
         options = member.options
         log = member.log
         if self._needs_snapshot(progress):
-            progress.offer(log.snapshot, encode_snapshot(log.snapshot))
+            if self._encoded_index != log.snapshot.index:
+                self._encoded_index = log.snapshot.index
+                self._encoded = encode_snapshot(log.snapshot)
+            progress.offer(log.snapshot, self._encoded)
             self._offer(progress)
             return True
         sent = False

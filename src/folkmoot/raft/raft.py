@@ -208,7 +208,11 @@ class Raft:
     # Requests of the caller
 
     def propose(self, data: bytes, now: int) -> Proposal:
-        """Append `data` to the log of the cluster if this member leads; its fate comes as an `Outcome`."""
+        """Append `data` to the log of the cluster if this member leads; its fate comes as an `Outcome`.
+
+        The outcome comes when its place in the log is decided: after a loss of leadership that can take as long as the
+        member is cut off. A caller that does not wait so long does not know the fate, and must not take it for lost.
+        """
         self._at(now)
         leader = self._leader
         if leader is None:
