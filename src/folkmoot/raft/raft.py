@@ -277,7 +277,10 @@ class Raft:
         return ACCEPTED
 
     def leader_ended(self, peer: int, now: int) -> None:
-        """The process of `peer` has ended, which is proved: if it leads, an election begins without waiting."""
+        """The process of `peer` has ended, which is proved: if it leads, an election begins without waiting.
+
+        A wrong proof can break a lease (`lease_ns`), and nothing else.
+        """
         self._at(now)
         if self._leader is None and (self.leader == peer or self.role != FOLLOWER):
             self._member.leader = 0
