@@ -45,6 +45,7 @@ PURE_PACKAGES = (
     "protocol",
     "proxy",
     "query",
+    "raft",
     "replica",
     "report",
     "routing",

@@ -433,7 +433,7 @@ class Hosting:
             code = reason.UNSPECIFIED_ERROR if session is None else reason.SESSION_TAKEN_OVER
             self.expel(remote, code, why)
             return
-        session.username = connection.username
+        self.state.accounts.hand_over(session, connection.username, self.state.now)
         self.remotes[(node_id, number)] = connection
         self._left.pop((node_id, number), None)
         self.attaching.resume(connection, session, packet, sequences)

@@ -33,7 +33,7 @@ _WHY: Final = "the server is short of memory, and you have not taken what you we
 def held_by(connection: Connection) -> int:
     """Return how many bytes wait in memory for a client, or have come from it and wait for more."""
     held = connection.unsent_bytes + connection.out_bytes + connection.alias_bytes
-    held += connection.waiting_bytes()
+    held += connection.waiting_bytes() + len(connection.stashed) - connection.stashed_pos
     if connection.stash is not None:
         held += len(connection.stash)
     if connection.relay is not None:

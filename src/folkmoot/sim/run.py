@@ -42,6 +42,9 @@ __all__ = ["MakeCore", "Result", "Simulation"]
 _REST_US = 60 * SECOND
 """How long a healed world may take to come to rest."""
 
+_SLOW = 4
+"""How many times as long it may take with bursts, where a turn has so few steps that a replay gets a record in each."""
+
 _DELAYS_US = 1 * SECOND
 """What is late by itself: more than this after the longest delay of a will or a session, nothing comes any more."""
 
@@ -344,7 +347,7 @@ class Simulation:
     def settle(self, done: Callable[[], bool]) -> bool:
         """Let the world run until `done` and nothing moves; a world that never comes to rest is a violation."""
         world = self.world
-        deadline = world.now + _REST_US
+        deadline = world.now + _REST_US * (_SLOW if self.swarm.has("bursts") else 1)
         quiet_since = world.now
         quiet_us = 0 if self.mesh is None else _QUIET_US
         while not world.violations:

@@ -1,0 +1,333 @@
+"""Elections: when to campaign, which candidate to vote for, and the entries that a candidate lacks.
+
+Three rules keep the leader in place that reaches a quorum, and no other (docs/adr/0013):
+
+- A *pre-vote* asks every voter before a term is raised (dissertation, 9.6). A quorum of answers that come back proves
+  that the candidate is connected to a quorum, in both directions.
+- A voter that heard a leader within an election timeout votes for no other member (4.2.3), unless that leader hands
+  over. A leader that no quorum answers steps down (check-quorum, 6.2).
+- Raft's rule that a voter elects only a log as new as its own stays. But where the one candidate that reaches a quorum
+  lacks entries, it *fetches* them from the voter with the newest log of a quorum, and asks again in the same term.
+
+Why fetching is safe. A candidate that has raised its term has confirmed nothing in that term. What it removes
+conflicts with a log whose last term L is at least its own last term. Suppose that an entry e of term t, which it has
+confirmed, is removed. Then t < L (with t = L the logs would agree up to e), and the leader of L did not have e when it
+was elected, so no quorum had confirmed e in term t, nor ever will: a quorum had a newer term. A later leader that
+commits e after all (figure 3.7) counts copies of entries of its own term, which this candidate has not. Entries up to
+the commit index are never removed: the fetched log has to match there.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from folkmoot.raft.member import Member
+from folkmoot.raft.message import (
+    BEHIND,
+    FETCH,
+    FETCH_RESPONSE,
+    GRANTED,
+    PRE_VOTE,
+    PRE_VOTE_RESPONSE,
+    REFUSED,
+    STALE,
+    VOTE,
+    VOTE_RESPONSE,
+    Message,
+)
+from folkmoot.raft.role import CANDIDATE, FOLLOWER, LEADER, PRE_CANDIDATE, PRE_ELECTED, REMOVED, TIMEOUT, TOLD
+
+__all__ = ["Election"]
+
+_HURRIES: Final = 8  # how often a member asks again soon after a proof that the leader has ended
+
+
+class Election:
+    """The state of a member that concerns elections."""
+
+    def __init__(self, member: Member, is_new: bool) -> None:
+        self._member = member
+        election_ns = member.options.election_ns
+        # After a restart, a voter does not know which leader it answered: it waits as if it had just heard one, so that
+        # no lease is broken.
+        self.heard_ns: int = member.now - election_ns if is_new else member.now
+        self.deadline_ns: int = 0
+        self._granted: list[int] = []
+        self._behind: dict[int, tuple[int, int]] = {}  # (last term, last index) of voters whose logs are newer
+        self._attempts: int = 0
+        self._hurries: int = 0
+        self._is_told = False
+        self.source: int = 0  # the voter from which entries are fetched; 0: none
+        self.is_partial = False  # only a part of its log is here: no election is won with that
+        self.reset()
+        if member.log.configuration().is_quorum([member.me]):
+            self.deadline_ns = member.now
+
+    # Time
+
+    def reset(self) -> None:
+        """Begin to wait for a new election timeout."""
+        member = self._member
+        election_ns = member.options.election_ns
+        self.deadline_ns = member.now + election_ns + member.rng.below(election_ns)
+        assert self.deadline_ns - member.now < 2 * election_ns, "a timeout is less than twice the shortest"
+
+    def heard(self) -> None:
+        """Note a message of the leader of the current term."""
+        self.heard_ns = self._member.now
+        self._attempts = 0
+        self._hurries = 0
+        self.stop()
+        self.reset()
+
+    def hears_leader(self) -> bool:
+        """Tell whether this member leads, or has heard a leader within an election timeout."""
+        member = self._member
+        if member.planted.leader_moves:
+            return False
+        return member.role == LEADER or member.now - self.heard_ns < member.options.election_ns
+
+    def soon(self) -> None:
+        """Campaign within a heartbeat's time."""
+        member = self._member
+        soon = member.now + 1 + member.rng.below(member.options.heartbeat_ns)
+        self.deadline_ns = min(self.deadline_ns, soon)
+
+    def forget_leader(self) -> None:
+        """The process of the leader has ended, which is proved: wait for nothing."""
+        assert self._member.role != LEADER, "this member lives"
+        member = self._member
+        self.heard_ns = member.now - member.options.election_ns
+        self._hurries = _HURRIES
+        self.deadline_ns = member.now + 1 + member.rng.below(max(1, member.options.heartbeat_ns // 8))
+
+    def is_promotable(self) -> bool:
+        """Tell whether this member may campaign.
+
+        It may so as a voter of the newest configuration, and as one of the committed configuration while the newest is
+        not committed: its log may be the only one that can win (4.2.2).
+        """
+        log = self._member.log
+        if self._member.is_voter():
+            return True
+        return log.has_pending_change() and log.configuration_at(log.commit).is_voter(self._member.me)
+
+    # Campaigns
+
+    def stop(self) -> None:
+        """End a campaign."""
+        self._granted = []
+        self._behind = {}
+        self.source = 0
+        self.is_partial = False
+
+    def campaign(self) -> None:
+        """Ask the voters whether they would vote; raise the term at once if this voter is a quorum."""
+        member = self._member
+        assert member.role != LEADER, "a leader does not campaign"
+        self.stop()
+        self.reset()
+        member.leader = 0
+        if not self.is_promotable():
+            if member.role != FOLLOWER:
+                member.change_role(REMOVED)
+            return
+        if self._hurries:
+            self._hurries -= 1
+            half = member.options.heartbeat_ns // 2
+            self.deadline_ns = member.now + half + member.rng.below(half)
+        member.change_role(TIMEOUT)
+        self._attempts += 1
+        self._granted = [member.me]
+        if member.log.configuration().is_quorum(self._granted) or member.planted.no_pre_vote:
+            self._stand(PRE_ELECTED)
+            return
+        self._ask(PRE_VOTE, member.term + 1)
+
+    def told(self) -> None:
+        """The leader hands leadership over: campaign without asking first (3.10)."""
+        assert self._member.role != LEADER, "a leader is told nothing"
+        if self.is_promotable():
+            self.stop()
+            self.reset()
+            self._stand(TOLD)
+
+    def _stand(self, event: int) -> None:
+        """Raise the term and vote for oneself; the vote counts, and is asked for, when it is durable."""
+        member = self._member
+        self.stop()
+        member.leader = 0
+        member.change_role(event)
+        self._is_told = event == TOLD
+        member.set_term(member.term + 1, member.me)
+        assert not member.outbox.is_hard_durable(), "the vote is asked for when it is durable"
+        self._ask(VOTE, member.term)
+
+    def _ask(self, kind: int, term: int) -> None:
+        """Send a request for votes to the voters that have not voted for this candidate."""
+        assert self._member.role in (PRE_CANDIDATE, CANDIDATE), "only candidates ask for votes"
+        member = self._member
+        for voter in member.log.configuration().voters:
+            if voter == member.me or voter in self._granted:
+                continue
+            message = Message(kind, member.me, voter, term)
+            message.index = member.log.last_index()
+            message.log_term = member.log.last_term()
+            if kind == VOTE and self._is_told:
+                message.verdict = GRANTED
+            member.send(message)
+
+    def vote_saved(self) -> None:
+        """Count the candidate's own vote when it is durable."""
+        member = self._member
+        if member.role == CANDIDATE and member.outbox.is_hard_durable() and member.me not in self._granted:
+            assert member.vote == member.me, "a candidate has voted for itself"
+            self._granted.append(member.me)
+
+    def is_won(self) -> bool:
+        """Tell whether a quorum has voted for this candidate."""
+        member = self._member
+        if member.role != CANDIDATE or self.is_partial:
+            return False
+        return member.log.configuration().is_quorum(self._granted)
+
+    def count(self, message: Message) -> None:
+        """Count the answer of a voter to a request of the current campaign."""
+        assert message.sender != self._member.me, "the own vote counts when it is durable"
+        member = self._member
+        voter = message.sender
+        if not member.log.configuration().is_voter(voter):
+            return
+        if message.verdict == GRANTED and voter not in self._granted:
+            self._granted.append(voter)
+            self._behind.pop(voter, None)
+        elif message.verdict == BEHIND and voter not in self._granted:
+            # An answer to an older request may be late: the candidate has fetched since, and is not behind this voter.
+            if (message.log_term, message.index) > (member.log.last_term(), member.log.last_index()):
+                self._behind[voter] = (message.log_term, message.index)
+        configuration = member.log.configuration()
+        reached = configuration.is_quorum([*self._granted, *self._behind]) and not member.planted.no_fetch
+        if member.role == PRE_CANDIDATE:
+            # A voter with a newer log goes first. If it has not won until the next timeout, it does not reach a quorum.
+            if configuration.is_quorum(self._granted) or (reached and self._attempts > 1):
+                self._stand(PRE_ELECTED)
+        elif member.role == CANDIDATE and reached and self._behind and self.source == 0 and not self.is_won():
+            self._fetch_newest()
+
+    # Fetching
+
+    def _fetch_newest(self) -> None:
+        """Fetch from the voter with the newest log: of a quorum, one has everything that is committed."""
+        assert self.source == 0, "there is one source at a time"
+        assert self._behind, "there is one source at a time"
+        best = 0
+        for voter in sorted(self._behind):
+            if best == 0 or self._behind[voter] > self._behind[best]:
+                best = voter
+        assert best > 0, "one voter has the newest log"
+        self.source = best
+        self.fetch(self._member.log.commit)
+
+    def fetch(self, index: int) -> None:
+        """Ask the source for the entries behind `index`, which match."""
+        member = self._member
+        assert member.role == CANDIDATE, "only candidates fetch"
+        message = member.message(FETCH, self.source)
+        message.index = index
+        message.log_term = member.log.term_at(index)
+        assert message.log_term >= 0, "the entry before those that are fetched is known"
+        member.send(message)
+
+    def answer_fetch(self, message: Message) -> Message | None:
+        """Return the answer to a candidate of this term that fetches; None if this member has another leader."""
+        member = self._member
+        log = member.log
+        if member.role == LEADER or member.leader:
+            return None
+        answer = member.message(FETCH_RESPONSE, message.sender)
+        answer.verdict = GRANTED
+        answer.index = message.index
+        answer.log_term = message.log_term
+        answer.commit = log.last_index()
+        term = log.term_at(message.index)
+        if message.index + 1 < log.first or term < 0:
+            answer.verdict = BEHIND if message.index < log.snapshot.index else REFUSED
+            answer.index = log.snapshot.index
+            answer.log_term = log.snapshot.term
+        elif term != message.log_term:
+            answer.verdict = REFUSED
+        else:
+            answer.entries = log.pages(message.index + 1, log.last_index(), member.options.message_bytes)
+        return answer
+
+    def fetched(self, message: Message) -> None:
+        """Take over entries of the source; with the last of them, ask for votes again."""
+        member = self._member
+        log = member.log
+        if message.verdict == REFUSED:
+            self._behind.pop(self.source, None)
+            self.source = 0
+            return
+        last = message.index + len(message.entries)
+        if message.index < log.commit or log.term_at(message.index) != message.log_term:
+            return
+        if last > message.commit or (not message.entries and last < message.commit):
+            return
+        self.reset()
+        self.is_partial = last < message.commit
+        log.merge(message.entries)
+        member.outbox.log_dirty = not log.is_saved()
+        if self.is_partial:
+            self.fetch(last)
+            return
+        assert not log.is_behind(last, message.entries[-1].term if message.entries else message.log_term), (
+            "the log ends with the source's"
+        )
+        self.source = 0
+        self._behind = {}
+        self._ask(VOTE, member.term)
+
+    # Votes for others
+
+    def pre_vote(self, message: Message) -> None:
+        """Answer whether this voter would vote for the sender in the term of the message; nothing changes by it."""
+        member = self._member
+        if message.term <= member.term:
+            self._answer(PRE_VOTE_RESPONSE, message.sender, member.term, STALE)
+        elif self.hears_leader():
+            self._answer(PRE_VOTE_RESPONSE, message.sender, message.term, REFUSED)
+        else:
+            self._answer(PRE_VOTE_RESPONSE, message.sender, message.term, self._judge(message))
+
+    def vote(self, message: Message) -> None:
+        """Vote for the sender, in the current term, or refuse."""
+        member = self._member
+        assert message.term == member.term, "votes are cast in the current term"
+        verdict = REFUSED
+        if (member.vote in (0, message.sender) and member.leader == 0) or member.planted.vote_twice:
+            verdict = self._judge(message)
+        if verdict == GRANTED:
+            if member.vote != message.sender:
+                member.set_term(member.term, message.sender)
+            self.reset()
+        self._answer(VOTE_RESPONSE, message.sender, member.term, verdict)
+
+    def _judge(self, message: Message) -> int:
+        """Return GRANTED for a log that is as new as this one, else BEHIND: then this member goes first, soon."""
+        member = self._member
+        if not member.log.is_behind(message.index, message.log_term) or member.planted.vote_against_log:
+            return GRANTED
+        if self.is_promotable() and member.role == FOLLOWER:
+            self.soon()
+        return BEHIND
+
+    def _answer(self, kind: int, to: int, term: int, verdict: int) -> None:
+        member = self._member
+        answer = Message(kind, member.me, to, term)
+        answer.verdict = verdict
+        answer.index = member.log.last_index()
+        answer.log_term = member.log.last_term()
+        if member.planted.vote_unsaved:
+            member.outbox.send_now(answer)
+        else:
+            member.send(answer)

@@ -1,0 +1,58 @@
+"""The settings of one member: times in nanoseconds of its monotonic clock, sizes in bytes."""
+
+from __future__ import annotations
+
+from typing import Final
+
+__all__ = ["Options"]
+
+_MILLISECOND: Final = 1_000_000
+
+
+class Options:
+    """Times and limits; the defaults fit a log of small entries between machines of one site.
+
+    Args:
+        heartbeat_ns: The leader sends each follower something at least this often.
+        election_ns: A voter that has heard no leader for this long may vote for another; its own timeout is drawn
+            from one to two times as much. At least four heartbeats.
+        proposal_bytes: The largest proposal.
+        uncommitted_bytes: What a leader accepts before it is committed; beyond that it refuses.
+        message_bytes: Entries in one message (one entry may be larger).
+        inflight_messages: Messages with entries to one follower that are not answered yet.
+        inflight_bytes: The same in bytes.
+        chunk_bytes: The part of a snapshot in one message.
+        snapshot_bytes: The largest snapshot that is accepted from another member.
+        kept_entries: How many entries stay in the log before a snapshot, for followers that lag.
+        apply_bytes: How much one `Ready` gives out for applying (at least one entry).
+        reads: Reads that wait at one member.
+        drift_percent: How much faster than another member's clock a clock may run.
+    """
+
+    def __init__(self) -> None:
+        self.heartbeat_ns: int = 50 * _MILLISECOND
+        self.election_ns: int = 500 * _MILLISECOND
+        self.proposal_bytes: int = 1 << 20
+        self.uncommitted_bytes: int = 16 << 20
+        self.message_bytes: int = 256 << 10
+        self.inflight_messages: int = 64
+        self.inflight_bytes: int = 4 << 20
+        self.chunk_bytes: int = 256 << 10
+        self.snapshot_bytes: int = 1 << 30
+        self.kept_entries: int = 1000
+        self.apply_bytes: int = 4 << 20
+        self.reads: int = 10_000
+        self.drift_percent: int = 1
+
+    def check(self) -> None:
+        """Assert that the settings fit each other."""
+        assert self.heartbeat_ns > 0, "there are heartbeats"
+        assert self.election_ns >= 4 * self.heartbeat_ns, "one lost heartbeat ends no leadership"
+        assert 0 < self.proposal_bytes <= self.uncommitted_bytes, "the largest proposal can be accepted"
+        assert self.message_bytes > 0, "a message carries something"
+        assert self.inflight_messages > 0, "a message can be in flight"
+        assert self.inflight_bytes > 0, "bytes can be in flight"
+        assert self.chunk_bytes > 0, "a chunk carries something"
+        assert self.kept_entries >= 0, "a number of entries"
+        assert self.reads > 0, "a read can wait"
+        assert 0 <= self.drift_percent < 50, "a share of a clock's rate"
