@@ -147,7 +147,8 @@ class Broker:
         """The transport's buffer is full (False), or has room again (True)."""
         connection.writable = flag
         if flag:
-            self.state.memory.unsent_bytes -= connection.unsent_bytes
+            self.state.memory.unsent_bytes -= connection.counted_unsent_bytes
+            connection.counted_unsent_bytes = 0
             connection.unsent_bytes = 0
         session = connection.session
         if connection.relay is not None:

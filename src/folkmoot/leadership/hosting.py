@@ -371,6 +371,7 @@ class Hosting:
         remote = connection.remote
         assert remote is not None, "a hosted connection is elsewhere"
         data = connection.take_output()
+        connection.unsent_bytes = 0  # it waits at the node that has the connection
         flags = 0
         if remote.opened:
             remote.opened = False

@@ -379,6 +379,7 @@ class Node:
             connection.bytes_out += connection.out_bytes
             if not connection.writable:  # `take_output` adds it to what is unsent
                 state.memory.unsent_bytes += connection.out_bytes
+                connection.counted_unsent_bytes += connection.out_bytes
         effects.closes = list(state.closes)
         state.closes.clear()
         # A turn may pause and resume a connection: the last of both counts. One that closes is read to its end.

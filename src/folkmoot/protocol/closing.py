@@ -201,7 +201,8 @@ class Closing:
         if connection.dirty:
             self.state.outputs_gone = True
         memory = self.state.memory
-        memory.unsent_bytes -= connection.unsent_bytes
+        memory.unsent_bytes -= connection.counted_unsent_bytes
+        connection.counted_unsent_bytes = 0
         connection.unsent_bytes = 0
         memory.parts_bytes -= connection.weighed_bytes
         connection.weighed_bytes = 0

@@ -150,6 +150,7 @@ class Connection:
         self.writable = True
         self.cut = False  # the driver does not wait until the output is sent
         self.unsent_bytes = 0  # handed to the transport since it stopped being writable
+        self.counted_unsent_bytes = 0  # of these, as counted in the memory of the node when the turn ended
         self.send_bytes_max = 0
         self.lane: Lane | None = None  # the send budget of the node that has the connection, if that is another one
         self.packet_bytes_max: int = NEVER

@@ -39,7 +39,7 @@ def miscounted(node: Any) -> str:
     for connection in state.connections.values():
         if connection.account is not None:
             add(connection.account.name, "connections", 1)
-        memory["unsent_bytes"] += connection.unsent_bytes
+        memory["unsent_bytes"] += connection.counted_unsent_bytes
         memory["alias_bytes"] += connection.alias_bytes
         memory["parts_bytes"] += connection.waiting_bytes()
     broker = node._broker
