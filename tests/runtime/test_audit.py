@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-import folkmoot
 from folkmoot.config.load import load
 from folkmoot.kernel.clock import SECOND
 from folkmoot.kernel.errors import FolkmootError
