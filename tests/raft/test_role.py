@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ast
+from pathlib import Path
+
 from folkmoot.raft import role
 from folkmoot.raft.role import CANDIDATE, ELECTED, FOLLOWER, LEADER, NEWER_TERM, PRE_CANDIDATE, ROLES, TRANSITIONS
 
@@ -10,8 +13,10 @@ NAMES = {"FOLLOWER": FOLLOWER, "PRE_CANDIDATE": PRE_CANDIDATE, "CANDIDATE": CAND
 
 def documented() -> dict[str, list[int]]:
     """The rows of the table in the docstring, by event."""
-    assert role.__doc__ is not None
-    rows = [line.split() for line in role.__doc__.splitlines() if line.startswith("    ")]
+    source = Path(__file__).parents[2] / "src" / "folkmoot" / "raft" / "role.py"  # compiled, a module has no docstring
+    text = ast.get_docstring(ast.parse(source.read_text(encoding="utf-8")), clean=False)
+    assert text is not None
+    rows = [line.split() for line in text.splitlines() if line.startswith("    ")]
     return {row[0]: [NAMES[name] for name in row[1:]] for row in rows[1:]}
 
 
