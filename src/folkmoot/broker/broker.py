@@ -133,7 +133,6 @@ class Broker:
             session = self.state.sessions.get(connection.client_id)
             if session is not None and session.connection is not None and session.connection.remote is None:
                 self._ingress.resume(session.connection)
-                self.turn.throttle.weigh(session.connection)
 
     def awake(self) -> None:
         """Handle what waited for the answers of other members after this process stood still."""
@@ -162,7 +161,6 @@ class Broker:
         self.protocol.connecting.authenticated(connection, ok)
         if connection.state != CHECKING:
             self.protocol.ingress.resume(connection)
-            self.turn.throttle.weigh(connection)
 
     def reload(self, access: Access) -> None:
         """Judge all that is open by other rules."""
@@ -245,7 +243,6 @@ class Broker:
         for connection in turn.connects:
             self.protocol.attaching.opened(connection)
             self.protocol.ingress.resume(connection)
-            self.turn.throttle.weigh(connection)
         turn.connects.clear()
 
     def _fail(self, turn: PendingTurn) -> None:

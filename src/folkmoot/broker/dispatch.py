@@ -179,7 +179,6 @@ class Dispatch:
             if relay is not None:
                 self.connecting.own(relay.connection)
                 self.ingress.resume(relay.connection)
-                self.ingress.throttle.weigh(relay.connection)
         elif kind == EXPEL:
             self._expel(node_id, body)
         elif kind == COUNTING:
@@ -220,7 +219,6 @@ class Dispatch:
         self.relays.acknowledged(relay, handled)
         if flags & 1 and connection.state == OPEN:
             self.ingress.resume(connection)
-            self.ingress.throttle.weigh(connection)
 
     def _expel(self, node_id: str, body: bytes) -> None:
         number, pos = get_varint(body, 0)

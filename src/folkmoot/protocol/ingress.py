@@ -93,6 +93,7 @@ class Ingress:
         if parts is not None and not connection.queued:
             connection.parts = None
             self.handle_packets(connection, b"".join(parts))
+        self.throttle.weigh(connection)
 
     def handle_packets(self, connection: Connection, data: bytes) -> None:
         """Handle the complete packets of `data`, as far as the client's steps reach, and keep the rest."""
