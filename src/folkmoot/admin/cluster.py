@@ -14,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from folkmoot.admin.answer import failure
 from folkmoot.admin.token import refusal
 from folkmoot.status.status import NodeStatus
 from folkmoot.topics.name import check_topic
@@ -166,7 +167,7 @@ class ClusterApi:
         if found is None and request.method == "POST":
             given = request.headers.get("content-type", "").partition(";")[0].strip().lower()
             if given != JSON:
-                return _error(415, f"a command needs the header 'content-type: {JSON}'")
+                return failure(415, f"a command needs the header 'content-type: {JSON}'")
         return found
 
     async def status(self, request: Request) -> Response:
@@ -187,17 +188,17 @@ class ClusterApi:
 
     def _where(self, request: Request) -> Response:
         if not _is_utf8(request):
-            return _error(400, "the query is not UTF-8")  # otherwise its replacement characters would be looked up
+            return failure(400, "the query is not UTF-8")  # otherwise its replacement characters would be looked up
         client, topic = request.query_params.get("client"), request.query_params.get("topic")
         if (client is None) == (topic is None):
-            return _error(400, "give one of the parameters 'client' and 'topic'")
+            return failure(400, "give one of the parameters 'client' and 'topic'")
         if topic is not None:
             fault = check_topic(topic.encode(), TOPIC_LEVELS_MAX)
             return (
-                _error(400, f"parameter 'topic': {fault}") if fault else JSONResponse(self._cluster.where_topic(topic))
+                failure(400, f"parameter 'topic': {fault}") if fault else JSONResponse(self._cluster.where_topic(topic))
             )
         if not client or len(client.encode()) > CLIENT_ID_BYTES_MAX:
-            return _error(400, f"parameter 'client': a client id has 1 to {CLIENT_ID_BYTES_MAX} bytes")
+            return failure(400, f"parameter 'client': a client id has 1 to {CLIENT_ID_BYTES_MAX} bytes")
         return JSONResponse(self._cluster.where_client(client))
 
     async def safe_to_stop(self, request: Request) -> Response:
@@ -223,7 +224,7 @@ class ClusterApi:
     def _forcible(self, request: Request, order: Callable[[str, bool], str]) -> Response:
         force = request.query_params.get("force", "false")
         if force not in ("true", "false"):
-            return _error(400, "parameter 'force': give true or false")
+            return failure(400, "parameter 'force': give true or false")
         return self._order(request, lambda node_id: order(node_id, force == "true"))
 
     def _order(self, request: Request, order: Callable[[str], str]) -> Response:
@@ -238,12 +239,12 @@ class ClusterApi:
     def _outsider(self) -> Response | None:
         """Return 503 if this node is not a member: its knowledge of other nodes is outdated, so ask another one."""
         why = self._cluster.outside()
-        return _error(503, why) if why else None
+        return failure(503, why) if why else None
 
     def _no_node(self, request: Request) -> Response:
         nodes: Any = self._cluster.status()["nodes"]
         names = ", ".join(str(node["id"]) for node in nodes)
-        return _error(404, f"there is no node {_node(request)[:64]!r}; there are: {names or 'none'}")
+        return failure(404, f"there is no node {_node(request)[:64]!r}; there are: {names or 'none'}")
 
 
 def cluster_routes(
@@ -279,8 +280,4 @@ def _is_utf8(request: Request) -> bool:
 
 def _outcome(why_not: str, fields: dict[str, str]) -> Response:
     """Return the answer to a command: 202, because the cluster agrees on it afterwards, or 409 with the reason."""
-    return _error(409, why_not) if why_not else JSONResponse({"accepted": True, **fields}, 202)
-
-
-def _error(status: int, text: str) -> Response:
-    return JSONResponse({"error": text}, status_code=status)
+    return failure(409, why_not) if why_not else JSONResponse({"accepted": True, **fields}, 202)

@@ -11,13 +11,14 @@ from __future__ import annotations
 import asyncio
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Final
+from collections.abc import Awaitable, Callable
+from typing import Final
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from folkmoot.admin.answer import failure
 from folkmoot.admin.token import refusal
 from folkmoot.client.entry import entry_object
 from folkmoot.kernel.errors import CorruptStore
@@ -164,7 +165,7 @@ class StreamApi:
         try:
             time_us = _number(request, "time_us", None, OFFSET_MAX)
         except Wrong as wrong:
-            return _error(400, str(wrong))
+            return failure(400, str(wrong))
         try:
             offsets = await asyncio.gather(*[self._offset(log, time_us) for log in stream.logs])
         except (NoLeader, CorruptStore) as problem:
@@ -179,7 +180,7 @@ class StreamApi:
             return refused or _no_stream(request)
         index = _partition(request, len(stream.logs))
         if index < 0:
-            return _error(404, f"stream {stream.config.name} has only partitions 0 to {len(stream.logs) - 1}")
+            return failure(404, f"stream {stream.config.name} has only partitions 0 to {len(stream.logs) - 1}")
         try:
             start = _number(request, "from", None, OFFSET_MAX)
             end = _number(request, "to", OFFSET_MAX, OFFSET_MAX)
@@ -189,7 +190,7 @@ class StreamApi:
                 raise Wrong(f"parameter 'to' is {end}: it must not be below 'from', {start}")
             as_lines = _wants_lines(request)
         except Wrong as wrong:
-            return _error(400, str(wrong))
+            return failure(400, str(wrong))
         try:
             page = await self._read(stream, index, start, end, bytes_max)
             if wait_ms and isinstance(page, Page) and page.end == start < end:
@@ -235,9 +236,9 @@ async def _answer(page: Page | OffsetGone | OffsetAhead, log: StreamLog, start: 
     """Answer with one page of `log`."""
     if isinstance(page, OffsetGone):
         text = f"{log}: offset {start} is gone, retention has removed all before {page.oldest}"
-        return _error(410, text, {"oldest": page.oldest})
+        return failure(410, text, {"oldest": page.oldest})
     if isinstance(page, OffsetAhead):
-        return _error(416, f"{log}: offset {start} is beyond the end, {page.next}", {"next": page.next})
+        return failure(416, f"{log}: offset {start} is beyond the end, {page.next}", {"next": page.next})
     headers = {
         "folkmoot-next-offset": str(page.next_offset),
         "folkmoot-oldest": str(page.oldest),
@@ -290,12 +291,8 @@ def _problem(problem: NoLeader | CorruptStore) -> Response:
     """Return why nothing can be read now; if there is no leader, a new one is found within seconds."""
     if isinstance(problem, NoLeader):
         return JSONResponse({"error": str(problem)}, status_code=503, headers={"retry-after": "1"})
-    return _error(500, str(problem))
+    return failure(500, str(problem))
 
 
 def _no_stream(request: Request) -> Response:
-    return _error(404, f"there is no stream {request.path_params['name']!r}")
-
-
-def _error(status: int, text: str, extra: Mapping[str, Any] | None = None) -> Response:
-    return JSONResponse({"error": text, **(extra or {})}, status_code=status)
+    return failure(404, f"there is no stream {request.path_params['name']!r}")

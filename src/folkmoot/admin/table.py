@@ -14,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from folkmoot.admin.answer import failure
 from folkmoot.admin.cluster import ClusterStatus
 from folkmoot.admin.streams import NoLeader
 from folkmoot.admin.token import refusal
@@ -81,16 +82,16 @@ class TableApi:
             return refused
         name: str = request.path_params["name"]
         if name not in TABLES:
-            return _error(404, f"there is no table {name[:64]!r}; there are: {', '.join(TABLES)}")
+            return failure(404, f"there is no table {name[:64]!r}; there are: {', '.join(TABLES)}")
         outside = self._cluster.outside()
         if outside:
-            return _error(503, outside)
+            return failure(503, outside)
         try:
             partition, node_id = self._place(request, name)
             flags = _flags(request, name)
             after = _after(request)
         except Wrong as wrong:
-            return _error(400, str(wrong))
+            return failure(400, str(wrong))
         try:
             answer = await self._source.page(name.encode(), partition, node_id, flags, after)
         except NoLeader as problem:
@@ -117,13 +118,13 @@ class TableApi:
 
     def _answered(self, answer: Answer, name: str, partition: int, node_id: str) -> Response:
         if answer.status == GONE:
-            return _error(410, f"the pages of {name} were read too slowly, or their leader has changed: begin again")
+            return failure(410, f"the pages of {name} were read too slowly, or their leader has changed: begin again")
         if answer.status == BUSY:
             return _retry("too many tables are read at once")
         if answer.status == REFUSED:
-            return _error(404, f"there is no node {node_id[:64]!r}; there are: {', '.join(self._nodes())}")
+            return failure(404, f"there is no node {node_id[:64]!r}; there are: {', '.join(self._nodes())}")
         if answer.status != FOUND or len(answer.chunks) != 2:
-            return _error(500, answer.text or "another node gave no table")
+            return failure(500, answer.text or "another node gave no table")
         rows, following = answer.chunks
         if name == "partitions":
             rows = self._with_roles(rows)
@@ -171,7 +172,3 @@ def _after(request: Request) -> bytes:
 
 def _retry(text: str) -> Response:
     return JSONResponse({"error": text}, status_code=503, headers={"retry-after": "1"})
-
-
-def _error(status: int, text: str) -> Response:
-    return JSONResponse({"error": text}, status_code=status)

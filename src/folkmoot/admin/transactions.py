@@ -17,6 +17,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from folkmoot.admin.answer import failure
 from folkmoot.admin.streams import NoLeader
 from folkmoot.admin.token import refusal
 from folkmoot.kernel.limits import Limits
@@ -170,7 +171,7 @@ class TransactionApi:
             return _problem(problem)
         if answer.status == FOUND and answer.chunks:
             return JSONResponse(self._described(answer)[0])
-        return _error(404, f"there is no app {request.path_params['app']!r}")
+        return failure(404, f"there is no app {request.path_params['app']!r}")
 
     async def forget(self, request: Request) -> Response:
         """DELETE /api/v1/transactions/APP."""
@@ -182,7 +183,7 @@ class TransactionApi:
         except (Wrong, NoLeader) as problem:
             return _problem(problem)
         if answer.status == UNKNOWN:
-            return _error(404, f"there is no app {request.path_params['app']!r}")
+            return failure(404, f"there is no app {request.path_params['app']!r}")
         return _answer(answer, {"forgotten": request.path_params["app"]})
 
     async def _ask(self, request: Request, what: int, numbers: list[int], key: bytes) -> Answer:
@@ -278,9 +279,5 @@ def _answer(answer: Answer, fields: dict[str, object]) -> Response:
 
 def _problem(problem: Wrong | NoLeader) -> Response:
     if isinstance(problem, Wrong):
-        return _error(problem.status, str(problem))
+        return failure(problem.status, str(problem))
     return JSONResponse({"error": str(problem)}, status_code=503, headers={"retry-after": "1"})
-
-
-def _error(status: int, text: str) -> Response:
-    return JSONResponse({"error": text}, status_code=status)

@@ -57,10 +57,6 @@ class Outbox:
             self._ready = []
         return messages
 
-    def has_ready(self) -> bool:
-        """Tell whether a message may leave."""
-        return len(self._ready) > 0
-
     def begin_write(self) -> int:
         """Return the token of a write of everything that has changed."""
         token = self.next_token
