@@ -16,6 +16,8 @@ PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
 CORES ?= $(shell nproc 2>/dev/null || echo 2)
 # One more than cores: many tests wait for processes.
 WORKERS ?= $(shell echo $$(($(CORES) + 1)))
+# The pure half waits for nothing.
+PURE_PYTEST = $(BIN)/python -m pytest -n $(CORES) --dist loadgroup -q --pure-half
 SEEDS ?= 200
 STEPS ?= 300
 NODES ?= 5
@@ -69,10 +71,10 @@ test: prepared clients  ## All tests but those of `make soak`, compiled and inte
 
 test-pure: .venv  ## The tests of the pure half, interpreted; ARGS choose
 	@echo "== tests of the pure half, interpreted"
-	@$(SOURCES) $(PYTEST) -q --pure-half $(ARGS)
+	@$(SOURCES) $(PURE_PYTEST) $(ARGS)
 
 quick: .venv  ## While working: the pure half interpreted and what has changed, changed modules first; under 90 seconds
-	@$(SOURCES) $(PYTEST) -q --pure-half --inner-loop $(ARGS)
+	@$(SOURCES) $(PURE_PYTEST) --inner-loop $(ARGS)
 
 soak: export FOLKMOOT_SOAK := 1
 soak: prepared clients  ## Every test, with all seeds, compiled and interpreted (hours); ARGS choose

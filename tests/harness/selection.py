@@ -20,15 +20,19 @@ SEVERAL_PURE = ("simulated_cluster", "spec")
 
 
 WHOLE_CLUSTERS = "whole clusters: digests of simulated runs are equal, compiled and interpreted"
-LONG_RUNS = "more than ten seconds each, interpreted: random runs and every moment of a crash"
+LONG_RUNS = "many seconds each, interpreted: random runs and every moment of a crash"
 
 INTERPRETED_IN_SOAK = {
     "simulated_cluster": WHOLE_CLUSTERS,
+    "test_agreement": LONG_RUNS,
     "test_durability": LONG_RUNS,
+    "test_feed": LONG_RUNS,
     "test_node": LONG_RUNS,
     "test_outbox": LONG_RUNS,
     "test_reconnect": LONG_RUNS,
     "test_replication": LONG_RUNS,
+    "test_shedding": LONG_RUNS,
+    "test_timed": LONG_RUNS,
 }
 """Folders and files of the pure half whose tests `make test` runs compiled only, and why."""
 

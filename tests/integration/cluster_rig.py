@@ -118,6 +118,14 @@ class ClusterNode(Serving):
         finally:
             connection.close()
 
+    def answer(self, path: str) -> Any:
+        """What a node that is up answers, however busy the machine is."""
+        deadline = time.monotonic() + HEAL_S
+        while (answer := self.ask(path)) is None:
+            assert time.monotonic() < deadline, f"{self.name} did not answer {path} for {HEAL_S} s"
+            time.sleep(0.05)
+        return answer
+
     def order(self, path: str) -> int:
         """Give an order on the admin port; the status of the answer."""
         connection = http.client.HTTPConnection("localhost", timeout=5.0)

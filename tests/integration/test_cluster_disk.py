@@ -80,8 +80,7 @@ def keep(rig: Rig, through: str, size: int = 1) -> list[str]:
 
 def disks(rig: Rig, asked: str) -> tuple[list[str], int, int]:
     """The full disks that a node names, how many partitions refuse, and how many the second node leads."""
-    status = rig.nodes[asked].ask("/api/v1/status")
-    assert status is not None
+    status = rig.nodes[asked].answer("/api/v1/status")
     leads = {node["id"]: node["leads"] for node in status["nodes"]}
     return status["disks_full"], status["partitions"]["refusing"], leads["n2"]
 
@@ -105,7 +104,7 @@ def test_a_node_whose_reserve_is_used_up_is_out_until_it_has_room(rig: Rig, smal
     await_true(lambda: all(disks(rig, name) == (["n2"], 0, 0) for name in rig.names), 20.0)
     assert keep(rig, "n1", 100_000) == []  # the last copies wait until it is out
     rig.await_out("n2", 15.0)
-    status = rig.nodes["n1"].ask("/api/v1/status")
+    status = rig.nodes["n1"].answer("/api/v1/status")
     assert [(node["id"], node["state"]) for node in status["nodes"] if node["disk_full"]] == [("n2", "away")]
     assert keep(rig, "n3", 100_000) == []
     filler.unlink()

@@ -59,7 +59,7 @@ def test_a_rolling_restart_is_no_more_than_a_reconnect(rig: Rig, fleet: Fleet) -
         others = [other for other in rig.names if other != name]
         assert command(rig, "safe-to-stop", others[0], at=others[1]).returncode == 1, "one is away"
         rig.start(name)
-        await_true(lambda name=name: rig.nodes[name].ask("/api/v1/status")["state"] == "member", 20.0)
+        await_true(lambda name=name: rig.nodes[name].answer("/api/v1/status")["state"] == "member", 20.0)
         fleet.flow(3)
     rig.await_whole()
     fleet.expect_no_fault()
@@ -86,7 +86,7 @@ def test_a_node_leaves_and_its_process_ends(rig: Rig, fleet: Fleet) -> None:
     assert "fewer copies than the 3" in done.stdout
     assert await_end(node) == 0
     fleet.flow()
-    status = rig.nodes[others[0]].ask("/api/v1/status")
+    status = rig.nodes[others[0]].answer("/api/v1/status")
     assert [one["id"] for one in status["nodes"]] == sorted(others), "it is expected back no more"
     rig.start(gone)
     rig.await_whole()
@@ -141,7 +141,7 @@ def test_an_evicted_node_is_out_until_it_is_started_again(rig: Rig, fleet: Fleet
     assert command(rig, "evict", out, at=other).returncode == 0
     assert rig.await_out(out) < 2.0
     fleet.flow()
-    assert rig.nodes[out].ask("/api/v1/status")["state"] == "excluded"
+    assert rig.nodes[out].answer("/api/v1/status")["state"] == "excluded"
     assert command(rig, "evict", out, at=other).returncode == 2
     refused = command(rig, "forget", out, at=other)
     assert refused.returncode == 2
@@ -162,7 +162,7 @@ def test_a_node_that_is_forgotten_is_expected_no_more(rig: Rig, fleet: Fleet) ->
     rig.await_out(lost)
     assert command(rig, "safe-to-stop", third, at=other).returncode == 1
     assert command(rig, "forget", lost, at=other).returncode == 0
-    await_true(lambda: len(rig.nodes[other].ask("/api/v1/status")["nodes"]) == 2)
+    await_true(lambda: len(rig.nodes[other].answer("/api/v1/status")["nodes"]) == 2)
     assert command(rig, "safe-to-stop", third, at=other).returncode == 0
     fleet.flow()
     rig.empty(lost)

@@ -146,7 +146,7 @@ def test_a_node_that_hangs_slows_publishers_and_nothing_else(small: Rig) -> None
         await_true(lambda listener=listener: len(listener.times) == beats, 10.0)
         assert [at for at in listener.times if hung_s < at < end_s], "they go on while a node hangs"
         listener.close()
-    await_true(lambda: all(node.ask("/api/v1/status")["overload"] == 0 for node in small.running()), 20.0)
+    await_true(lambda: all(node.answer("/api/v1/status")["overload"] == 0 for node in small.running()), 20.0)
     keeper = Listener(places["n2"], "keeper", "flood/#", 1, FOR_EVER)
     wanted = {f"{flood.name} {number}" for flood in floods for number in range(flood.sent)}
     seen = -1
@@ -215,7 +215,7 @@ def places_of(receipt: list[tuple[str, str]]) -> dict[int, tuple[int, int, int]]
 
 def test_receipts_say_where_and_how_often_also_after_a_kill(rig: Rig) -> None:
     keeper = Listener(rig.places["n2"]["mqtt"], "keeper", "audited", 1, FOR_EVER)
-    at = rig.nodes["n1"].ask("/api/v1/where?client=keeper")["partition"]
+    at = rig.nodes["n1"].answer("/api/v1/where?client=keeper")["partition"]
     keeper.close()
     auditor = Auditor(rig)
     for number in range(100):

@@ -61,7 +61,7 @@ def test_kill_9_of_the_leader_while_it_publishes(tmp_path: Path) -> None:
                 stage_and_commit(client, number)
             app = client.describe("app")
             assert app["last"] == (death + 1) * NUMBERS - 1
-            leader = next(node.ask("/api/v1/partitions")[app["partition"]]["leader"] for node in rig.running())
+            leader = next(node.answer("/api/v1/partitions")[app["partition"]]["leader"] for node in rig.running())
             rig.kill(leader)
             await_true(lambda: client.describe("app")["waiting_messages"] == 0, 30)
             for number in range(death * NUMBERS, (death + 1) * NUMBERS):

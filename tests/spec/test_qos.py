@@ -55,6 +55,7 @@ def test_each_new_message_has_an_unused_identifier(box: Box, version: int, qos: 
 
 @pytest.mark.spec("MQTT-4.3.2-1", version="5.0")
 @pytest.mark.spec("MQTT-4.3.2-1", version="3.1.1")
+@pytest.mark.soak_interpreted("66,000 messages: seconds, interpreted")
 @BOTH
 def test_identifiers_stay_unused_beyond_65535_messages(make: MakeBox, version: int) -> None:
     """One message is never acknowledged while the counter goes round: the rules of the connection watch its number."""
