@@ -8,7 +8,8 @@ import socket
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from http.client import HTTPResponse
+from http.client import HTTPConnection, HTTPResponse
+from pathlib import Path
 
 import pytest
 
@@ -126,3 +127,17 @@ def busiest(serving: Serving) -> int:
 
     await_true(look)
     return found.index(max(found))
+
+
+@pytest.mark.parametrize("token", ["", "a-token-of-the-tests"])
+def test_a_client_that_closes_when_it_has_its_answer_leaves_nothing(tmp_path: Path, token: str) -> None:
+    (tmp_path / "token").write_text("a-token-of-the-tests")
+    config = f'[admin]\nconnections_per_address_max = 4\ntoken_file = "{tmp_path / "token"}"\n'
+    with Serving(tmp_path / "data", "--mqtt", ANY, "--admin", ANY, config=config) as node:
+        for _ in range(40):
+            connection = HTTPConnection("127.0.0.1", node.port("admin"), timeout=20)
+            headers = {"authorization": f"Bearer {token}"} if token else {}
+            connection.request("GET", "/api/v1/status" if token else "/health/live", headers=headers)
+            assert connection.getresponse().read()
+            connection.close()
+        assert "too many connections" not in node.log()

@@ -70,6 +70,7 @@ class HttpConnection(asyncio.BufferedProtocol, Carrier):
         self._unsent = 0  # bytes at the last look
         self._closing = False
         self._last = False  # the server stops
+        self._client_ended = False  # it sends nothing more
         self._head_only = False
         self._taken: asyncio.Task[None] | None = None  # waits until the answer is taken
         self._linger: asyncio.TimerHandle | None = None
@@ -128,6 +129,7 @@ class HttpConnection(asyncio.BufferedProtocol, Carrier):
         return True
 
     def _received_end(self) -> None:
+        self._client_ended = True
         self._h11.receive_data(b"")
         self._server.give_turn(self)
 
@@ -419,7 +421,9 @@ class HttpConnection(asyncio.BufferedProtocol, Carrier):
             return
         self._closing = True
         self.incoming.end()
-        if close_in_order(self._transport, discard_bytes_max) is not None:
+        if self._client_ended:
+            self._transport.close()  # nothing is unread, and the end that `close_in_order` waits for has come
+        if self._client_ended or close_in_order(self._transport, discard_bytes_max) is not None:
             self._linger = asyncio.get_running_loop().call_later(LINGER_S, self.abort)
 
     def shutdown(self) -> None:
