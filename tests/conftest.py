@@ -13,6 +13,7 @@ import hypothesis
 import pytest
 
 from folkmoot.cli.version import is_compiled, stale_sources, version_line
+from pyspark_folkmoot.spark_home import spark_home
 from tests.harness.fixture import box, make
 from tests.harness.selection import (
     changed_files,
@@ -53,6 +54,11 @@ EXECUTORS = f'"-Dspark.executor.extraJavaOptions={SHORT_LIVED}"'
 os.environ.setdefault("SPARK_SUBMIT_OPTS", f"{SHORT_LIVED} {EXECUTORS}")
 os.environ.setdefault("SPARK_LAUNCHER_OPTS", SHORT_LIVED)
 os.environ.setdefault("SPARK_DAEMON_JAVA_OPTS", SHORT_LIVED)
+
+# Sessions that tests make without `spark_session` have quick Python workers too.
+QUICK_HOME = spark_home()
+if QUICK_HOME is not None:
+    os.environ.setdefault("SPARK_HOME", str(QUICK_HOME))
 
 # For every file of a checkpoint Spark's own choice starts processes (chmod, readlink): a sixth of the processor time of
 # a query. Drivers that tests start and kill have Spark's own choice.

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from folkmoot.kernel.errors import FolkmootError
 from pyspark_folkmoot.java import java_home
+from pyspark_folkmoot.spark_home import spark_home
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -112,7 +113,8 @@ def _name(home: Path | None) -> str:
 
     program = shutil.which("java", path=None if home is None else str(home / "bin")) or "java"
     java = Path(program).resolve()
-    jars = Path(_find_spark_home()) / "jars"
+    quick = None if "SPARK_HOME" in os.environ else spark_home()
+    jars = (quick or Path(_find_spark_home())) / "jars"
     parts = [str(java), str(java.stat().st_mtime_ns), str(jars)]
     for jar in sorted(jars.glob("*.jar")):
         status = jar.stat()

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark_folkmoot.class_archive import archive_option
 from pyspark_folkmoot.java import java_home
 from pyspark_folkmoot.master import check_master
+from pyspark_folkmoot.spark_home import spark_home
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -51,6 +52,9 @@ def spark_session(
     local = master.startswith("local")
     if local:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        quick = None if "SPARK_HOME" in os.environ else spark_home()
+        if quick is not None:
+            os.environ["SPARK_HOME"] = str(quick)
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.appName(name).master(master)
@@ -69,7 +73,7 @@ def spark_session(
         settings["spark.sql.shuffle.partitions"] = str(max(2, os.cpu_count() or 2))
     settings |= conf or {}
     options = settings.get(JAVA_OPTIONS, "")
-    if "Archive" not in options:  # Java takes one archive
+    if local and "Archive" not in options:  # Java takes one archive, and only with the jars of the same home
         settings[JAVA_OPTIONS] = f"{archive_option(home)} {options}".strip()
     for key, value in settings.items():
         builder = builder.config(key, value)
