@@ -153,8 +153,20 @@ def test_power_cuts_one_behind_the_other_bring_nothing_back() -> None:
     assert not broken(slow, 20, healthy=True)
 
 
-SHOWN_BY = {"early_ack": 13, "endless_turns": 4, "no_barrier": 11, "outbox_forgotten": 14, "own_tail": 339}
-"""Seeds that have shown a bug late: the search begins there, and goes through all of them when they show it no more."""
+SHOWN_BY = {
+    "chunk_kept": 5,
+    "clears_kept": 6,
+    "deaf_digests": 6,
+    "early_ack": 13,
+    "endless_turns": 8,
+    "no_barrier": 11,
+    "outbox_forgotten": 14,
+    "own_tail": 339,
+    "partial_counts": 2,
+    "unasked": 6,
+    "unfenced": 3,
+}
+"""Seeds that have shown a bug soonest: the search begins there, and goes through all when they show it no more."""
 
 
 def seeds_until(bug: Planted) -> int:

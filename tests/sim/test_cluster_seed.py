@@ -17,7 +17,7 @@ SEEDS = seeds(range(1, 21), range(1, 301)) if is_compiled() else range(1, 21)
 RARE_SEEDS = (5, 8, 16, 26, 44, 46, 47, 52, 57, 61, 65)
 """Seeds that have reached all that is rare: the search begins there, and goes on when they reach it no more."""
 SPLIT_SEEDS = range(111, 121)
-LOST_LINK_SEEDS = range(131, 151) if is_compiled() else range(137, 142)
+LOST_LINK_SEEDS = seeds(range(137, 143), range(131, 151)) if is_compiled() else range(137, 139)
 
 RARE = (
     "bad checksum",

@@ -59,9 +59,13 @@ def shape(swarm: Swarm) -> None:
     swarm.short_queues = False
 
 
+SHOWN_BY: dict[type[Disk], int] = {plant.ForgetsReleased: 9, plant.ForgetsSubscriptions: 9, plant.RemembersWills: 9}
+"""Seeds that have shown a bug soonest: the search begins there, and goes through all when they show it no more."""
+
+
 def seeds_until(promises: tuple[str, ...], host_class: type[Host] = Host, disk_class: type[Disk] = Disk) -> int | None:
     """The number of seeds after which one of the promises was found broken, or None."""
-    for seed in range(1, SEEDS + 1):
+    for seed in [SHOWN_BY.get(disk_class, 1), *range(1, SEEDS + 1)]:
         run = Simulation(seed, STEPS, host_class=host_class, disk_class=disk_class, shape=shape).run()
         if run.violations and run.violations[0].promise in promises:
             return seed
