@@ -68,6 +68,15 @@ CHECKPOINTS = {
     )
 }
 
+# The reports sort and join a few rows many times: to plan them anew after each step, and to compile each expression,
+# would take most of the time.
+FEW_ROWS = {
+    "spark.sql.shuffle.partitions": "1",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Options of the Makefile's targets; they go together with any paths and with -k and -m."""
@@ -185,6 +194,17 @@ def shared_spark() -> Iterator[SparkSession]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # its sockets; the test that happens to be the last one may have none
         session.stop()
+
+
+@pytest.fixture(scope="module")
+def few_rows(spark: SparkSession) -> Iterator[None]:
+    """Settings of the shared Spark for the tests of the reports."""
+    before = {key: spark.conf.get(key) for key in FEW_ROWS}
+    for key, value in FEW_ROWS.items():
+        spark.conf.set(key, value)
+    yield
+    for key, old in before.items():
+        spark.conf.set(key, str(old))
 
 
 @pytest.fixture(scope="module")

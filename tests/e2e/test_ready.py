@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -18,32 +17,11 @@ from pyspark_folkmoot.ready.event import decode
 from pyspark_folkmoot.ready.session import losses, sessions
 from pyspark_folkmoot.ready.timeline import Mark, marks, span_of, timeline
 
-pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore"), pytest.mark.usefixtures("few_rows")]
 
 S = 1_000_000
 NOON = 1_763_726_400 * S  # 2025-11-21 12:00 UTC
 MIDNIGHT = NOON + 12 * 3600 * S
-
-
-# The reports sort and join a few rows many times: to plan them anew after each step, and to compile each expression,
-# would take most of the time.
-FEW_ROWS = {
-    "spark.sql.shuffle.partitions": "1",
-    "spark.sql.adaptive.enabled": "false",
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-}
-
-
-@pytest.fixture(scope="module", autouse=True)
-def few_rows(spark: SparkSession) -> Iterator[None]:
-    """Settings of the shared Spark for these tests."""
-    before = {key: spark.conf.get(key) for key in FEW_ROWS}
-    for key, value in FEW_ROWS.items():
-        spark.conf.set(key, value)
-    yield
-    for key, old in before.items():
-        spark.conf.set(key, str(old))
 
 
 class Tale:

@@ -15,7 +15,7 @@ from pyspark_folkmoot.ready.run import Source, run_availability, run_fleet
 from tests.integration.cluster_rig import ClusterNode, Rig
 from tests.integration.serving import RawClient
 
-pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore"), pytest.mark.usefixtures("few_rows")]
 
 STREAM = """
 [streams.events]
