@@ -233,6 +233,19 @@ def test_pings_of_a_client_that_does_not_read_cost_no_memory(web: Serving, greet
         served(known)
 
 
+def test_upgrades_that_are_refused_leave_nothing_behind(web: Serving) -> None:
+    request = b"GET /mqtt HTTP/1.1\r\nHost: localhost\r\n" + (b"X: " + b"x" * 8000 + b"\r\n") * 3 + b"Y\1: z\r\n\r\n"
+    before = peak = web.memory_bytes()
+    for at in range(1500):
+        with socket.create_connection(web.places["ws"], timeout=10) as sock, contextlib.suppress(ConnectionError):
+            sock.sendall(request)
+            while sock.recv(65_536):
+                pass
+        if at % 50 == 0:
+            peak = max(peak, web.memory_bytes())
+    assert peak - before < 8 << 20
+
+
 CONNECT_BYTES_MAX = 65_536
 
 

@@ -182,7 +182,22 @@ class WebSocketProtocol(ClientProtocol, Handle):
                 self._end()  # an empty piece: the request was refused
         if self._ws.state is State.OPEN:
             self._frames = Deframer(self._rules.message_bytes_max)
-        self._ws = cast("ServerProtocol", None)
+        self._release()
+
+    def _release(self) -> None:
+        """Break the references of the library to itself: else its memory would wait for the garbage collector."""
+        ws, self._ws = self._ws, cast("ServerProtocol", None)
+        if ws is not None:
+            del ws.parser
+            fault, ws.handshake_exc = ws.handshake_exc, None
+            while fault is not None:
+                fault.with_traceback(None)
+                fault = cast("Exception | None", fault.__cause__)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """Report the loss to the node."""
+        self._release()
+        super().connection_lost(error)
 
     # Frames
 
