@@ -52,6 +52,55 @@ def refusal(version: int) -> int:
     return 0x97 if version == V5 else 3
 
 
+# -- memory -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_user_cannot_fill_the_memory_with_deep_filters(make: MakeBox) -> None:
+    """Each level may be a branch of the tree of its own: some 300 bytes for each 2 of a SUBSCRIBE."""
+    box = named(make, memory_bytes_max=2 << 20, user_share_max=50)
+    peer = enter(box, "ann", "a")
+    deep = [f"{number}" + "/x" * 120 + "/#" for number in range(40)]
+    codes = peer.subscribe(*deep)
+    fits = codes.count(0)
+    assert 10 < fits < 25, "a half of 70 percent of 2 MiB"
+    assert codes == [0] * fits + [0x97] * (40 - fits)
+    assert account(box, "ann").kept_bytes == fits * (300 * 118) + sum(2 * (len(name) - 64) for name in deep[:fits])
+    assert enter(box, "bob", "b").subscribe(*deep[:5]) == [0] * 5
+    peer.unsubscribe(*deep[:3])
+    assert peer.subscribe(*deep[fits : fits + 5]) == [0] * 3 + [0x97] * 2
+    assert not miscounted(box.node)
+    peer.lose()
+    assert account(box, "ann").kept_bytes == 0
+    assert not miscounted(box.node)
+
+
+@BOTH
+def test_a_user_cannot_fill_the_memory_with_wills(make: MakeBox, version: int) -> None:
+    box = named(make, memory_bytes_max=2 << 20, user_share_max=50)
+    will = Will(b"w", bytes(60_000), 0, False)
+    peers = [enter(box, "ann", f"a{number}", will=will, version=version) for number in range(11)]
+    refused = enter(box, "ann", "a", will=will, code=refusal(version), version=version)
+    assert refused.closed
+    enter(box, "bob", "b", will=will, version=version)
+    assert not miscounted(box.node)
+    peers[0].lose()
+    enter(box, "ann", "a", will=will, version=version)
+    assert not miscounted(box.node)
+
+
+@BOTH
+def test_what_a_stored_session_takes_counts_after_a_restart(make: MakeBox, version: int) -> None:
+    box = named(make, memory_bytes_max=2 << 20)
+    will = Will(b"w", bytes(1000), 0, False)
+    peer = enter(box, "ann", "a", stored=True, will=will, version=version)
+    peer.subscribe("x" + "/x" * 50 + "/#", "a/+")
+    before = account(box, "ann").kept_bytes
+    assert before > 1000 + 48 * 300
+    box.restart()
+    assert account(box, "ann").kept_bytes in (before, before - 1000 - 1), "the will may have been published"
+    assert not miscounted(box.node)
+
+
 # -- connections and sessions -----------------------------------------------------------------------------------------
 
 
