@@ -19,6 +19,7 @@ from folkmoot.runtime.clock import Clock
 from folkmoot.runtime.commit import CommitListener
 from folkmoot.runtime.drain import GONE, LINGER_S, Handle, close_in_order
 from folkmoot.runtime.password import CheckListener
+from folkmoot.runtime.slice import Slices
 
 if TYPE_CHECKING:
     from folkmoot.kernel.event import Event
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from folkmoot.session.connection import Authenticate, Connection, PeerInfo
     from folkmoot.store.batch import Batch
 
-__all__ = ["LARGE_BYTES", "TURN_BYTES_MAX", "Carrier", "Turns"]
+__all__ = ["LARGE_BYTES", "TURN_BYTES_MAX", "Carrier", "Turns", "pause_reading", "resume_reading"]
 
 # The wall clock may be set: a timer is never trusted for longer than this.
 WAKE_S_MAX: Final = 60.0
@@ -77,6 +78,7 @@ class Turns(CommitListener, CheckListener):
         self.answered: Callable[[Call], None] = _no_call
         self.measure: Callable[[], None] = _no_measure  # reports the memory of the process to the node
         self.carrier: Carrier | None = None  # None: a node without a cluster
+        self.slices = Slices(loop)
         self._written = False
         self._read_bytes = 0  # in large pieces, in this turn
         self._full: list[Connection] = []  # connections that are not read until the turn ends
@@ -153,7 +155,7 @@ class Turns(CommitListener, CheckListener):
         """
         self._read_bytes += size
         if self._read_bytes > TURN_BYTES_MAX and connection.id in self.open:
-            self.on_handle(connection, _pause_reading)
+            self.on_handle(connection, pause_reading)
             self._full.append(connection)
 
     def took_from_peer(self, address: str, handle: Handle, size: int) -> None:
@@ -178,7 +180,7 @@ class Turns(CommitListener, CheckListener):
         self._full_peers.clear()
         for connection in self._full:
             if not connection.reading_paused and connection.id in self.open:
-                self.on_handle(connection, _resume_reading)
+                self.on_handle(connection, resume_reading)
         self._full.clear()
 
     def _end(self) -> None:
@@ -245,10 +247,10 @@ class Turns(CommitListener, CheckListener):
                 self.broken(connection, error)
         for connection in effects.pauses:
             if connection.id in self.open:
-                self.on_handle(connection, _pause_reading)
+                self.on_handle(connection, pause_reading)
         for connection in effects.resumes:
             if connection.id in self.open:
-                self.on_handle(connection, _resume_reading)
+                self.on_handle(connection, resume_reading)
         for check in effects.checks:
             self.check(check)
         if effects.events:
@@ -418,11 +420,13 @@ class Turns(CommitListener, CheckListener):
         self._wake_us = 0  # nothing is due earlier
 
 
-def _pause_reading(handle: Handle) -> None:
+def pause_reading(handle: Handle) -> None:
+    """Read no more from a connection."""
     handle.pause_reading()
 
 
-def _resume_reading(handle: Handle) -> None:
+def resume_reading(handle: Handle) -> None:
+    """Read from a connection again."""
     handle.resume_reading()
 
 

@@ -45,7 +45,7 @@ WRITE_BYTES_HIGH: Final = 1 << 20
 WRITE_BYTES_LOW: Final = 1 << 18
 
 
-class PeerProtocol(Accepted):
+class PeerProtocol(Accepted, asyncio.Protocol):
     """One connection to another node: dialled to `address`, or accepted, with its entry in the gate."""
 
     __slots__ = ("_address", "_arrival", "_network", "_peer", "_turns")
