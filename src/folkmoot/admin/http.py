@@ -19,7 +19,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import fcntl
-import os
 import socket
 import struct
 import termios
@@ -35,7 +34,7 @@ import h11
 from folkmoot.admin.bound import BODY_AHEAD_BYTES, GRACE_S, HEAD_BYTES_MAX, HEAD_S, IDLE_S, FramingBound, Patience
 from folkmoot.admin.exchange import Application, BadTarget, Carrier, Exchange, response, scope_of
 from folkmoot.runtime.address import limit_key
-from folkmoot.runtime.drain import LINGER_BYTES_MAX, LINGER_S, close_in_order
+from folkmoot.runtime.drain import LINGER_BYTES_MAX, LINGER_S, close_in_order, reset
 
 __all__ = ["HttpConnection", "HttpServer", "Say"]
 
@@ -193,15 +192,10 @@ class HttpConnection(asyncio.BufferedProtocol, Carrier):
         return size
 
     def abort(self) -> None:
-        """Close now, by a reset: otherwise the system keeps what was sent, and goes on offering it to the client."""
+        """Close now."""
         self._closing = True
         with contextlib.suppress(OSError, RuntimeError):  # of a socket that is closed already
-            sock = self._transport.get_extra_info("socket")
-            if sock is not None:
-                with socket.socket(fileno=os.dup(sock.fileno())) as same:
-                    same.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        with contextlib.suppress(OSError, RuntimeError):
-            self._transport.abort()
+            reset(self._transport)
 
     def is_closing(self) -> bool:
         """Whether the connection serves nobody any more."""

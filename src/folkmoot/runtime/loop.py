@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 from folkmoot.kernel.clock import NEVER
 from folkmoot.runtime.clock import Clock
 from folkmoot.runtime.commit import CommitListener
-from folkmoot.runtime.drain import GONE, LINGER_S, Handle, close_in_order
+from folkmoot.runtime.drain import GONE, LINGER_S, Handle, close_in_order, reset
 from folkmoot.runtime.password import CheckListener
 from folkmoot.runtime.slice import Slices
 
@@ -126,7 +126,7 @@ class Turns(CommitListener, CheckListener):
         self.node.counters.connection_errors += 1
         self.complain(address, error)
         try:
-            handle.abort()
+            _abort(handle)
         except Exception as another:  # noqa: BLE001 - as above
             self.complain(address, another)
             return False
@@ -284,7 +284,7 @@ class Turns(CommitListener, CheckListener):
         # A WebSocket closes in order by itself. Others are closed at once if the client has sent DISCONNECT, after
         # which it sends nothing more [MQTT-3.14.4-1], or if it was never sent anything that it could lose.
         if connection.cut:
-            handle.abort()
+            _abort(handle)
         elif isinstance(handle, Handle) or connection.said >= 0 or connection.bytes_out == 0:
             handle.close()
         else:
@@ -321,6 +321,16 @@ class Turns(CommitListener, CheckListener):
                 return
             del self._lingering[number]
             self.on_handle(connection, _abort)
+
+    def cut_closing(self, closing_s: float) -> bool:
+        """Abort the connection that has been closing for longest, if that is so many seconds; False if none is."""
+        for number, (deadline, connection) in self._lingering.items():
+            if deadline - LINGER_S + closing_s > self.loop.time():
+                return False
+            del self._lingering[number]
+            self.on_handle(connection, _abort)
+            return True
+        return False
 
     def lost(self, connection: Connection, reason: str) -> None:
         """Report to the node that a network connection is gone."""
@@ -430,8 +440,11 @@ def resume_reading(handle: Handle) -> None:
     handle.resume_reading()
 
 
-def _abort(handle: Handle) -> None:
-    handle.abort()
+def _abort(handle: Any) -> None:
+    if isinstance(handle, Handle):
+        handle.abort()
+    else:
+        reset(handle)
 
 
 def _no_complaint(_what: str, _error: Exception) -> None:

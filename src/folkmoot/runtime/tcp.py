@@ -9,10 +9,12 @@ from __future__ import annotations
 import errno
 import socket
 from asyncio import BaseTransport, Protocol, Transport
+from functools import partial
 from typing import Any, Final, cast
 
 from folkmoot.kernel.errors import FolkmootError
 from folkmoot.runtime.acceptor import Accepted, name_of
+from folkmoot.runtime.drain import reset
 from folkmoot.runtime.gate import Arrival, Gate
 from folkmoot.runtime.loop import LARGE_BYTES, Turns, pause_reading, resume_reading
 from folkmoot.runtime.slice import PieceProtocol, Pieces, Waiting
@@ -127,7 +129,7 @@ class ClientProtocol(Accepted):
         if turns.halted or arrival is None:
             transport.abort()
             return
-        arrival.cut = transport.abort
+        arrival.cut = partial(reset, transport)
         info = peer_info(transport, name, certificate_name)
         info.waited_us = self._gate.waited_us(arrival)
         self._connection = turns.connected(handle, info)

@@ -22,7 +22,7 @@ from websockets.server import ServerProtocol
 from websockets.typing import Subprotocol
 
 from folkmoot.kernel.event import WARNING, Event
-from folkmoot.runtime.drain import LINGER_BYTES_MAX, Handle, close_in_order
+from folkmoot.runtime.drain import LINGER_BYTES_MAX, Handle, close_in_order, reset
 from folkmoot.runtime.frame import BINARY, CLOSE, NORMAL, POLICY, PONG, Deframer, close_frame, frame
 from folkmoot.runtime.gate import Arrival, Gate
 from folkmoot.runtime.loop import LARGE_BYTES, Turns
@@ -131,7 +131,7 @@ class WebSocketProtocol(ClientProtocol, PieceProtocol, Handle, Waiting):
         if self._closing:
             self._discarded += len(data)
             if self._discarded > LINGER_BYTES_MAX:
-                self._transport.abort()
+                reset(self._transport)
                 return
         turns = self._turns
         turns.begin()
@@ -353,7 +353,7 @@ class WebSocketProtocol(ClientProtocol, PieceProtocol, Handle, Waiting):
 
     def abort(self) -> None:
         """Close at once, without sending what was written."""
-        self._transport.abort()
+        reset(self._transport)
 
     def is_closing(self) -> bool:
         """Whether nothing more can be written."""
