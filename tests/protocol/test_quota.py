@@ -16,6 +16,9 @@ from tests.harness.fixture import MakeBox
 from tests.harness.peer import EVER, Peer
 from tests.harness.version import BOTH
 
+MIB = 1 << 20
+UNMATCHED = 0x10
+
 
 def named(make: MakeBox, **limits: int | bool) -> Box:
     """A box whose clients prove their user names."""
@@ -99,6 +102,69 @@ def test_what_a_stored_session_takes_counts_after_a_restart(make: MakeBox, versi
     box.restart()
     assert account(box, "ann").kept_bytes in (before, before - 1000 - 1), "the will may have been published"
     assert not miscounted(box.node)
+
+
+# -- the disk ---------------------------------------------------------------------------------------------------------
+
+
+def stored(box: Box, name: str, topic: str, count: int) -> Peer:
+    """A client that is away, and has a queue of `count` MiB."""
+    peer = enter(box, name, f"{name}-stored", stored=True)
+    peer.subscribe(topic, qos=1)
+    peer.lose()
+    publisher = enter(box, "source", "source")
+    for _ in range(count):
+        assert publisher.publish(topic, bytes(MIB - 10), qos=1) == 0
+    return peer
+
+
+def low(box: Box, flag: bool) -> None:
+    box.node.disk_low(flag, box.now)
+    box.run()
+
+
+def test_a_user_with_much_on_a_disk_that_is_low_leaves_the_rest_to_the_others(make: MakeBox) -> None:
+    """It may have a tenth of what is stored, or 16 MiB."""
+    box = named(make, packet_bytes_max=2 * MIB)
+    stored(box, "ann", "a", 17)
+    bob = stored(box, "bob", "b", 15)
+    low(box, True)
+    publisher = enter(box, "source", "source")
+    for topic in ("a", "b", "b", "a"):
+        assert publisher.publish(topic, bytes(MIB - 10), qos=1) == 0
+    assert account(box, "ann").queue_bytes // (MIB - 9) == 17
+    assert account(box, "bob").queue_bytes // (MIB - 9) == 16, "the last one is too much"
+    assert box.node.counters.dropped_user_quota == 3
+    low(box, False)
+    assert publisher.publish("b", b"x", qos=1) == 0
+    again(bob, "bob", stored=True)
+    assert bob.payloads()[-1] == b"x"
+    kinds = [event.kind for event in box.events if event.kind.startswith("storage")]
+    assert kinds == ["storage_low", "storage_has_enough"]
+    full = [event.fields for event in box.events if event.kind == "quota_exceeded"]
+    assert full == [{"user": "ann", "what": "disk"}, {"user": "bob", "what": "disk"}]
+
+
+def test_messages_that_a_user_has_retained_count_too(make: MakeBox) -> None:
+    box = named(make, packet_bytes_max=2 * MIB)
+    peer = enter(box, "ann", "a")
+    enter(box, "bob", "b")
+    for number in range(17):
+        assert peer.publish(f"r/{number}", bytes(MIB), qos=1, retain=True) == UNMATCHED
+    low(box, True)
+    assert peer.publish("r/17", b"small", qos=1, retain=True) == 0x97
+    assert peer.publish("r/1", b"instead", qos=1, retain=True) == UNMATCHED, "it may have less"
+    assert peer.publish("r/1", bytes(MIB), qos=1, retain=True) == 0x97, "but not more again"
+    assert enter(box, "bob", "b2").publish("r/bob", bytes(1000), qos=1, retain=True) == UNMATCHED
+
+
+def test_a_user_that_is_alone_has_the_whole_disk(make: MakeBox) -> None:
+    box = named(make, packet_bytes_max=2 * MIB)
+    peer = enter(box, "ann", "a")
+    for number in range(17):
+        assert peer.publish(f"r/{number}", bytes(MIB), qos=1, retain=True) == UNMATCHED
+    low(box, True)
+    assert peer.publish("r/17", b"more", qos=1, retain=True) == UNMATCHED
 
 
 # -- connections and sessions -----------------------------------------------------------------------------------------

@@ -27,6 +27,8 @@ PATTERNS_FREE: Final = 8
 """Patterns of each session that are not counted for its user: see `Session.count_pattern`."""
 
 _UNLIMITED: Final = NEVER
+_STORED_PARTS: Final = 10  # of what all users have stored: who has more than one stores no more on a disk that is low
+_STORED_BYTES_MIN: Final = 16 << 20  # that each user may have stored in any case
 _MEMORY_PERCENT: Final = 70  # of the budget of memory: what may stay there before publishers are slowed
 
 
@@ -128,6 +130,7 @@ class Accounts:
         self.named = named
         self._users: dict[str, Account] = {}
         self.kept_bytes = 0  # of all
+        self.disk_low = False  # the last room on the disk is for users that have stored little
         self._quota = _quota_of(limits, True)
         self.producers_max = self._quota.producers_max
         self.anonymous = Account(ANONYMOUS, Quota())
@@ -151,6 +154,16 @@ class Accounts:
             account = Account(username, self._quota)
             self._users[username] = account
         return account
+
+    def fits_disk(self, account: Account, size: int, stored: int) -> bool:
+        """Whether a user may store so many bytes more; stored: what all have in queues and as retained messages.
+
+        Near its end the disk is for the others: else one user could take all of it, and nobody could store anything.
+        """
+        if not self.disk_low or not self.named or len(self._users) == (1 if account.name else 0):
+            return True
+        own = account.queue_bytes + account.retained_bytes + size
+        return own <= max(stored // _STORED_PARTS, _STORED_BYTES_MIN)
 
     def enter(self, session: Session) -> None:
         """Count a session, with what it has."""
