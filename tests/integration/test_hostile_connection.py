@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from websockets.frames import Frame, Opcode
 
+from folkmoot.mqtt.encode import encode
 from folkmoot.mqtt.packet import PUBACK, Connack, Connect, Pingreq, Pingresp, Publish
 from tests.integration.serving import (
     CERTIFICATES,
@@ -103,6 +104,7 @@ def test_silent_tls_connections_take_no_descriptor_of_the_store(tmp_path: Path) 
 def test_clients_beyond_the_descriptors_are_told(tmp_path: Path) -> None:
     """As at `connections_max`: with the reason code that sends them elsewhere, not by a reset."""
     with limited(Serving(tmp_path / "data", "--mqtt", ANY), 400) as node, contextlib.ExitStack() as stack:
+        await_true(lambda: "connections_max=" in node.log())
         most = int(node.log().partition("connections_max=")[2].split()[0])
         assert 100 < most < 400
         for number in range(most):
@@ -121,6 +123,42 @@ def accepted(node: Serving, name: str) -> bool:
             return isinstance(client.receive(5), Connack)
     except OSError:
         return False
+
+
+def test_connections_that_stay_after_their_end_keep_nobody_out(tmp_path: Path) -> None:
+    """They are closed for the node, and the clients do not close their side: they have five seconds for that."""
+    hello = encode(Connect(5, "", True, 0, None, None, None, None), 5)
+    with limited(Serving(tmp_path / "data", "--mqtt", ANY), 400) as node, contextlib.ExitStack() as stack:
+        for _ in range(400):
+            with contextlib.suppress(OSError):
+                one = stack.enter_context(socket.create_connection(node.places["mqtt"], WAIT_S))
+                one.sendall(hello)
+                if one.recv(100):  # CONNACK
+                    one.sendall(b"\x00\x00")  # no packet
+        began = time.monotonic()
+        while not accepted(node, "mqtt"):
+            assert time.monotonic() < began + 2.5
+            time.sleep(0.05)
+
+
+def queued_bytes(port: int) -> int:
+    """What the system keeps for the peers of the sockets of a port."""
+    lines = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    return sum(int(fields[4].partition(":")[0], 16) for fields in lines if fields[1].endswith(f":{port:04X}"))
+
+
+def test_the_system_keeps_nothing_for_a_client_that_was_cut_off(tmp_path: Path) -> None:
+    """It has subscribed, does not read, and is out of time: what was sent is dropped, not offered to it for minutes."""
+    with Serving(tmp_path / "data", "--mqtt", ANY) as node, RawClient(node) as deaf, RawClient(node) as source:
+        port = node.port()
+        deaf.connect("deaf", clean=True, session_s=0, keep_alive_s=1)
+        deaf.subscribe(b"x", 0)
+        source.connect("source", clean=True, session_s=0)
+        for _ in range(200):
+            source.send(Publish(b"x", bytes(100_000), 0, False, False, 0))
+        served(source)
+        assert queued_bytes(port) > 500_000
+        await_true(lambda: queued_bytes(port) == 0)
 
 
 def test_silent_connections_to_the_port_of_the_peers_keep_no_peer_out(tmp_path: Path) -> None:
@@ -231,6 +269,19 @@ def test_pings_of_a_client_that_does_not_read_cost_no_memory(web: Serving, greet
             assert sent < 40 << 20, "it is closed"
         assert web.memory_bytes() - before < 16 << 20
         served(known)
+
+
+def test_upgrades_that_are_refused_leave_nothing_behind(web: Serving) -> None:
+    request = b"GET /mqtt HTTP/1.1\r\nHost: localhost\r\n" + (b"X: " + b"x" * 8000 + b"\r\n") * 3 + b"Y\1: z\r\n\r\n"
+    before = peak = web.memory_bytes()
+    for at in range(1500):
+        with socket.create_connection(web.places["ws"], timeout=10) as sock, contextlib.suppress(ConnectionError):
+            sock.sendall(request)
+            while sock.recv(65_536):
+                pass
+        if at % 50 == 0:
+            peak = max(peak, web.memory_bytes())
+    assert peak - before < 8 << 20
 
 
 CONNECT_BYTES_MAX = 65_536

@@ -113,6 +113,21 @@ def test_trailers_without_end_are_refused(serving: Serving) -> None:
     assert sent < 12 * MIB, f"{sent / MIB} MiB went out, more than what sockets hold"
 
 
+def test_requests_that_cannot_be_understood_leave_nothing_behind(serving: Serving) -> None:
+    request = b"\x01" * 60_000 + b"\r\nHost: localhost\r\n\r\n"
+    with Bystander(serving) as bystander:
+        for _ in range(600):
+            with socket.create_connection(serving.places["admin"], timeout=20) as one, contextlib.suppress(OSError):
+                one.sendall(request)
+                answer = b""
+                while data := one.recv(MIB):
+                    answer += data
+                assert answer.startswith(b"HTTP/1.1 400 ")
+                assert len(answer) < 1024
+    bystander.check()
+    assert bystander.peak - bystander.before < 8 * MIB, "the requests together had 34 MiB, and more escaped"
+
+
 def test_pipelined_requests_of_a_client_that_does_not_read(serving: Serving) -> None:
     request = HEAD + b"X: " + b"a" * 13 + b"\r\n\r\n"
     assert len(request) == 64
@@ -191,6 +206,12 @@ def test_pipelined_requests_are_answered_in_order_one_by_one(serving: Serving) -
         (b"GET /health/live HTTP/1.1\r\n\r\n", b"400"),
         (b"GET /health/live HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", b"400"),
         (HEAD + b"Content-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n", b"413"),
+        (
+            b"POST /nowhere HTTP/1.1\r\nHost: localhost\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n"
+            b"0\r\n\r\nGET /health/live HTTP/1.1\r\nHost: localhost\r\n\r\n",
+            b"400",
+        ),
+        (b"POST /nowhere HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", b"400"),
         (HEAD + b"a: " + b"x" * 80_000 + b"\r\n\r\n", b"431"),
         (
             b"POST /api/v1/leave HTTP/1.1\r\nHost: localhost\r\nOrigin: https://evil.example\r\n"

@@ -16,6 +16,9 @@ from tests.harness.fixture import MakeBox
 from tests.harness.peer import EVER, Peer
 from tests.harness.version import BOTH
 
+MIB = 1 << 20
+UNMATCHED = 0x10
+
 
 def named(make: MakeBox, **limits: int | bool) -> Box:
     """A box whose clients prove their user names."""
@@ -50,6 +53,118 @@ def again(peer: Peer, name: str, *, code: int = 0, stored: bool = False, will: W
 def refusal(version: int) -> int:
     """0x97 in CONNACK; before version 5 the return code for a server that is not available."""
     return 0x97 if version == V5 else 3
+
+
+# -- memory -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_user_cannot_fill_the_memory_with_deep_filters(make: MakeBox) -> None:
+    """Each level may be a branch of the tree of its own: some 300 bytes for each 2 of a SUBSCRIBE."""
+    box = named(make, memory_bytes_max=2 << 20, user_share_max=50)
+    peer = enter(box, "ann", "a")
+    deep = [f"{number}" + "/x" * 120 + "/#" for number in range(40)]
+    codes = peer.subscribe(*deep)
+    fits = codes.count(0)
+    assert 10 < fits < 25, "a half of 70 percent of 2 MiB"
+    assert codes == [0] * fits + [0x97] * (40 - fits)
+    assert account(box, "ann").kept_bytes == fits * (300 * 118) + sum(2 * (len(name) - 64) for name in deep[:fits])
+    assert enter(box, "bob", "b").subscribe(*deep[:5]) == [0] * 5
+    peer.unsubscribe(*deep[:3])
+    assert peer.subscribe(*deep[fits : fits + 5]) == [0] * 3 + [0x97] * 2
+    assert not miscounted(box.node)
+    peer.lose()
+    assert account(box, "ann").kept_bytes == 0
+    assert not miscounted(box.node)
+
+
+@BOTH
+def test_a_user_cannot_fill_the_memory_with_wills(make: MakeBox, version: int) -> None:
+    box = named(make, memory_bytes_max=2 << 20, user_share_max=50)
+    will = Will(b"w", bytes(60_000), 0, False)
+    peers = [enter(box, "ann", f"a{number}", will=will, version=version) for number in range(11)]
+    refused = enter(box, "ann", "a", will=will, code=refusal(version), version=version)
+    assert refused.closed
+    enter(box, "bob", "b", will=will, version=version)
+    assert not miscounted(box.node)
+    peers[0].lose()
+    enter(box, "ann", "a", will=will, version=version)
+    assert not miscounted(box.node)
+
+
+@BOTH
+def test_what_a_stored_session_takes_counts_after_a_restart(make: MakeBox, version: int) -> None:
+    box = named(make, memory_bytes_max=2 << 20)
+    will = Will(b"w", bytes(1000), 0, False)
+    peer = enter(box, "ann", "a", stored=True, will=will, version=version)
+    peer.subscribe("x" + "/x" * 50 + "/#", "a/+")
+    before = account(box, "ann").kept_bytes
+    assert before > 1000 + 48 * 300
+    box.restart()
+    assert account(box, "ann").kept_bytes in (before, before - 1000 - 1), "the will may have been published"
+    assert not miscounted(box.node)
+
+
+# -- the disk ---------------------------------------------------------------------------------------------------------
+
+
+def stored(box: Box, name: str, topic: str, count: int) -> Peer:
+    """A client that is away, and has a queue of `count` MiB."""
+    peer = enter(box, name, f"{name}-stored", stored=True)
+    peer.subscribe(topic, qos=1)
+    peer.lose()
+    publisher = enter(box, "source", "source")
+    for _ in range(count):
+        assert publisher.publish(topic, bytes(MIB - 10), qos=1) == 0
+    return peer
+
+
+def low(box: Box, flag: bool) -> None:
+    box.node.disk_low(flag, box.now)
+    box.run()
+
+
+def test_a_user_with_much_on_a_disk_that_is_low_leaves_the_rest_to_the_others(make: MakeBox) -> None:
+    """It may have a tenth of what is stored, or 16 MiB."""
+    box = named(make, packet_bytes_max=2 * MIB)
+    stored(box, "ann", "a", 17)
+    bob = stored(box, "bob", "b", 15)
+    low(box, True)
+    publisher = enter(box, "source", "source")
+    for topic in ("a", "b", "b", "a"):
+        assert publisher.publish(topic, bytes(MIB - 10), qos=1) == 0
+    assert account(box, "ann").queue_bytes // (MIB - 9) == 17
+    assert account(box, "bob").queue_bytes // (MIB - 9) == 16, "the last one is too much"
+    assert box.node.counters.dropped_user_quota == 3
+    low(box, False)
+    assert publisher.publish("b", b"x", qos=1) == 0
+    again(bob, "bob", stored=True)
+    assert bob.payloads()[-1] == b"x"
+    kinds = [event.kind for event in box.events if event.kind.startswith("storage")]
+    assert kinds == ["storage_low", "storage_has_enough"]
+    full = [event.fields for event in box.events if event.kind == "quota_exceeded"]
+    assert full == [{"user": "ann", "what": "disk"}, {"user": "bob", "what": "disk"}]
+
+
+def test_messages_that_a_user_has_retained_count_too(make: MakeBox) -> None:
+    box = named(make, packet_bytes_max=2 * MIB)
+    peer = enter(box, "ann", "a")
+    enter(box, "bob", "b")
+    for number in range(17):
+        assert peer.publish(f"r/{number}", bytes(MIB), qos=1, retain=True) == UNMATCHED
+    low(box, True)
+    assert peer.publish("r/17", b"small", qos=1, retain=True) == 0x97
+    assert peer.publish("r/1", b"instead", qos=1, retain=True) == UNMATCHED, "it may have less"
+    assert peer.publish("r/1", bytes(MIB), qos=1, retain=True) == 0x97, "but not more again"
+    assert enter(box, "bob", "b2").publish("r/bob", bytes(1000), qos=1, retain=True) == UNMATCHED
+
+
+def test_a_user_that_is_alone_has_the_whole_disk(make: MakeBox) -> None:
+    box = named(make, packet_bytes_max=2 * MIB)
+    peer = enter(box, "ann", "a")
+    for number in range(17):
+        assert peer.publish(f"r/{number}", bytes(MIB), qos=1, retain=True) == UNMATCHED
+    low(box, True)
+    assert peer.publish("r/17", b"more", qos=1, retain=True) == UNMATCHED
 
 
 # -- connections and sessions -----------------------------------------------------------------------------------------

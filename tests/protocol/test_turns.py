@@ -333,6 +333,33 @@ def test_filters_of_a_session_have_a_bounded_number_of_patterns(make: MakeBox) -
     assert peer.subscribe(known[1]) == [0]
 
 
+def test_a_session_is_in_a_bounded_number_of_groups_that_get_the_same_message(make: MakeBox) -> None:
+    box = make(limits={"filter_patterns_max": 5})
+    peer = box.client("p")
+    peer.connect()
+    assert peer.subscribe(*[f"$share/g{number}/#" for number in range(7)]) == [0] * 5 + [0x97] * 2
+    assert peer.subscribe(*[f"$share/g1/{number}" for number in range(200)], "plain/#") == [0] * 201, "one group"
+    assert peer.subscribe("$share/g1/+") == [0x97]
+    peer.unsubscribe("$share/g0/#")
+    assert peer.subscribe("$share/g1/+", "$share/g1/+/x", "+") == [0, 0x97, 0x97]
+
+
+def test_the_sessions_of_a_user_share_what_is_beyond_the_usual(make: MakeBox) -> None:
+    """Eight patterns of each session are free; the others count together."""
+    box = make(limits={"user_filter_patterns_max": 3})
+    filters = ["/".join("+" * count) for count in range(1, 11)]
+    first, second = box.client("a"), box.client("b")
+    first.connect()
+    second.connect()
+    assert first.subscribe(*filters) == [0] * 10, "two count"
+    assert second.subscribe(*filters) == [0] * 9 + [0x97]
+    assert second.subscribe("x/#", "x/y/+/+") == [0, 0x97]
+    first.unsubscribe(filters[0])
+    assert second.subscribe(filters[9]) == [0]
+    second.lose()
+    assert first.subscribe(filters[0], "$share/g/#", "$share/h/#") == [0, 0, 0x97]
+
+
 def test_patterns_of_a_stored_session_are_counted_after_a_restart(make: MakeBox) -> None:
     box = make(limits={"filter_patterns_max": 3})
     peer = box.client("p")

@@ -92,6 +92,9 @@ class FakeNode:
     def storage(self, full: bool, reason: str, now: int) -> None:
         self.calls.append(("storage", full, reason))
 
+    def disk_low(self, low: bool, now: int) -> None:
+        self.calls.append(("disk_low", low))
+
     def written(self, token: int, now: int) -> None:
         self.calls.append(("written", token))
 

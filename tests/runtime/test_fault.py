@@ -195,7 +195,7 @@ def client_script(bench: Bench) -> Iterator[None]:
     yield
     if bench.kind == "ws":
         small = b"\x82\x81\0\0\0\0x"
-        protocol.data_received(small * 1500)  # more than are taken at a time
+        protocol.data_received(small * 500)  # more than are taken at once
         yield
         bench.turn()
         bench.turn()

@@ -121,3 +121,31 @@ def test_nothing_is_kept_of_who_has_left() -> None:
     for number in range(500):
         bench.leave(bench.entered(f"10.0.{number >> 8}.{number & 255}"))
     assert (bench.gate.sockets, bench.gate.unfinished, len(bench.gate._groups)) == (0, 0, 0)
+
+
+def test_one_that_is_being_closed_makes_room_before_one_that_may_still_connect() -> None:
+    bench = Bench(2, 10)
+    closing = ["one"]
+    asked: list[float] = []
+
+    def relieve(seconds: float) -> bool:
+        asked.append(seconds)
+        return bool(closing and closing.pop())
+
+    bench.gate.relieve = relieve
+    first, second = bench.entered(), bench.entered()
+    bench.gate.finish(second)
+    assert asked == []
+    bench.now += GRACE_S
+    third = bench.entered()
+    assert (asked, closing, bench.cut) == ([GRACE_S], [], [])
+    bench.gate.finish(third)
+    bench.entered()
+    assert (asked, bench.cut) == ([GRACE_S] * 2, [first]), "nothing else is being closed"
+
+
+def test_the_end_of_others_is_no_room_for_those_that_do_not_connect() -> None:
+    bench = Bench(100, 10, unfinished_max=1)
+    bench.gate.relieve = lambda _seconds: True
+    bench.entered()
+    assert bench.enter("10.0.0.2") is None

@@ -345,3 +345,18 @@ def test_flow_control_is_told_to_the_node(bench: Bench) -> None:
     protocol.pause_writing()
     protocol.resume_writing()
     assert bench.node.named("writable") == [(1, False), (1, True)]
+
+
+def test_of_the_connections_that_are_being_closed_the_oldest_makes_room(bench: Bench) -> None:
+    (_, one), (_, two) = bench.connected(), bench.connected()
+    connections: list[Any] = list(bench.node.connections)
+    first, second = connections
+    bench.turn()
+    assert not bench.turns.cut_closing(0)
+    bench.turns.linger(first)
+    bench.loop.now += 1.0
+    bench.turns.linger(second)
+    assert not bench.turns.cut_closing(1.5)
+    assert bench.turns.cut_closing(1.0)
+    assert (one.calls, two.calls) == (["abort"], [])
+    assert not bench.turns.cut_closing(1.0), "the second one is not old enough"

@@ -29,6 +29,9 @@ class Bench:
     def shortage(self, waiting_bytes: int) -> str:
         return "short" if self.free - waiting_bytes < LOOK_BYTES else ""
 
+    def is_low(self, waiting_bytes: int) -> bool:
+        return self.free - waiting_bytes < 2 * LOOK_BYTES
+
     def reclaim(self) -> None:
         self.reclaims += 1
 
@@ -58,6 +61,15 @@ def test_room_returns_when_the_disk_has_it() -> None:
     bench.room.look()
     bench.free = 10 * LOOK_BYTES
     bench.room.look()
+    assert bench.told() == [True, False]
+
+
+def test_a_disk_that_is_low_is_told_once_and_before_it_is_full() -> None:
+    bench = Bench()
+    for free in (9, 1.5, 1.4, 0.5, 1.5, 9):
+        bench.free = int(free * LOOK_BYTES)
+        bench.room.look()
+    assert bench.node.named("disk_low") == [(True,), (False,)]
     assert bench.told() == [True, False]
 
 

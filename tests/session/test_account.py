@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from folkmoot.kernel.clock import NEVER, SECOND
 from folkmoot.kernel.limits import Limits
-from folkmoot.session.account import Account, Accounts, Quota
+from folkmoot.session.account import CONNECTION_BYTES, SESSION_BYTES, Account, Accounts, Quota
 from folkmoot.session.session import Session
 from folkmoot.session.subscription import SUBSCRIPTION_BYTES
 
@@ -35,10 +35,16 @@ def test_a_user_has_a_share_of_what_the_node_has_and_no_other_limit_by_default()
     assert not quota.paces
 
 
-def test_no_user_fills_the_memory_with_subscriptions() -> None:
+def test_no_user_fills_the_memory() -> None:
     """Of a budget of 1 GiB, 70 percent are for all users, and nine tenths of that for one."""
     made = limits(memory_bytes_max=1 << 30)
-    assert Accounts(made, True).of("ann").quota.subscriptions_max * SUBSCRIPTION_BYTES // (1 << 20) == 645
+    account = Accounts(made, True).of("ann")
+    assert account.quota.memory_bytes_max >> 20 == 645
+    assert account.fits_memory(account.quota.memory_bytes_max)
+    account.subscriptions = account.sessions = account.connections = account.kept_bytes = 1000
+    taken = 1000 * (SUBSCRIPTION_BYTES + SESSION_BYTES + CONNECTION_BYTES + 1)
+    assert account.fits_memory(account.quota.memory_bytes_max - taken)
+    assert not account.fits_memory(account.quota.memory_bytes_max - taken + 1)
     made.user_subscriptions_max = 50
     assert Accounts(made, True).of("ann").quota.subscriptions_max == 50
 

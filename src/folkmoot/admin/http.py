@@ -19,7 +19,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import fcntl
-import os
 import socket
 import struct
 import termios
@@ -35,7 +34,7 @@ import h11
 from folkmoot.admin.bound import BODY_AHEAD_BYTES, GRACE_S, HEAD_BYTES_MAX, HEAD_S, IDLE_S, FramingBound, Patience
 from folkmoot.admin.exchange import Application, BadTarget, Carrier, Exchange, response, scope_of
 from folkmoot.runtime.address import limit_key
-from folkmoot.runtime.drain import LINGER_BYTES_MAX, LINGER_S, close_in_order
+from folkmoot.runtime.drain import LINGER_BYTES_MAX, LINGER_S, close_in_order, reset
 
 __all__ = ["HttpConnection", "HttpServer", "Say"]
 
@@ -46,6 +45,7 @@ SWEEP_S: Final = 1.0
 STOP_S: Final = 1.0
 SLICE_S: Final = 0.002
 TURN_EVENTS_MAX: Final = 64  # parts of a body: with chunks of one byte, 32 KiB would take a tenth of a second
+WHY_CHARACTERS_MAX: Final = 200  # of what an answer and the log say about a wrong request
 WITHOUT_BODY: Final = (b"GET", b"HEAD", b"OPTIONS", b"TRACE", b"CONNECT")
 
 Say = Callable[..., object]
@@ -194,15 +194,10 @@ class HttpConnection(asyncio.BufferedProtocol, Carrier):
         return size
 
     def abort(self) -> None:
-        """Close now, by a reset: otherwise the system keeps what was sent, and goes on offering it to the client."""
+        """Close now."""
         self._closing = True
         with contextlib.suppress(OSError, RuntimeError):  # of a socket that is closed already
-            sock = self._transport.get_extra_info("socket")
-            if sock is not None:
-                with socket.socket(fileno=os.dup(sock.fileno())) as same:
-                    same.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        with contextlib.suppress(OSError, RuntimeError):
-            self._transport.abort()
+            reset(self._transport)
 
     def is_closing(self) -> bool:
         """Whether the connection serves nobody any more."""
@@ -231,7 +226,10 @@ class HttpConnection(asyncio.BufferedProtocol, Carrier):
             try:
                 event = self._h11.next_event()
             except h11.RemoteProtocolError as error:
-                self._refuse(error.error_status_hint, f"Invalid HTTP request received: {error}")
+                # Its trace refers to itself, and holds this connection with all that it has received until the
+                # garbage collector runs.
+                error.with_traceback(None)
+                self._refuse(error.error_status_hint, f"Invalid HTTP request received: {shortened(str(error))}")
                 return
             if event is h11.PAUSED:
                 return
@@ -273,6 +271,9 @@ class HttpConnection(asyncio.BufferedProtocol, Carrier):
         self._head_only = request.method == b"HEAD"
         if request.method in WITHOUT_BODY and has_body(request):
             self._refuse(413, f"a {request.method.decode()} has no body here")
+            return False
+        if has_doubtful_end(request):
+            self._refuse(400, "it is not clear where the body ends")
             return False
         try:
             scope = scope_of(request, self.address)
@@ -592,11 +593,25 @@ class HttpServer:
             connection.abort()
 
 
+def shortened(text: str) -> str:
+    """Return the beginning of an explanation: it quotes the client, escaped, and so up to four times as long."""
+    return text if len(text) <= WHY_CHARACTERS_MAX else text[:WHY_CHARACTERS_MAX] + "..."
+
+
 def has_body(request: h11.Request) -> bool:
     """Return whether a request announces a body."""
     return any(
         name == b"transfer-encoding" or (name == b"content-length" and value != b"0") for name, value in request.headers
     )
+
+
+def has_doubtful_end(request: h11.Request) -> bool:
+    """Return whether a proxy in front of this server may have taken another length of the body than h11 does.
+
+    What one of them takes for the body would be a request for the other (RFC 9112 sections 6.1 and 11.2).
+    """
+    names = [name for name, _ in request.headers]
+    return b"transfer-encoding" in names and (b"content-length" in names or request.http_version < b"1.1")
 
 
 def rest_of(headers: list[tuple[bytes, bytes]]) -> float:

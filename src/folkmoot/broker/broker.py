@@ -195,6 +195,13 @@ class Broker:
         if not full:
             self.turn.throttle.resume()
 
+    def disk_low(self, low: bool) -> None:
+        """The disk is nearly full: the rest is for users that have stored little; or it has room again."""
+        accounts = self.state.accounts
+        if low != accounts.disk_low:
+            accounts.disk_low = low
+            self.state.event(WARNING if low else INFO, "storage_low" if low else "storage_has_enough", {})
+
     def written(self, token: int) -> None:
         """All batches up to `token` are durable here: the store shows them."""
         self.turn.commits.durable_token = token

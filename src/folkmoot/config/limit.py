@@ -129,8 +129,9 @@ class LimitSettings(Section):
         ge=1,
         le=65_536,
         description=(
-            "Different sets of levels at which the filters of one session have `+`; more are refused with 0x97. At "
-            "most so many of its filters with `+` match one topic, which bounds the work of a publication."
+            "Different sets of levels at which the filters of one session have `+`, and different groups of its shared "
+            "subscriptions; more are refused with 0x97. At most so many of its filters with `+` match one topic, "
+            "which bounds the work of a publication."
         ),
     )
     receive_max: int = Field(
@@ -220,6 +221,15 @@ class LimitSettings(Section):
     )
     user_subscriptions_max: int = Field(
         0, ge=0, description="Subscriptions of all sessions of one user at this node. 0: no limit."
+    )
+    user_filter_patterns_max: int = Field(
+        4096,
+        ge=0,
+        description=(
+            "What `filter_patterns_max` counts, of all sessions of a user at this node, beyond the first eight of each "
+            "session; more are refused with 0x97. All clients without a checked user name count as one user. "
+            "0: no limit."
+        ),
     )
     user_retained_messages_max: int = Field(
         0,

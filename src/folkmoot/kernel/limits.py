@@ -62,6 +62,7 @@ class Limits:
         self.user_connections_max: int = 0
         self.user_sessions_max: int = 0
         self.user_subscriptions_max: int = 0
+        self.user_filter_patterns_max: int = 4096  # positions of `+` and groups beyond the first eight of each session
         self.user_retained_messages_max: int = 0
         self.user_retained_bytes_max: int = 0
         self.user_queue_bytes_max: int = 0

@@ -366,6 +366,7 @@ class Leadership:
             stray = self.restore.take_stray(connection.client_id, relay.token)
             if stray is not None and connection.session is not None:
                 connection.session.will = stray.will
+                self.state.accounts.recount(connection.session)
             return
         if connection.state != OPEN:
             return

@@ -24,7 +24,7 @@ from folkmoot.protocol.lifecycle import EXPIRY_NEVER, Lifecycle
 from folkmoot.protocol.will import Wills
 from folkmoot.routing.route import Routes
 from folkmoot.session.session import PACKET_IDS, Session
-from folkmoot.session.subscription import REPLAY_PREFIX, Subscription
+from folkmoot.session.subscription import REPLAY_PREFIX, Subscription, excess_of
 from folkmoot.store.key import SENT, WILL, left_name, plain_key
 from folkmoot.store.row import CursorRow
 from folkmoot.streams.leftover import absorb
@@ -149,6 +149,7 @@ class Restore:
             session = self.strays.get(_left_by(client_id, token))
         if session is not None and session.will is not None and session.will.token == token:
             session.will = None
+            self.state.accounts.recount(session)
             self.strays.pop(session.client_id, None)
             self.state.counters.wills_pending -= 1
             self.state.writer.delete(session.partition, plain_key(session.partition, WILL, session.key))
@@ -194,6 +195,10 @@ class Restore:
         session.subscriptions[name] = subscription
         if session.account is not None:
             session.account.subscriptions += 1
+        excess = excess_of(name)
+        if excess:
+            session.filter_bytes += excess
+            self.state.accounts.recount(session)
         self.routes.add(subscription)
         if found.cursor is not None:
             self._feed(subscription, found.cursor)

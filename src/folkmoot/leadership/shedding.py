@@ -1,8 +1,9 @@
 """Disconnecting the clients for which most waits in memory, when the node has nearly no memory left (A13).
 
 They are found by walks over all connections, a page per turn. The client with the most goes first, and only as many go
-as are necessary. A client that reads what it is sent has next to nothing waiting, so it stays. What a transient session
-loses is counted. A persistent one loses nothing of QoS 1 and 2: its queue is on disk.
+as are necessary. A client that reads what it is sent, and has filters and a will of the usual size, has next to nothing
+in memory, so it stays. What a transient session loses is counted. A persistent one loses nothing of QoS 1 and 2: its
+queue is on disk.
 """
 
 from __future__ import annotations
@@ -27,11 +28,14 @@ _HELD_PART_MIN: Final = 64  # of the budget
 _CLOSING_US: Final = 50 * MILLISECOND  # after which their memory should be free
 _REST_US: Final = SECOND  # after a walk that has found nobody
 
-_WHY: Final = "the server is short of memory, and you have not taken what you were sent"
+_WHY: Final = "the server is short of memory, and you take much of it: read what you are sent, or subscribe to less"
 
 
 def held_by(connection: Connection) -> int:
-    """Return how many bytes wait in memory for a client, or have come from it and wait for more."""
+    """Return how much memory is free when a client is disconnected: what waits for it, or has come and waits for more.
+
+    Of a transient session its unusual filters and its will count too. A stored one keeps them.
+    """
     held = connection.unsent_bytes + connection.out_bytes + connection.alias_bytes
     held += connection.waiting_bytes() + len(connection.stashed) - connection.stashed_pos
     if connection.stash is not None:
@@ -40,6 +44,7 @@ def held_by(connection: Connection) -> int:
         held += connection.relay.log_bytes
     session = connection.session
     if session is not None:
+        held += 0 if session.durable else session.counted_bytes
         held += session.ready_bytes + session.waiting * ENTRY_BYTES + len(session.inflight) * FLIGHT_BYTES
     return held
 

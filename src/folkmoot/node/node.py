@@ -168,6 +168,11 @@ class Node:
         if self.cluster_node is not None:
             self.cluster_node.membership.set_full(full, self._state.now)
 
+    def disk_low(self, low: bool, now: int) -> None:
+        """The disk is nearly full, so that users with much on it may not store more, or has enough room again."""
+        self._tick(now)
+        self._broker.disk_low(low)
+
     def written(self, token: int, now: int) -> None:
         """The batch with this token, and all before it, are durable."""
         self._tick(now)

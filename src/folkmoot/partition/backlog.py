@@ -13,6 +13,7 @@ from folkmoot.kernel.errors import CorruptStore
 from folkmoot.kernel.event import WARNING
 from folkmoot.kernel.pack import u64
 from folkmoot.partition.body import Bodies
+from folkmoot.session.account import Account
 from folkmoot.session.connection import OPEN
 from folkmoot.session.entry import Entry
 from folkmoot.session.session import Session
@@ -70,9 +71,15 @@ class Backlog:
         return False
 
     def _is_users(self, session: Session, size: int) -> bool:
-        """Whether the quota of the user refuses a message of `size` bytes."""
+        """Whether the quota of the user, or its share of a disk that is low, refuses a message of `size` bytes."""
         account = session.account
-        return account is not None and not account.fits_queue(size) and not self._is_passing(session, size)
+        if account is None or (account.fits_queue(size) and (not session.durable or self._fits_disk(account, size))):
+            return False
+        return not self._is_passing(session, size)
+
+    def _fits_disk(self, account: Account, size: int) -> bool:
+        counters = self.state.counters
+        return self.state.accounts.fits_disk(account, size, counters.queue_bytes + counters.retained_bytes)
 
     def _is_passing(self, session: Session, size: int) -> bool:
         """Whether a message is on its way to a connected client that reads: it does not wait for long."""
@@ -92,7 +99,7 @@ class Backlog:
         now = self.state.now
         account = session.account
         if account is not None and self._is_users(session, size):
-            self.state.refuse(account, "queue_bytes")
+            self.state.refuse(account, "queue_bytes" if self._fits_disk(account, size) else "disk")
             return
         if session.full_told_us and now - session.full_told_us < HOUR:
             return

@@ -93,16 +93,26 @@ class Retained:
         if before.size >= 0 and state.accounts.of(before.owner) is account:
             more = message.size - before.size
             fits = more <= 0 or message.size <= _SMALL_BYTES
-            fits = fits or account.retained_bytes + more <= account.quota.retained_bytes_max
+            fits = fits or (
+                account.retained_bytes + more <= account.quota.retained_bytes_max and self._fits_disk(account, more)
+            )
         else:
             if before.size < 0 and state.counters.retained_messages >= state.limits.retained_messages_max:
                 return False
             fits = account.retained_messages < account.quota.retained_messages_max
             fits = fits and account.retained_bytes + message.size <= account.quota.retained_bytes_max
+            if fits and not self._fits_disk(account, message.size):
+                state.counters.quota_refused_retained += 1
+                state.refuse(account, "disk")
+                return False
         if not fits:
             state.counters.quota_refused_retained += 1
             state.refuse(account, "retained")
         return fits
+
+    def _fits_disk(self, account: Account, size: int) -> bool:
+        counters = self.state.counters
+        return self.state.accounts.fits_disk(account, size, counters.queue_bytes + counters.retained_bytes)
 
     def _count(self, partition: int, owner: str, count: int, size: int) -> None:
         """Count messages of a user in a partition that this node leads, or no more."""
@@ -166,6 +176,7 @@ class Retained:
             self.state.counters.retained_messages < self.state.limits.retained_messages_max
             and account.retained_messages < account.quota.retained_messages_max
             and account.retained_bytes + message.size <= account.quota.retained_bytes_max
+            and self._fits_disk(account, message.size)
         ):
             return True
         return self._fits(message, self._look(self.state.partition_of(message.topic), message.topic))

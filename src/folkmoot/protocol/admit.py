@@ -18,6 +18,7 @@ from folkmoot.protocol.lifecycle import Lifecycle
 from folkmoot.protocol.offer import connack_properties, expiry_of
 from folkmoot.protocol.will import Wills
 from folkmoot.proxy.relay import Relays, token_of
+from folkmoot.session.account import SESSION_BYTES
 from folkmoot.session.connection import OPEN, REGISTERING, Connection
 from folkmoot.session.session import Session, Will
 from folkmoot.store.message import Message
@@ -125,11 +126,18 @@ class Admission:
             self.refuse_crowd(connection, "the server is short of memory")
             return False
         account = self.state.accounts.of(connection.username)
-        if account.sessions < account.quota.sessions_max:
+        will = None if connection.connect is None else connection.connect.will
+        if account.sessions >= account.quota.sessions_max:
+            what = "sessions"
+            why = "the user has too many sessions"
+        elif not account.fits_memory(SESSION_BYTES + (0 if will is None else len(will.payload))):
+            what = "memory"
+            why = "what the user has takes too much memory"
+        else:
             return True
         self.state.counters.quota_refused_sessions += 1
-        self.state.refuse(account, "sessions")
-        self.closing.refuse(connection, reason.QUOTA_EXCEEDED, "the user has too many sessions")
+        self.state.refuse(account, what)
+        self.closing.refuse(connection, reason.QUOTA_EXCEEDED, why)
         return False
 
     def _begin(self, connection: Connection, durable: bool) -> Session:

@@ -13,8 +13,15 @@ from folkmoot.mqtt.packet import Properties, Suback, Subscribe, Unsuback, Unsubs
 from folkmoot.partition.retained import Retained
 from folkmoot.routing.route import Routes
 from folkmoot.session.connection import Connection, Task
-from folkmoot.session.session import Session
-from folkmoot.session.subscription import NO_LOCAL, QOS_MASK, REPLAY_PREFIX, Subscription
+from folkmoot.session.session import FITS, SESSION_FULL, Session
+from folkmoot.session.subscription import (
+    NO_LOCAL,
+    QOS_MASK,
+    REPLAY_PREFIX,
+    SUBSCRIPTION_BYTES,
+    Subscription,
+    excess_of,
+)
 from folkmoot.store.key import SUBSCRIPTION, name_prefix
 from folkmoot.store.row import SubscriptionRow, encode_subscription
 from folkmoot.streams.table import Streams
@@ -196,7 +203,7 @@ class Subscribing:
             stream = wish.stream
             start = wish.start
         known = session.subscriptions.get(name)
-        code = self._refusal(connection, session, topic_filter, share, known is None)
+        code = self._refusal(connection, session, name, topic_filter, share, known is None)
         if code:
             return code
         granted = min(options & QOS_MASK, self.state.limits.qos_max)
@@ -217,7 +224,9 @@ class Subscribing:
         started.append(subscription)
         return granted
 
-    def _refusal(self, connection: Connection, session: Session, topic_filter: bytes, share: bytes, new: bool) -> int:
+    def _refusal(
+        self, connection: Connection, session: Session, name: bytes, topic_filter: bytes, share: bytes, new: bool
+    ) -> int:
         """Return why a filter is not allowed, as a reason code, or 0; count the pattern of a new one."""
         self.state.work.steps += RULE_STEPS * len(self.state.policy.rules)
         if not self.state.policy.may_subscribe(session.client_id, connection.username, topic_filter, share):
@@ -225,9 +234,16 @@ class Subscribing:
             self._why = "not allowed to subscribe"
             return reason.NOT_AUTHORIZED
         most = self.state.limits.filter_patterns_max
-        if not new or session.count_pattern(topic_filter, 1, most):
+        found = session.count_pattern(name, 1, most) if new else FITS
+        if found == FITS:
             return 0
-        self._why = f"the filters of a session have + at no more than {most} different sets of levels"
+        if found == SESSION_FULL:
+            self._why = f"the filters of a session have + at no more than {most} different sets of levels in all groups"
+        else:
+            self._why = "the filters of the user have + at too many different sets of levels in all groups"
+            if session.account is not None:
+                self.state.counters.quota_refused_subscriptions += 1
+                self.state.refuse(session.account, "filter patterns")
         return reason.QUOTA_EXCEEDED
 
     def _find_going(self, connection: Connection, session: Session, name: bytes) -> Subscription | None:
@@ -265,7 +281,7 @@ class Subscribing:
             self._why = f"a session has at most {limits.subscriptions_max} subscriptions"
             return reason.QUOTA_EXCEEDED
         if name not in session.subscriptions:
-            code = self._quota_fault(session)
+            code = self._quota_fault(session, name)
             if code:
                 return code
         if self.state.storage_full and session.durable and name not in session.subscriptions:
@@ -274,7 +290,7 @@ class Subscribing:
             return reason.QUOTA_EXCEEDED
         return 0
 
-    def _quota_fault(self, session: Session) -> int:
+    def _quota_fault(self, session: Session, name: bytes) -> int:
         """Return why the quota of the user or the memory of the node forbids a new subscription, or 0."""
         state = self.state
         if state.memory.refuses:
@@ -282,11 +298,18 @@ class Subscribing:
             self._why = "the server is short of memory"
             return reason.QUOTA_EXCEEDED
         account = session.account
-        if account is None or account.subscriptions < account.quota.subscriptions_max:
+        if account is None:
+            return 0
+        if account.subscriptions >= account.quota.subscriptions_max:
+            what = "subscriptions"
+            self._why = "the user has too many subscriptions"
+        elif not account.fits_memory(SUBSCRIPTION_BYTES + excess_of(name)):
+            what = "memory"
+            self._why = "what the user has takes too much memory"
+        else:
             return 0
         state.counters.quota_refused_subscriptions += 1
-        state.refuse(account, "subscriptions")
-        self._why = "the user has too many subscriptions"
+        state.refuse(account, what)
         return reason.QUOTA_EXCEEDED
 
     def _store(self, session: Session, subscription: Subscription, known: Subscription | None) -> None:
@@ -297,6 +320,7 @@ class Subscribing:
             self.state.counters.subscribed += 1
             if session.account is not None:
                 session.account.subscriptions += 1
+            self._weigh(session, excess_of(subscription.name))
         session.subscriptions[subscription.name] = subscription
         self.routes.add(subscription)
         if session.durable:
@@ -304,6 +328,12 @@ class Subscribing:
             self.state.writer.put(
                 session.partition, subscription_key(session, subscription.name), encode_subscription(row)
             )
+
+    def _weigh(self, session: Session, excess: int) -> None:
+        """Count the memory of an unusual filter, or no more."""
+        if excess:
+            session.filter_bytes += excess
+            self.state.accounts.recount(session)
 
     def unsubscribe(self, connection: Connection, packet: Unsubscribe) -> None:
         """Remove subscriptions [MQTT-3.10.4-1]; messages on their way to the client still arrive [MQTT-3.10.4-2].
@@ -342,7 +372,8 @@ class Subscribing:
         known = session.subscriptions.pop(name, None)
         if known is None:
             return False
-        session.count_pattern(known.topic_filter, -1)
+        session.count_pattern(name, -1)
+        self._weigh(session, -excess_of(name))
         self.state.work.steps += SUBSCRIPTION_STEPS
         self.routes.remove(known)
         if session.account is not None:

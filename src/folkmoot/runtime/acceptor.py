@@ -31,7 +31,7 @@ def name_of(address: tuple[Any, ...]) -> str:
     return f"[{address[0]}]:{address[1]}" if len(address) == 4 else f"{address[0]}:{address[1]}"
 
 
-class Accepted(asyncio.Protocol):
+class Accepted(asyncio.BaseProtocol):
     """The protocol of an accepted connection."""
 
     __slots__ = ("made",)

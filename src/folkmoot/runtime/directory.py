@@ -168,6 +168,11 @@ class DataFolder:
         status = os.statvfs(self.path)
         return status.f_bavail * status.f_frsize
 
+    def size_bytes(self) -> int:
+        """Return the size of the folder's file system."""
+        status = os.statvfs(self.path)
+        return status.f_blocks * status.f_frsize
+
     def close(self) -> None:
         """Release the folder for other processes; idempotent."""
         if self._lock >= 0:

@@ -23,6 +23,8 @@ REOPEN_BYTES: Final = 8 << 20
 REOPEN_FILES: Final = 64
 # Twice what the store keeps in memory before it writes a table.
 RECLAIM_BYTES: Final = 32 << 20
+# Of the free space that the node keeps: what is left for users with little on the disk.
+LOW_PARTS: Final = 16
 
 
 class Disk(WriteTarget):
@@ -52,6 +54,7 @@ class Disk(WriteTarget):
         self._forced = options.sync
         self._begun = False
         self._short = False
+        self._low = False
 
     @property
     def reader(self) -> Reader:
@@ -92,6 +95,16 @@ class Disk(WriteTarget):
         if not self._short:
             return ""
         return f"{self.folder.path} has {free} bytes free, the least is {self.free_bytes_min}: free some space"
+
+    def is_low(self, waiting_bytes: int) -> bool:
+        """Whether so little is free that users with much on the disk must leave the rest to the others.
+
+        That is sixteen times the least, or a tenth of the file system if that is less; then a quarter more.
+        """
+        free = max(0, self.folder.free_bytes() - waiting_bytes)
+        least = max(min(LOW_PARTS * self.free_bytes_min, self.folder.size_bytes() // 10), 2 * self.free_bytes_min)
+        self._low = free < least + (least // 4 if self._low else 0)
+        return self._low
 
     def begun(self) -> None:
         """Record that the node runs, once its first writes are on disk; idempotent."""

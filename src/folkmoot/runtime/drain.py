@@ -10,11 +10,15 @@ A draining connection counts against the limits on sockets until its socket is c
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
+import socket
+import struct
 from abc import ABC, abstractmethod
 from asyncio import BaseProtocol, Transport
 from typing import Final
 
-__all__ = ["GONE", "LINGER_BYTES_MAX", "LINGER_S", "Drain", "Handle", "close_in_order"]
+__all__ = ["GONE", "LINGER_BYTES_MAX", "LINGER_S", "Drain", "Handle", "close_in_order", "reset"]
 
 # A connection that is being closed is aborted after this time: its peer does not read the last bytes, goes on
 # sending, or does not close its side.
@@ -22,6 +26,9 @@ LINGER_S: Final = 5.0
 # It is also aborted when its peer sends more than this while it drains. The limit is above the largest socket buffers
 # of both sides (6 and 4 MiB on Linux), and discarding as much takes a few milliseconds.
 LINGER_BYTES_MAX: Final = 16 << 20
+
+# SO_LINGER with a time of zero: the socket is closed by a reset (socket(7)).
+NO_LINGER: Final = struct.pack("ii", 1, 0)
 
 # Shared by all connections: the content is never used. The size bounds what one iteration of the loop reads.
 _DISCARDED: Final = memoryview(bytearray(65_536))
@@ -113,7 +120,7 @@ class Drain(asyncio.BufferedProtocol, Handle):
         """Count received bytes; abort if there are too many. When the peer ends its half, the transport closes."""
         self._bytes += size
         if self._bytes > self._bytes_max:
-            self._transport.abort()
+            reset(self._transport)
 
     def connection_lost(self, error: Exception | None) -> None:
         """Tell the protocol that had the connection."""
@@ -127,7 +134,7 @@ class Drain(asyncio.BufferedProtocol, Handle):
 
     def abort(self) -> None:
         """Close now."""
-        self._transport.abort()
+        reset(self._transport)
 
     def pause_reading(self) -> None:
         """Go on draining."""
@@ -142,6 +149,21 @@ class Drain(asyncio.BufferedProtocol, Handle):
     def get_write_buffer_size(self) -> int:
         """Return how many bytes are not sent yet."""
         return self._transport.get_write_buffer_size()
+
+
+def reset(transport: Transport) -> None:
+    """Close now, by a reset: otherwise the system keeps what was sent, up to megabytes, and goes on offering it.
+
+    That is for peers that do not read. Uvloop's `abort` alone drops only what has not been handed to the system.
+    """
+    sock = transport.get_extra_info("socket")
+    if sock is not None:
+        # Of uvloop it is no socket that has options. Without a descriptor for a copy there is no reset.
+        with contextlib.suppress(OSError):
+            copy = os.dup(sock.fileno())
+            with socket.socket(socket.AF_INET, socket.SOCK_STREAM, 0, copy) as same:
+                same.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, NO_LINGER)
+    transport.abort()
 
 
 def close_in_order(transport: Transport, bytes_max: int = LINGER_BYTES_MAX) -> Handle | None:

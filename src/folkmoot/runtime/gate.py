@@ -1,9 +1,10 @@
 """How many connections clients may have: in all, and per address before their CONNECT. A function of calls and times.
 
 Owns the counts. A connection is counted from its accept to the close of its socket, and as unfinished until its CONNECT
-is complete, a TLS handshake and a WebSocket upgrade included. Where there is no room, the connection that has been
-unfinished for longest makes room, unless it is younger than `GRACE_S`; then the new one is refused. So silent
-connections keep nobody out for longer than that, and a crowd that reconnects at once is not closed half-way.
+is complete, a TLS handshake and a WebSocket upgrade included. Where there is no room, one that is being closed and has
+still not been closed by its client after `GRACE_S` makes room, else the connection that has been unfinished for
+longest, unless it is younger than that; then the new one is refused. So silent connections, and those that stay after
+their end, keep nobody out for longer than that, and a crowd that reconnects at once is not closed half-way.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ class Gate:
         self.unfinished_max = unfinished_max or sockets_max
         self.sockets = 0
         self.short = False  # nobody enters: the store lacks descriptors
+        self.relieve: Callable[[float], bool] = _nobody  # cuts a connection that has been closing for so many seconds
         self.refused = 0
         self.evicted = 0
         self._time = time
@@ -63,8 +65,8 @@ class Gate:
         if same is not None and len(same) >= self.address_max and not self._evict(same):
             return None
         # One that was evicted is counted until its socket is closed, in the next iteration of the loop.
-        full = self.sockets >= self.sockets_max or len(self._unfinished) >= self.unfinished_max
-        if full and not self._evict(self._unfinished):
+        full = self.sockets >= self.sockets_max and not self.relieve(GRACE_S)
+        if (full or len(self._unfinished) >= self.unfinished_max) and not self._evict(self._unfinished):
             return None
         arrival = Arrival(group, self._time())
         self.sockets += 1
@@ -114,6 +116,11 @@ def group_of(host: str) -> str:
     if address.ipv4_mapped is not None:
         return str(address.ipv4_mapped)
     return str(ipaddress.IPv6Network((address, IP_6_GROUP_BITS), strict=False).network_address)
+
+
+def _nobody(_closing_s: float) -> bool:
+    """Nothing is being closed."""
+    return False
 
 
 def _nothing() -> None:

@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 from folkmoot.kernel.clock import NEVER
 from folkmoot.runtime.clock import Clock
 from folkmoot.runtime.commit import CommitListener
-from folkmoot.runtime.drain import GONE, LINGER_S, Handle, close_in_order
+from folkmoot.runtime.drain import GONE, LINGER_S, Handle, close_in_order, reset
 from folkmoot.runtime.password import CheckListener
+from folkmoot.runtime.slice import Slices
 
 if TYPE_CHECKING:
     from folkmoot.kernel.event import Event
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from folkmoot.session.connection import Authenticate, Connection, PeerInfo
     from folkmoot.store.batch import Batch
 
-__all__ = ["LARGE_BYTES", "TURN_BYTES_MAX", "Carrier", "Turns"]
+__all__ = ["LARGE_BYTES", "TURN_BYTES_MAX", "Carrier", "Turns", "pause_reading", "resume_reading"]
 
 # The wall clock may be set: a timer is never trusted for longer than this.
 WAKE_S_MAX: Final = 60.0
@@ -77,6 +78,7 @@ class Turns(CommitListener, CheckListener):
         self.answered: Callable[[Call], None] = _no_call
         self.measure: Callable[[], None] = _no_measure  # reports the memory of the process to the node
         self.carrier: Carrier | None = None  # None: a node without a cluster
+        self.slices = Slices(loop)
         self._written = False
         self._read_bytes = 0  # in large pieces, in this turn
         self._full: list[Connection] = []  # connections that are not read until the turn ends
@@ -124,7 +126,7 @@ class Turns(CommitListener, CheckListener):
         self.node.counters.connection_errors += 1
         self.complain(address, error)
         try:
-            handle.abort()
+            _abort(handle)
         except Exception as another:  # noqa: BLE001 - as above
             self.complain(address, another)
             return False
@@ -153,7 +155,7 @@ class Turns(CommitListener, CheckListener):
         """
         self._read_bytes += size
         if self._read_bytes > TURN_BYTES_MAX and connection.id in self.open:
-            self.on_handle(connection, _pause_reading)
+            self.on_handle(connection, pause_reading)
             self._full.append(connection)
 
     def took_from_peer(self, address: str, handle: Handle, size: int) -> None:
@@ -178,7 +180,7 @@ class Turns(CommitListener, CheckListener):
         self._full_peers.clear()
         for connection in self._full:
             if not connection.reading_paused and connection.id in self.open:
-                self.on_handle(connection, _resume_reading)
+                self.on_handle(connection, resume_reading)
         self._full.clear()
 
     def _end(self) -> None:
@@ -245,10 +247,10 @@ class Turns(CommitListener, CheckListener):
                 self.broken(connection, error)
         for connection in effects.pauses:
             if connection.id in self.open:
-                self.on_handle(connection, _pause_reading)
+                self.on_handle(connection, pause_reading)
         for connection in effects.resumes:
             if connection.id in self.open:
-                self.on_handle(connection, _resume_reading)
+                self.on_handle(connection, resume_reading)
         for check in effects.checks:
             self.check(check)
         if effects.events:
@@ -282,7 +284,7 @@ class Turns(CommitListener, CheckListener):
         # A WebSocket closes in order by itself. Others are closed at once if the client has sent DISCONNECT, after
         # which it sends nothing more [MQTT-3.14.4-1], or if it was never sent anything that it could lose.
         if connection.cut:
-            handle.abort()
+            _abort(handle)
         elif isinstance(handle, Handle) or connection.said >= 0 or connection.bytes_out == 0:
             handle.close()
         else:
@@ -319,6 +321,16 @@ class Turns(CommitListener, CheckListener):
                 return
             del self._lingering[number]
             self.on_handle(connection, _abort)
+
+    def cut_closing(self, closing_s: float) -> bool:
+        """Abort the connection that has been closing for longest, if that is so many seconds; False if none is."""
+        for number, (deadline, connection) in self._lingering.items():
+            if deadline - LINGER_S + closing_s > self.loop.time():
+                return False
+            del self._lingering[number]
+            self.on_handle(connection, _abort)
+            return True
+        return False
 
     def lost(self, connection: Connection, reason: str) -> None:
         """Report to the node that a network connection is gone."""
@@ -418,16 +430,21 @@ class Turns(CommitListener, CheckListener):
         self._wake_us = 0  # nothing is due earlier
 
 
-def _pause_reading(handle: Handle) -> None:
+def pause_reading(handle: Handle) -> None:
+    """Read no more from a connection."""
     handle.pause_reading()
 
 
-def _resume_reading(handle: Handle) -> None:
+def resume_reading(handle: Handle) -> None:
+    """Read from a connection again."""
     handle.resume_reading()
 
 
-def _abort(handle: Handle) -> None:
-    handle.abort()
+def _abort(handle: Any) -> None:
+    if isinstance(handle, Handle):
+        handle.abort()
+    else:
+        reset(handle)
 
 
 def _no_complaint(_what: str, _error: Exception) -> None:

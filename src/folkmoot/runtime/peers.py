@@ -20,7 +20,7 @@ from folkmoot.config.unit import Address, parse_address
 from folkmoot.peer.peer import PeerConnection
 from folkmoot.peer.switch import HANDSHAKES_MAX, LINKS_MAX
 from folkmoot.runtime.acceptor import Accepted, Acceptor, Reception
-from folkmoot.runtime.drain import GONE, close_in_order
+from folkmoot.runtime.drain import GONE, close_in_order, reset
 from folkmoot.runtime.gate import Arrival, Gate
 from folkmoot.runtime.listener import Say, report_failure
 from folkmoot.runtime.loop import LARGE_BYTES, Carrier, Turns
@@ -45,7 +45,7 @@ WRITE_BYTES_HIGH: Final = 1 << 20
 WRITE_BYTES_LOW: Final = 1 << 18
 
 
-class PeerProtocol(Accepted):
+class PeerProtocol(Accepted, asyncio.Protocol):
     """One connection to another node: dialled to `address`, or accepted, with its entry in the gate."""
 
     __slots__ = ("_address", "_arrival", "_network", "_peer", "_turns")
@@ -204,7 +204,7 @@ class PeerNetwork(Carrier, Reception):
     def _close(self, peer: PeerConnection) -> None:
         handle = cast("Transport", peer.handle)
         if not peer.outgoing and not peer.peer_nonce:
-            handle.abort()  # a stranger, which was told nothing that it could lose
+            reset(handle)  # a stranger, which was told nothing that it could lose
         elif peer.id in self.open and not handle.is_closing():
             peer.handle = close_in_order(handle) or handle
             assert self._turns is not None
@@ -222,7 +222,7 @@ class PeerNetwork(Carrier, Reception):
     def _abort(self, peer: PeerConnection) -> None:
         if peer.id in self.open:
             try:
-                self.open[peer.id].abort()
+                reset(self.open[peer.id])
             except Exception as error:  # noqa: BLE001 - as in `carry`
                 self._broken(peer, error)
 
@@ -281,7 +281,7 @@ class PeerNetwork(Carrier, Reception):
         assert self._certificates is not None, "only with TLS between nodes"
         for handle in list(self.open.values()):
             if self._certificates.refuses(handle.get_extra_info("ssl_object")):
-                handle.abort()
+                reset(handle)
 
     def close(self) -> None:
         """Close all connections and stop accepting; idempotent."""

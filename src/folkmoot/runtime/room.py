@@ -31,6 +31,7 @@ class Room:
         self._bytes = 0
         self._reclaimed = 0  # the token of the newest batch whose deletions are followed up
         self._reclaim_s = 0.0
+        self._low = False
 
     def add(self, size: int) -> None:
         """Count bytes that were submitted to the store."""
@@ -42,7 +43,12 @@ class Room:
         """Compare the free space with the minimum; submitted batches count as written."""
         self._bytes = 0
         turns = self._turns
-        why = self._disk.shortage(turns.node.counters.commit_waiting_bytes)
+        waiting = turns.node.counters.commit_waiting_bytes
+        low = self._disk.is_low(waiting)
+        if low != self._low and not turns.halted:
+            self._low = low
+            turns.ask(turns.node.disk_low, low)
+        why = self._disk.shortage(waiting)
         turns.storage("space", why)
         if why and turns.durable > self._reclaimed and self._time() >= self._reclaim_s:
             self._reclaimed = turns.durable

@@ -89,6 +89,7 @@ class ServingNode:
         per_address = min(node.config.limits.handshakes_per_address_max, max(descriptors.sockets // 2, 1))
         in_all = min(HANDSHAKE_ADDRESSES * per_address, descriptors.sockets)
         self.gate = Gate(descriptors.sockets, per_address, time.monotonic, in_all)
+        self.gate.relieve = turns.cut_closing
         self.stopping = False
         self.error: Exception | None = None
         self.audit: Audit | None = None

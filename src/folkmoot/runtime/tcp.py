@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import errno
 import socket
-from asyncio import BaseTransport, Transport
+from asyncio import BaseTransport, Protocol, Transport
+from functools import partial
 from typing import Any, Final, cast
 
 from folkmoot.kernel.errors import FolkmootError
 from folkmoot.runtime.acceptor import Accepted, name_of
+from folkmoot.runtime.drain import reset
 from folkmoot.runtime.gate import Arrival, Gate
-from folkmoot.runtime.loop import LARGE_BYTES, Turns
+from folkmoot.runtime.loop import LARGE_BYTES, Turns, pause_reading, resume_reading
+from folkmoot.runtime.slice import PieceProtocol, Pieces, Waiting
 from folkmoot.runtime.tls import common_name
 from folkmoot.session.connection import CLOSING, NEW, PeerInfo
 
@@ -126,7 +129,7 @@ class ClientProtocol(Accepted):
         if turns.halted or arrival is None:
             transport.abort()
             return
-        arrival.cut = transport.abort
+        arrival.cut = partial(reset, transport)
         info = peer_info(transport, name, certificate_name)
         info.waited_us = self._gate.waited_us(arrival)
         self._connection = turns.connected(handle, info)
@@ -164,8 +167,8 @@ class ClientProtocol(Accepted):
             self._gate.leave()
 
 
-class TcpProtocol(ClientProtocol):
-    """One connection. Its transport is the handle through which the driver carries out the node's effects."""
+class StreamProtocol(ClientProtocol):
+    """One connection without frames. Its transport is the handle through which the driver carries out effects."""
 
     __slots__ = ()
 
@@ -194,12 +197,35 @@ class TcpProtocol(ClientProtocol):
             turns.took(self._connection, len(data))
 
 
-class TlsProtocol(TcpProtocol):
-    """One connection whose TLS handshake is done."""
+class TcpProtocol(StreamProtocol, Protocol):
+    """One connection without TLS."""
 
     __slots__ = ()
 
+
+class TlsProtocol(StreamProtocol, PieceProtocol, Waiting):
+    """One connection whose TLS handshake is done; its records may be as small as a byte."""
+
+    __slots__ = ("_pieces",)
+
     name = "tls"
+
+    def __init__(self, turns: Turns, gate: Gate, arrival: Arrival) -> None:
+        StreamProtocol.__init__(self, turns, gate, arrival)
+        self._pieces = Pieces()
+
+    def costly(self, cost_s: float) -> None:
+        """Read no more until the line of costly connections has come to this one."""
+        turns, connection = self._turns, self._connection
+        if connection is not None and connection.id in turns.open:
+            turns.on_handle(connection, pause_reading)
+            turns.slices.wait(self, cost_s)
+
+    def go_on(self) -> None:
+        """Read on, unless the connection is gone or the node does not want it."""
+        turns, connection = self._turns, self._connection
+        if connection.id in turns.open and not connection.reading_paused and not turns.halted:
+            turns.on_handle(connection, resume_reading)
 
     def _certificate_name(self, transport: BaseTransport) -> str | None:
         certificate: Any = transport.get_extra_info("peercert")

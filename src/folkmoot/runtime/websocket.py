@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import http
 import logging
+import time
 from asyncio import Transport
 from collections.abc import Sequence
 from typing import Any, Final, cast
@@ -21,24 +22,28 @@ from websockets.server import ServerProtocol
 from websockets.typing import Subprotocol
 
 from folkmoot.kernel.event import WARNING, Event
-from folkmoot.runtime.drain import LINGER_BYTES_MAX, Handle, close_in_order
+from folkmoot.runtime.drain import LINGER_BYTES_MAX, Handle, close_in_order, reset
 from folkmoot.runtime.frame import BINARY, CLOSE, NORMAL, POLICY, PONG, Deframer, close_frame, frame
 from folkmoot.runtime.gate import Arrival, Gate
 from folkmoot.runtime.loop import LARGE_BYTES, Turns
 from folkmoot.runtime.origin import OriginRules
+from folkmoot.runtime.slice import PieceProtocol, Pieces, Waiting
 from folkmoot.runtime.tcp import ClientProtocol
 from folkmoot.runtime.tls import common_name
 from folkmoot.session.connection import NEW
 
-__all__ = ["FRAMES_MAX", "HEAD_BYTES_MAX", "WebSocketProtocol", "WebSocketRules"]
+__all__ = ["FRAMES_EARLY_MAX", "FRAMES_FRESH", "FRAMES_MAX", "HEAD_BYTES_MAX", "WebSocketProtocol", "WebSocketRules"]
 
 SUBPROTOCOL: Final = Subprotocol("mqtt")
 # Of the upgrade request, cookies included. Other servers allow 8 to 32 KiB.
 HEAD_BYTES_MAX: Final = 32 << 10
 HEAD_END: Final = b"\r\n\r\n"
-# Frames of one connection that are taken per iteration of the loop, about three milliseconds of work. The smallest have
-# six bytes: one read may bring 40,000.
-FRAMES_MAX: Final = 1024
+# Frames of one connection that are taken at once, less than a tenth of a millisecond of work, and then in each turn of
+# the line (`folkmoot.runtime.slice`). The smallest have six bytes: one read may bring 5,000.
+FRAMES_FRESH: Final = 32
+FRAMES_MAX: Final = 512
+# Frames before CONNECT, which has no reason to be in more than one.
+FRAMES_EARLY_MAX: Final = 1024
 # The library logs every failed handshake; the node reports what matters as events of its own.
 LOGGER: Final = logging.getLogger("folkmoot.websocket")
 LOGGER.setLevel(logging.CRITICAL + 1)
@@ -60,33 +65,39 @@ def choose_mqtt(_protocol: ServerProtocol, offered: Sequence[Subprotocol]) -> Su
     return SUBPROTOCOL
 
 
-class WebSocketProtocol(ClientProtocol, Handle):
+class WebSocketProtocol(ClientProtocol, PieceProtocol, Handle, Waiting):
     """One connection: the protocol of its transport, and the handle that the node uses."""
 
     __slots__ = (
         "_closing",
         "_discarded",
+        "_early",
         "_ended",
         "_frames",
         "_head",
         "_name",
         "_node_pauses",
+        "_pieces",
         "_pong",
         "_rest",
         "_rules",
         "_transport",
+        "_waits",
         "_writable",
         "_ws",
     )
 
     def __init__(self, turns: Turns, gate: Gate, arrival: Arrival, rules: WebSocketRules, name: str) -> None:
-        super().__init__(turns, gate, arrival)
+        ClientProtocol.__init__(self, turns, gate, arrival)
+        self._pieces = Pieces()
         self._rules = rules
         self._name = name
         self._transport: Transport = cast("Transport", None)
         self._head = bytearray()  # of the upgrade request, until it is complete
         self._frames: Deframer | None = None  # since the upgrade
-        self._rest = b""  # received frames that wait for the next iteration of the loop
+        self._rest = b""  # received frames that wait for their turn
+        self._waits = False  # in the line; meanwhile it is not read
+        self._early = 0  # frames before CONNECT
         self._pong: bytes | None = None  # the payload of the newest Ping that is not answered
         self._writable = True
         self._node_pauses = False  # reading
@@ -120,7 +131,7 @@ class WebSocketProtocol(ClientProtocol, Handle):
         if self._closing:
             self._discarded += len(data)
             if self._discarded > LINGER_BYTES_MAX:
-                self._transport.abort()
+                reset(self._transport)
                 return
         turns = self._turns
         turns.begin()
@@ -135,7 +146,7 @@ class WebSocketProtocol(ClientProtocol, Handle):
         if self._rest:
             self._rest += data  # what was on its way when reading was paused
         elif self._frames is not None:
-            self._read(data)
+            self._read(data, FRAMES_FRESH)
 
     # The upgrade
 
@@ -182,14 +193,30 @@ class WebSocketProtocol(ClientProtocol, Handle):
                 self._end()  # an empty piece: the request was refused
         if self._ws.state is State.OPEN:
             self._frames = Deframer(self._rules.message_bytes_max)
-        self._ws = cast("ServerProtocol", None)
+        self._release()
+
+    def _release(self) -> None:
+        """Break the references of the library to itself: else its memory would wait for the garbage collector."""
+        ws, self._ws = self._ws, cast("ServerProtocol", None)
+        if ws is not None:
+            del ws.parser
+            fault, ws.handshake_exc = ws.handshake_exc, None
+            while fault is not None:
+                fault.with_traceback(None)
+                fault = cast("Exception | None", fault.__cause__)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """Report the loss to the node."""
+        self._release()
+        super().connection_lost(error)
 
     # Frames
 
-    def _read(self, data: bytes) -> None:
-        """Take frames, at most FRAMES_MAX; the rest follows in the next iteration of the loop."""
+    def _read(self, data: bytes, frames_max: int) -> None:
+        """Take frames; the rest waits in the line of what costs much."""
+        began_s = time.perf_counter()
         frames = cast("Deframer", self._frames)
-        self._rest = frames.feed(data, FRAMES_MAX)
+        self._rest = frames.feed(data, frames_max)
         if frames.payload:
             payload = frames.payload[0] if len(frames.payload) == 1 else b"".join(frames.payload)
             frames.payload.clear()
@@ -197,16 +224,19 @@ class WebSocketProtocol(ClientProtocol, Handle):
                 self._pass_on(payload)
         if frames.ping is not None:
             self._pong, frames.ping = frames.ping, None
+        if not self._rest:
             self._send_pong()
         if frames.fault is not None:
             self._fail(*frames.fault)
         elif frames.closed is not None:
             self._answer_close(frames.closed)
-        elif self._rest and self._is_new():
-            self._fail(POLICY, "too many frames before CONNECT")
         elif self._rest:
-            self._transport.pause_reading()
-            self._turns.loop.call_soon(self._go_on)
+            self._early += frames_max if self._is_new() else 0
+            if self._early >= FRAMES_EARLY_MAX:
+                self._fail(POLICY, "too many frames before CONNECT")
+            else:
+                self._pieces.shrink()
+                self.costly(time.perf_counter() - began_s)
 
     def _pass_on(self, payload: bytes) -> None:
         turns = self._turns
@@ -218,14 +248,23 @@ class WebSocketProtocol(ClientProtocol, Handle):
         if self._arrival is not None:
             self._settle()
 
-    def _go_on(self) -> None:
+    def costly(self, cost_s: float) -> None:
+        """Read no more until the line of costly connections has come to this one."""
+        if not self._waits and self._connection is not None:
+            self._waits = True
+            self._transport.pause_reading()
+            self._turns.slices.wait(self, cost_s)
+
+    def go_on(self) -> None:
         """Take the frames that wait, then read on."""
+        self._waits = False
         rest, self._rest = self._rest, b""
-        if not rest or self._turns.halted or self._connection.id not in self._turns.open:
+        if self._turns.halted or self._connection.id not in self._turns.open:
             return
         try:
-            self._read(rest)
-            if not self._rest and not self._node_pauses:
+            if rest:
+                self._read(rest, FRAMES_MAX)
+            if not self._waits and not self._node_pauses:
                 self._transport.resume_reading()
         except Exception as error:  # noqa: BLE001 - as in `data_received`
             self._broken(error)
@@ -314,7 +353,7 @@ class WebSocketProtocol(ClientProtocol, Handle):
 
     def abort(self) -> None:
         """Close at once, without sending what was written."""
-        self._transport.abort()
+        reset(self._transport)
 
     def is_closing(self) -> bool:
         """Whether nothing more can be written."""
@@ -329,7 +368,7 @@ class WebSocketProtocol(ClientProtocol, Handle):
     def resume_reading(self) -> None:
         """Read from the peer again."""
         self._node_pauses = False
-        if not self._rest:
+        if not self._waits:
             self._transport.resume_reading()
 
     def get_write_buffer_size(self) -> int:

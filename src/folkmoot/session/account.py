@@ -15,12 +15,21 @@ from folkmoot.session.subscription import SUBSCRIPTION_BYTES
 if TYPE_CHECKING:
     from folkmoot.session.session import Session
 
-__all__ = ["ANONYMOUS", "Account", "Accounts", "Quota"]
+__all__ = ["ANONYMOUS", "CONNECTION_BYTES", "PATTERNS_FREE", "SESSION_BYTES", "Account", "Accounts", "Quota"]
 
 ANONYMOUS: Final = ""  # in place of a user name
 
+# What each takes in memory, in bytes, measured with compiled code on 64 bits; what it refers to is counted besides
+SESSION_BYTES: Final = 1_500
+CONNECTION_BYTES: Final = 5_000
+
+PATTERNS_FREE: Final = 8
+"""Patterns of each session that are not counted for its user: see `Session.count_pattern`."""
+
 _UNLIMITED: Final = NEVER
-_MEMORY_PERCENT: Final = 70  # of the budget of memory: what all subscriptions may take before publishers are slowed
+_STORED_PARTS: Final = 10  # of what all users have stored: who has more than one stores no more on a disk that is low
+_STORED_BYTES_MIN: Final = 16 << 20  # that each user may have stored in any case
+_MEMORY_PERCENT: Final = 70  # of the budget of memory: what may stay there before publishers are slowed
 
 
 class Quota:
@@ -30,6 +39,8 @@ class Quota:
         self.sessions_max: int = _UNLIMITED
         self.connections_max: int = _UNLIMITED
         self.subscriptions_max: int = _UNLIMITED
+        self.patterns_max: int = _UNLIMITED
+        self.memory_bytes_max: int = _UNLIMITED
         self.retained_messages_max: int = _UNLIMITED
         self.retained_bytes_max: int = _UNLIMITED
         self.queue_bytes_max: int = _UNLIMITED
@@ -56,12 +67,20 @@ class Account:
         self.connections = 0
         self.sessions = 0
         self.subscriptions = 0
+        self.patterns = 0  # of its sessions, beyond those that are free
+        self.kept_bytes = 0  # of unusual filters, and wills
         self.retained_messages = 0
         self.retained_bytes = 0
         self.queue_bytes = 0
         self.messages_us = 0  # when what was published would have ended at the highest allowed rate, by messages
         self.bytes_us = 0  # and by bytes
         self.told_us: dict[str, int] | None = None  # when a full quota was last logged, by what it limits
+
+    def fits_memory(self, size: int) -> bool:
+        """Whether so many bytes more may stay in memory for the user: sessions, connections, subscriptions, wills."""
+        used = self.sessions * SESSION_BYTES + self.connections * CONNECTION_BYTES
+        used += self.subscriptions * SUBSCRIPTION_BYTES + self.kept_bytes
+        return used + size <= self.quota.memory_bytes_max
 
     def fits_queue(self, size: int) -> bool:
         """Whether so many bytes more may wait for the sessions of the user."""
@@ -110,6 +129,8 @@ class Accounts:
         self.limits = limits
         self.named = named
         self._users: dict[str, Account] = {}
+        self.kept_bytes = 0  # of all
+        self.disk_low = False  # the last room on the disk is for users that have stored little
         self._quota = _quota_of(limits, True)
         self.producers_max = self._quota.producers_max
         self.anonymous = Account(ANONYMOUS, Quota())
@@ -118,7 +139,11 @@ class Accounts:
     def check_names(self, named: bool) -> None:
         """From now on user names are proved, or not; what has an account keeps it until it ends."""
         self.named = named
-        self.anonymous.quota = _quota_of(self.limits, self.limits.user_anonymous_as_one) if named else Quota()
+        if named:
+            self.anonymous.quota = _quota_of(self.limits, self.limits.user_anonymous_as_one)
+        else:
+            self.anonymous.quota = Quota()
+            self.anonymous.quota.patterns_max = _patterns_max(self.limits)
 
     def of(self, username: str) -> Account:
         """Return the account of a user; that of the anonymous for an empty name, and where names prove nothing."""
@@ -130,6 +155,16 @@ class Accounts:
             self._users[username] = account
         return account
 
+    def fits_disk(self, account: Account, size: int, stored: int) -> bool:
+        """Whether a user may store so many bytes more; stored: what all have in queues and as retained messages.
+
+        Near its end the disk is for the others: else one user could take all of it, and nobody could store anything.
+        """
+        if not self.disk_low or not self.named or len(self._users) == (1 if account.name else 0):
+            return True
+        own = account.queue_bytes + account.retained_bytes + size
+        return own <= max(stored // _STORED_PARTS, _STORED_BYTES_MIN)
+
     def enter(self, session: Session) -> None:
         """Count a session, with what it has."""
         account = self.of(session.username)
@@ -137,6 +172,19 @@ class Accounts:
         account.sessions += 1
         account.subscriptions += len(session.subscriptions)
         account.queue_bytes += session.queue_bytes if session.durable else session.ready_bytes
+        account.patterns += session.counted_patterns
+        session.counted_bytes = session.kept_bytes()
+        account.kept_bytes += session.counted_bytes
+        self.kept_bytes += session.counted_bytes
+
+    def recount(self, session: Session) -> None:
+        """Count what the session takes in memory anew: a filter or its will has changed."""
+        account = session.account
+        if account is not None:
+            change = session.kept_bytes() - session.counted_bytes
+            session.counted_bytes += change
+            account.kept_bytes += change
+            self.kept_bytes += change
 
     def leave(self, session: Session, now: int) -> None:
         """Count a session no more; `now` in microseconds."""
@@ -147,6 +195,10 @@ class Accounts:
         account.sessions -= 1
         account.subscriptions -= len(session.subscriptions)
         account.queue_bytes -= session.queue_bytes if session.durable else session.ready_bytes
+        account.patterns -= session.counted_patterns
+        account.kept_bytes -= session.counted_bytes
+        self.kept_bytes -= session.counted_bytes
+        session.counted_bytes = 0
         self.settle(account, now)
 
     def hand_over(self, session: Session, username: str, now: int) -> None:
@@ -175,6 +227,10 @@ def _share_of(limit: int, percent: int) -> int:
     return max(limit * percent // 100, 1)
 
 
+def _patterns_max(limits: Limits) -> int:
+    return limits.user_filter_patterns_max or _UNLIMITED
+
+
 def _lower(own: int, common: int) -> int:
     """Return the lower limit; `own` 0: there is none."""
     return min(own, common) if own else common
@@ -190,7 +246,8 @@ def _quota_of(limits: Limits, own: bool) -> Quota:
     quota.producers_max = _share_of(limits.producers_max, share)
     if limits.memory_bytes_max > 0:
         memory = limits.memory_bytes_max * _MEMORY_PERCENT // 100
-        quota.subscriptions_max = _share_of(memory // SUBSCRIPTION_BYTES, share)
+        quota.memory_bytes_max = _share_of(memory, share)
+    quota.patterns_max = _patterns_max(limits)
     if own:
         quota.sessions_max = _lower(limits.user_sessions_max, quota.sessions_max)
         quota.connections_max = _lower(limits.user_connections_max, quota.connections_max)

@@ -5,17 +5,22 @@ A persistent session has rows in a partition; a transient one (session expiry 0)
 
 from __future__ import annotations
 
-from folkmoot.session.account import Account
+from folkmoot.session.account import PATTERNS_FREE, Account
 from folkmoot.session.connection import Connection
 from folkmoot.session.entry import Entry
 from folkmoot.session.subscription import Subscription
 from folkmoot.store.key import QUEUE, name_prefix
 from folkmoot.store.message import Message
-from folkmoot.topics.name import pattern_of
+from folkmoot.topics.name import pattern_of, split_share
 
-__all__ = ["PACKET_IDS", "Session", "Will"]
+__all__ = ["FITS", "PACKET_IDS", "SESSION_FULL", "USER_FULL", "Session", "Will"]
 
 PACKET_IDS = 65_535
+
+# Answers of `Session.count_pattern`
+FITS = 0
+SESSION_FULL = 1
+USER_FULL = 2
 
 
 class Will:
@@ -60,7 +65,11 @@ class Session:
         self.begun = False  # whether the session began with the connection that the token names
         self.will: Will | None = None
         self.subscriptions: dict[bytes, Subscription] = {}
-        self._patterns: dict[bytes, int] | None = None  # of filters with `+`, counted when it subscribes to one
+        self._patterns: dict[bytes, int] | None = None  # of filters with `+` or a group, counted when it has another
+        self.filter_bytes = 0  # that its filters take beyond the usual
+        # As counted in its account: patterns beyond PATTERNS_FREE, and `kept_bytes`
+        self.counted_patterns = 0
+        self.counted_bytes = 0
         # Outbound flow
         self.window = PACKET_IDS
         self.inflight: dict[int, Entry] = {}
@@ -102,33 +111,57 @@ class Session:
         """Messages in memory that are not sent yet."""
         return len(self.ready) - self.ready_head
 
-    def count_pattern(self, topic_filter: bytes, change: int, most: int = 1 << 60) -> bool:
-        """Count a filter that is added (1) or removed (-1); False: it has a new pattern, and there are `most` of them.
+    def kept_bytes(self) -> int:
+        """Return the memory that it takes beyond what every session and subscription does: filters, and the will."""
+        return self.filter_bytes + (0 if self.will is None else self.will.message.size)
 
-        A pattern is the set of levels with `+`, and where the filter ends. Of the filters with one pattern at most one
-        matches a topic, so the number of patterns bounds how many branches of the subscription tree a topic leads to.
+    def count_pattern(self, subscription: bytes, change: int, most: int = 1 << 60) -> int:
+        """Count a filter, as the client wrote it, that is added (1) or removed (-1).
+
+        Return FITS, or why nothing was counted: it has a new pattern, and there are `most` of them (SESSION_FULL), or
+        the user has too many (USER_FULL).
+
+        A pattern is the set of levels with `+`, and where the filter ends; those of each group count for themselves. Of
+        the filters with one pattern at most one matches a topic, so the number of patterns bounds how many branches of
+        the subscription tree a topic leads to, and in how many groups the session gets the same message.
         """
-        if topic_filter.find(b"+") < 0:
-            return True
+        pattern = _pattern(subscription)
+        if not pattern:
+            return FITS
         patterns = self._patterns
         if patterns is None:
             if change < 0:
-                return True
+                return FITS
             patterns = {}
-            for subscription in self.subscriptions.values():
-                if subscription.topic_filter.find(b"+") >= 0:
-                    known = pattern_of(subscription.topic_filter)
+            for name in self.subscriptions:
+                known = _pattern(name)
+                if known:
                     patterns[known] = patterns.get(known, 0) + 1
             self._patterns = patterns
-        pattern = pattern_of(topic_filter)
+            self._count_patterns()
         count = patterns.get(pattern, 0) + change
-        if change > 0 and count == 1 and len(patterns) >= most:
-            return False
+        if change > 0 and count == 1:
+            if len(patterns) >= most:
+                return SESSION_FULL
+            account = self.account
+            beyond = len(patterns) >= PATTERNS_FREE
+            if beyond and account is not None and account.patterns >= account.quota.patterns_max:
+                return USER_FULL
         if count > 0:
             patterns[pattern] = count
         else:
             patterns.pop(pattern, None)
-        return True
+        self._count_patterns()
+        return FITS
+
+    def _count_patterns(self) -> None:
+        """Tell the account how many patterns there are beyond those that are free."""
+        account = self.account
+        patterns = self._patterns
+        if account is not None and patterns is not None:
+            beyond = max(len(patterns) - PATTERNS_FREE, 0)
+            account.patterns += beyond - self.counted_patterns
+            self.counted_patterns = beyond
 
     def had_by(self, token: int) -> bool:
         """Whether no later connection than this one has had the session; True if that is not known."""
@@ -174,3 +207,11 @@ class Session:
         kind = "persistent" if self.durable else "transient"
         online = "online" if self.connection is not None else "offline"
         return f"Session({self.client_id!r} {kind} {online} queue={self.queue_count} inflight={len(self.inflight)})"
+
+
+def _pattern(subscription: bytes) -> bytes:
+    """Return what `Session.count_pattern` counts; empty for a filter without `+` that is not shared."""
+    split = split_share(subscription)
+    topic_filter = subscription if split is None else split[1]
+    pattern = pattern_of(topic_filter) if b"+" in topic_filter else b""
+    return pattern if split is None else split[0] + b"/" + pattern

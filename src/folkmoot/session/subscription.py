@@ -22,6 +22,7 @@ __all__ = [
     "Subscription",
     "Recipient",
     "encode_identifier",
+    "excess_of",
     "merge",
 ]
 
@@ -31,7 +32,19 @@ RETAIN_AS_PUBLISHED: Final = 8
 REPLAY_PREFIX: Final = b"$stream/"
 
 SUBSCRIPTION_BYTES: Final = 600
-"""The memory that a subscription takes, besides what it shares with others; measured with compiled code on 64 bits."""
+"""The memory that a usual subscription takes, besides what it shares with others; compiled code, 64 bits."""
+
+_LEVELS: Final = 4  # of a filter, and
+_TEXT_BYTES: Final = 64  # of its text, which are in these
+_LEVEL_BYTES: Final = 300  # of a further level of a filter with wildcards: a branch that nobody else may need
+
+
+def excess_of(topic_filter: bytes) -> int:
+    """Return the memory that a filter takes beyond SUBSCRIPTION_BYTES at most: it may be deep, or long."""
+    excess = 2 * max(len(topic_filter) - _TEXT_BYTES, 0)
+    if b"#" in topic_filter or b"+" in topic_filter:
+        excess += _LEVEL_BYTES * max(topic_filter.count(b"/") + 1 - _LEVELS, 0)
+    return excess
 
 
 class Subscription:

@@ -10,9 +10,20 @@ from __future__ import annotations
 
 from typing import Any
 
+from folkmoot.session.subscription import excess_of
+
 __all__ = ["miscounted"]
 
-_COUNTS = ("sessions", "connections", "subscriptions", "queue_bytes", "retained_messages", "retained_bytes")
+_COUNTS = (
+    "sessions",
+    "connections",
+    "subscriptions",
+    "patterns",
+    "kept_bytes",
+    "queue_bytes",
+    "retained_messages",
+    "retained_bytes",
+)
 _MEMORY = ("ready_bytes", "ready_count", "unsent_bytes", "parts_bytes", "alias_bytes", "relay_bytes")
 
 
@@ -33,6 +44,11 @@ def miscounted(node: Any) -> str:
         name = session.account.name
         add(name, "sessions", 1)
         add(name, "subscriptions", len(session.subscriptions))
+        add(name, "patterns", session.counted_patterns)
+        add(name, "kept_bytes", session.counted_bytes)
+        filter_bytes = sum(excess_of(subscription) for subscription in session.subscriptions)
+        if session.filter_bytes != filter_bytes or session.counted_bytes != session.kept_bytes():
+            return f"{session.client_id!r}: {filter_bytes} bytes of filters, {session.kept_bytes()} are kept"
         add(name, "queue_bytes", session.queue_bytes if session.durable else session.ready_bytes)
         memory["ready_bytes"] += session.ready_bytes
         memory["ready_count"] += session.waiting

@@ -19,6 +19,7 @@ from typing import Final
 from folkmoot.kernel.clock import MILLISECOND, SECOND
 from folkmoot.kernel.limits import Limits
 from folkmoot.metrics.counters import Counters
+from folkmoot.session.account import CONNECTION_BYTES, SESSION_BYTES
 from folkmoot.session.subscription import SUBSCRIPTION_BYTES
 
 __all__ = ["CALM", "DROPPING", "ENTRY_BYTES", "FLIGHT_BYTES", "REFUSING", "Memory"]
@@ -35,9 +36,6 @@ _REFUSE_FROM: Final = 85
 _DROP_FROM: Final = 95
 _CALM_BELOW: Final = 78
 
-# What each thing takes, in bytes, measured with compiled code on 64 bits; what it refers to is counted besides
-_SESSION_BYTES: Final = 1_500
-_CONNECTION_BYTES: Final = 5_000
 _ROUTE_BYTES: Final = 1_000
 ENTRY_BYTES: Final = 256
 """A message that waits in memory, besides its topic and payload."""
@@ -87,17 +85,18 @@ class Memory:
         """Whether it is time to look: not in every turn of a busy node, but after each measurement."""
         return now >= self._due_us
 
-    def look(self, sessions: int, moving: int, now: int) -> bool:
+    def look(self, sessions: int, others: int, now: int) -> bool:
         """Compute what is used; return whether the stage has changed.
 
-        sessions: how many there are; moving: bytes on their way to disks, to other nodes, and in stashes.
+        sessions: how many there are; others: bytes on their way to disks, to other nodes, and in stashes; of unusual
+        filters, and of wills.
         """
         counters = self.counters
         self._due_us = now + _LOOK_US
         self._estimate = (
-            sessions * _SESSION_BYTES
+            sessions * SESSION_BYTES
             + (counters.subscriptions_persistent + counters.subscriptions_transient) * SUBSCRIPTION_BYTES
-            + counters.connections * _CONNECTION_BYTES
+            + counters.connections * CONNECTION_BYTES
             + counters.route_cached * _ROUTE_BYTES
             + self.ready_bytes
             + self.ready_count * ENTRY_BYTES
@@ -105,7 +104,7 @@ class Memory:
             + self.parts_bytes
             + self.alias_bytes
             + self.relay_bytes
-            + moving
+            + others
         )
         self.used = max(self._estimate + self._offset, 0)
         counters.memory_bytes = self.used

@@ -154,7 +154,7 @@ class Overload:
             return
         moving = self.throttle.backlog_bytes + self.throttle.stash_bytes + state.counters.peer_backlog_bytes
         before = memory.stage
-        if not memory.look(len(state.sessions), moving, state.now):
+        if not memory.look(len(state.sessions), moving + state.accounts.kept_bytes, state.now):
             return
         fields: dict[str, object] = {"bytes": memory.used, "bytes_max": memory.budget}
         if memory.stage == DROPPING:
