@@ -129,6 +129,8 @@ def test_a_bad_file_changes_nothing_and_is_named(guarded: Guarded) -> None:
             "[auth]\nrulse = 1\n",
             good + '[[auth.rules]]\ntopics = ["a/#/b"]\n',
             good.replace("token", "no"),
+            good.replace("/users", "/a\\u0000b"),
+            f"nested = {'[' * 5000}",
         ):
             guarded.config.write_text(fault)
             guarded.reload("reload_failed")
@@ -221,3 +223,66 @@ def test_wrong_passwords_are_limited_by_their_address(guarded: Guarded) -> None:
             answer = other.receive()
             assert isinstance(answer, Connack)
             assert answer.code == 0
+
+
+def configured(path: Path, where: str, secured: bool) -> str:
+    """Return a configuration whose listeners are at `where`; secured: with users and a token."""
+    token = f'token_file = "{path}/token"\n' if secured else ""
+    auth = f'[auth]\npassword_file = "{path}/users"\n' if secured else ""
+    listeners = f'[[listeners]]\naddress = "{where}:0"\n'
+    return f'{listeners}[admin]\naddress = "{where}:0"\n{token}{auth}'
+
+
+def test_a_reload_cannot_open_what_is_bound_to_the_network(tmp_path: Path) -> None:
+    """An address changes only at a restart: until then, what the new one would allow is not safe at the old one."""
+    users = PasswordFile()
+    users.set("ann", b"secret")
+    users.write(tmp_path / "users")
+    (tmp_path / "token").write_text("first-token-of-this-node\n")
+    (tmp_path / "token").chmod(0o600)
+    with Serving(tmp_path / "data", config=configured(tmp_path, "0.0.0.0", True)) as node:
+        node.config.write_text(configured(tmp_path, "127.0.0.1", False))
+        assert node.process is not None
+        node.process.send_signal(signal.SIGHUP)
+        await_true(lambda: "reload_failed" in node.log() or " reloaded" in node.log())
+        with RawClient(node) as client:
+            client.send(Connect(5, "stranger", True, 0, None, None, None, None))
+            answer = client.receive()
+            assert isinstance(answer, Connack)
+            assert answer.code == 0x87, "the listener is still open to the network"
+        with pytest.raises(urllib.error.HTTPError, match="401"):
+            urllib.request.urlopen(f"http://127.0.0.1:{node.port('admin')}/metrics", timeout=20)
+        assert "reload_failed" in node.log()
+        assert "listeners[0] (mqtt 0.0.0.0:" in node.log()
+        assert "admin.address: on 0.0.0.0:" in node.log()
+        assert "restart" in node.log()
+
+
+def upgrade(node: Serving, origin: str, host: str) -> int:
+    """Ask for a WebSocket as a page of this origin would; the status of the answer."""
+    with RawClient(node, "ws") as client:
+        client.send(
+            f"GET /mqtt HTTP/1.1\r\nHost: {host}\r\nOrigin: {origin}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+            "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Version: 13\r\n"
+            "Sec-WebSocket-Protocol: mqtt\r\n\r\n".encode()
+        )
+        return int(client.socket.recv(4096).split()[1])
+
+
+def test_the_pages_that_may_connect_are_those_of_the_rules_of_now(tmp_path: Path) -> None:
+    users = PasswordFile()
+    users.set("ann", b"secret")
+    users.write(tmp_path / "users")
+    ws = f'[[listeners]]\nprotocol = "ws"\naddress = "{ANY}"\n'
+    with Serving(
+        tmp_path / "data", config=f'{ws}origins = ["https://a.example"]\n[auth]\npassword_file = "{tmp_path}/users"\n'
+    ) as node:
+        assert upgrade(node, "https://a.example", "b.example") == 101
+        assert upgrade(node, "http://b.example", "b.example") == 101, "clients must authenticate"
+        node.config.write_text(ws)
+        assert node.process is not None
+        node.process.send_signal(signal.SIGHUP)
+        await_true(lambda: " reloaded" in node.log())
+        assert upgrade(node, "https://a.example", "b.example") == 403, "not listed any more"
+        assert upgrade(node, "http://b.example", "b.example") == 403, "nobody need authenticate any more"
+        assert upgrade(node, "http://localhost", "localhost") == 101

@@ -8,7 +8,7 @@ from folkmoot.config.cluster_check import cluster_problems
 from folkmoot.config.secret import exposure
 from folkmoot.config.settings import ListenerSettings, RuleSettings, Settings, TlsSettings
 
-__all__ = ["allows_anonymous", "problems"]
+__all__ = ["allows_anonymous", "exposed", "problems"]
 
 
 def allows_anonymous(settings: Settings) -> bool:
@@ -34,6 +34,15 @@ def problems(settings: Settings) -> list[str]:
     found += cluster_problems(settings.cluster)
     found += cluster_file_problems(settings)
     return found
+
+
+def exposed(settings: Settings) -> list[str]:
+    """Return what strangers on the network could do, of `problems`; empty if they can do nothing."""
+    found = []
+    for number, listener in enumerate(settings.listeners):
+        where = f"listeners[{number}] ({listener.protocol} {listener.address})"
+        found += [f"{where}: {text}" for text in exposure_problems(settings, listener)]
+    return found + admin_exposure(settings)
 
 
 def tls_problems(settings: Settings, listener: ListenerSettings) -> list[str]:
@@ -86,14 +95,18 @@ def address_problems(settings: Settings) -> list[str]:
 
 def admin_problems(settings: Settings) -> list[str]:
     """Check the HTTP server: it shows what clients published, so it needs a token unless it is on loopback."""
+    return unusable("admin.token_file", settings.admin.token_file) + admin_exposure(settings)
+
+
+def admin_exposure(settings: Settings) -> list[str]:
+    """Check that the HTTP server cannot be reached from the network without a token."""
     admin = settings.admin
-    found = unusable("admin.token_file", admin.token_file)
-    if admin.address is not None and not admin.address.is_loopback() and admin.token_file is None:
-        found.append(
-            f"admin.address: on {admin.address} anyone on the network could read every stream. Set admin.token_file "
-            "(a file with a long random token), or use 127.0.0.1"
-        )
-    return found
+    if admin.address is None or admin.address.is_loopback() or admin.token_file is not None:
+        return []
+    return [
+        f"admin.address: on {admin.address} anyone on the network could read every stream. Set admin.token_file "
+        "(a file with a long random token), or use 127.0.0.1"
+    ]
 
 
 def auth_problems(settings: Settings) -> list[str]:

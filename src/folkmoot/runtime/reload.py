@@ -12,6 +12,7 @@ import ssl
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
+from folkmoot.config.check import allows_anonymous, exposed
 from folkmoot.config.convert import access_of, secrets_of
 from folkmoot.config.fault import ConfigError
 from folkmoot.config.password import PasswordFile
@@ -54,6 +55,7 @@ class Prepared:
         self.file: PasswordFile | None = None
         self.secrets: list[bytes] = []
         self.keys: list[bytes] = []
+        self.bound: list[ListenerSettings] = []  # of the open listeners, with their addresses
         self.listeners: list[tuple[Listener, TlsSettings, ssl.SSLContext]] = []
         self.peers: tuple[TlsSettings, ssl.SSLContext, ssl.SSLContext] | None = None
         self.service: Callable[[], None] | None = None
@@ -142,15 +144,19 @@ class Reload:
         prepared.keys = self._keys
         if prepared.secrets != self._secrets:
             prepared.keys = mark_keys(serving.settings.cluster.name, prepared.secrets)
-        for listener, tls in zip(self._listeners, tls_of(serving.settings, settings), strict=True):
-            if listener.certificates is not None:
-                found = tls or listener.certificates.settings
-                prepared.listeners.append((listener, found, listener.certificates.prepare(found)))
+        prepared.bound = bound(serving.settings, settings, self._listeners)
+        for listener, entry in zip(self._listeners, prepared.bound, strict=True):
+            if listener.certificates is not None and entry.tls is not None:
+                prepared.listeners.append((listener, entry.tls, listener.certificates.prepare(entry.tls)))
+        admin = settings.admin.model_copy(update={"address": serving.settings.admin.address})
+        open_now = settings.model_copy(update={"listeners": prepared.bound, "admin": admin})
+        if found := exposed(open_now):
+            raise ConfigError("the configuration, with the addresses that are open until a restart,", found)
         if serving.peers is not None and serving.peers.certificates is not None:
             certificates = serving.peers.certificates
             peer_tls = settings.cluster.tls
-            found = certificates.settings if peer_tls is None else peer_tls.for_listener()
-            prepared.peers = found, certificates.prepare(found), client_context(found)
+            tls = certificates.settings if peer_tls is None else peer_tls.for_listener()
+            prepared.peers = tls, certificates.prepare(tls), client_context(tls)
         if self._service is not None:
             prepared.service = self._service.read_again(settings)
         return prepared
@@ -168,6 +174,9 @@ class Reload:
             turns.node.replace_secrets(self._secrets, turns.begin())
         if prepared.service is not None:
             prepared.service()
+        protected = not allows_anonymous(prepared.settings)
+        for listener, entry in zip(self._listeners, prepared.bound, strict=True):
+            listener.allow_pages(entry.origins, protected)
         stricter = False
         for listener, tls, context in prepared.listeners:
             stricter = listener.replace(tls, context) or stricter
@@ -214,13 +223,19 @@ def tls_object(handle: Any) -> Any:
     return transport.get_extra_info("ssl_object")
 
 
-def tls_of(first: Settings, now: Settings) -> list[TlsSettings | None]:
-    """Return the TLS settings of the listeners of the start, as they are now; of one that has changed, None."""
-    found: list[TlsSettings | None] = []
-    for number, listener in enumerate(first.listeners):
+def bound(first: Settings, now: Settings, listeners: list[Listener]) -> list[ListenerSettings]:
+    """Return the settings of the open listeners as they are now; one that has changed goes on as it is.
+
+    `tls` is set where there is TLS.
+    """
+    found: list[ListenerSettings] = []
+    for number, (entry, listener) in enumerate(zip(first.listeners, listeners, strict=True)):
         other = now.listeners[number] if number < len(now.listeners) else None
-        same = other is not None and identity_of(other) == identity_of(listener)
-        found.append(now.tls_of(other) if other is not None and same else None)
+        if other is not None and identity_of(other) == identity_of(entry):
+            found.append(other.model_copy(update={"tls": now.tls_of(other)}))
+        else:
+            tls = None if listener.certificates is None else listener.certificates.settings
+            found.append(listener.settings.model_copy(update={"tls": tls}))
     return found
 
 
