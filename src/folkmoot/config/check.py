@@ -164,3 +164,5 @@ def unreadable(name: str, path: Path | None) -> list[str]:
             return []
     except OSError as error:
         return [f"{name}: {path} cannot be read ({error.strerror})"]
+    except ValueError as error:  # a zero byte in the path
+        return [f"{name}: {str(path)!r} cannot be read ({error})"]

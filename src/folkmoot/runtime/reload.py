@@ -118,8 +118,8 @@ class Reload:
             serving.audit.reopen()
         try:
             prepared = await serving.turns.loop.run_in_executor(None, self._prepare)
-        except FolkmootError as error:
-            text = " ".join(str(error).split())
+        except Exception as error:  # noqa: BLE001 - whatever a file has caused, nothing has changed
+            text = " ".join((str(error) if isinstance(error, FolkmootError) else repr(error)).split())
             serving.say("error", "reload_failed", reason=f"{text}; nothing has changed")
             serving.record("reload_failed", **self._files.changes())
             return
