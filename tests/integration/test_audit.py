@@ -66,6 +66,10 @@ def test_logins_refusals_orders_and_reloads_are_audited(tmp_path: Path) -> None:
         file.set("bob", b"x")
         file.write(users)
         assert node.process is not None
+        token.write_text("short")
+        node.process.send_signal(signal.SIGHUP)
+        await_true(lambda: audit.exists() and lines(audit, "reload_failed") != [])
+        token.write_text(TOKEN + "\n")
         node.process.send_signal(signal.SIGHUP)
         await_true(lambda: audit.exists() and lines(audit, "reloaded") != [])
         assert node.stop() == 0, node.log()
@@ -78,8 +82,11 @@ def test_logins_refusals_orders_and_reloads_are_audited(tmp_path: Path) -> None:
     (ordered,) = lines(first, "order")
     assert (ordered["method"], ordered["path"], ordered["token"]) == ("POST", "/api/v1/nodes/gone/evict", True)
     assert {line["status"] for line in lines(first, "admin_refused")} == {403}
+    (failed,) = lines(audit, "reload_failed")
+    assert "16 characters" in failed["why"]
+    assert "users_added" not in failed
     (reloaded,) = lines(audit, "reloaded")
-    assert (reloaded["changed"], reloaded["users_added"]) == (["auth.password_file"], ["bob"])
+    assert (reloaded["changed"], reloaded["users_added"]) == (["auth.password_file"], ["bob"]), "it is in force now"
     assert len(lines(audit, "stopped")) == 1
     for secret in (TOKEN, "the password of ann", "a wrong password", "scrypt"):
         assert secret not in first.read_text() + audit.read_text() + node.log()

@@ -146,20 +146,37 @@ def test_counts_are_lines_of_their_own(path: Path) -> None:
 def test_a_reload_names_what_changed_and_shows_no_secret(tmp_path: Path) -> None:
     token, users = tmp_path / "token", tmp_path / "users"
     token.write_text("0123456789abcdef")
-    users.write_text("ann:hash1\nbob:hash2\n# comment\n")
+    users.write_text("a file\n")
     settings = load(None, {}, {"admin": {"token_file": str(token)}, "auth": {"password_file": str(users)}})
-    files = SettingFiles(settings)
-    assert files.changes() == {"changed": []}
+    files = SettingFiles(settings, {"ann": "hash1", "bob": "hash2"})
+    assert files.replace(files.read(settings, {"ann": "hash1", "bob": "hash2"})) == {"changed": []}
     token.write_text("fedcba9876543210")
-    users.write_text("ann:hash3\neve:hash4\n")
-    found = files.changes()
-    assert found == {
-        "changed": ["admin.token_file", "auth.password_file"],
+    users.write_text("another\n")
+    now = {"ann": "hash3", "eve": "hash4"}
+    files.read(settings, now)  # a reload that failed
+    assert files.replace(files.read(settings, now)) == {
+        "changed": ["auth.password_file", "admin.token_file"],
         "users_added": ["eve"],
         "users_removed": ["bob"],
         "users_changed": ["ann"],
     }
-    assert files.changes() == {"changed": []}
+    assert files.replace(files.read(settings, now)) == {"changed": []}
+
+
+def test_a_reload_names_the_settings_that_changed(tmp_path: Path) -> None:
+    """The rules, and a password file of another name, are what matters most."""
+    (tmp_path / "users").write_text("")
+    (tmp_path / "users").chmod(0o600)
+    before = load(None, {}, {})
+    files = SettingFiles(before, {})
+    rule = {"topics": ["a/#"]}
+    auth = {"password_file": str(tmp_path / "users"), "rules": [rule], "client_ids": ["%u"]}
+    listener = {"protocol": "ws", "address": "127.0.0.1:0", "origins": ["https://a.example"]}
+    after = load(None, {}, {"auth": auth, "listeners": [listener], "limits": {"receive_max": 10}})
+    assert files.replace(files.read(after, {"ann": "hash"})) == {
+        "changed": ["auth.password_file", "auth.client_ids", "auth.rules", "listeners[0].origins"],
+        "users_added": ["ann"],
+    }
 
 
 def test_every_audited_kind_is_an_event_of_the_program() -> None:

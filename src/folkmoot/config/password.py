@@ -99,6 +99,8 @@ class PasswordFile:
             try:
                 check_user(user)
                 parse_hash(text)
+                if user in hashes:
+                    raise ValueError(f"the user {user} has a line already, and only one can count")
             except ValueError as error:
                 advice = "`folkmoot passwd FILE USER` writes valid lines"
                 raise ConfigError(str(path), [f"line {number}: {error}; {advice}"]) from None
@@ -136,4 +138,5 @@ class PasswordFile:
 def check_user(user: str) -> None:
     """Raise ValueError if a user name cannot be stored in a line."""
     if not user or not user.isprintable() or user != user.strip() or ":" in user or user.startswith("#"):
-        raise ValueError(f"a user name is printable text without ':' and without '#' at its start, {user!r} is not")
+        # Without the text: a line with something else may hold a password.
+        raise ValueError("a user name is printable text without ':' and without '#' or a space at its start")

@@ -19,7 +19,7 @@ from folkmoot.config.password import PasswordFile
 from folkmoot.config.secret import check_private
 from folkmoot.config.settings import ListenerSettings, Settings, TlsSettings
 from folkmoot.kernel.errors import FolkmootError
-from folkmoot.runtime.audit import SettingFiles
+from folkmoot.runtime.audit import Reading, SettingFiles
 from folkmoot.runtime.listener import Listener
 from folkmoot.runtime.password import PasswordChecks, mark_keys
 from folkmoot.runtime.peers import client_context
@@ -47,12 +47,18 @@ def read_users(settings: Settings) -> PasswordFile | None:
     return PasswordFile.read(path)
 
 
+def hashes_of(file: PasswordFile | None) -> dict[str, str]:
+    """Return the stored hash of each user; none without a file."""
+    return {} if file is None else file.hashes
+
+
 class Prepared:
     """What was read, and is not in force yet."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, file: PasswordFile | None, reading: Reading) -> None:
         self.settings = settings
-        self.file: PasswordFile | None = None
+        self.file = file
+        self.reading = reading
         self.secrets: list[bytes] = []
         self.keys: list[bytes] = []
         self.bound: list[ListenerSettings] = []  # of the open listeners, with their addresses
@@ -70,13 +76,14 @@ class Reload:
         listeners: list[Listener],
         service: Service | None,
         reread: Callable[[], Settings] | None,
+        file: PasswordFile | None,
     ) -> None:
         self._serving = serving
         self._listeners = listeners
         self._service = service
         self._reread = reread
         self._passwords: PasswordChecks | None = None
-        self._files = SettingFiles(serving.settings)
+        self._files = SettingFiles(serving.settings, hashes_of(file))
         self._secrets = secrets_of(serving.settings.cluster)
         self._keys = mark_keys(serving.settings.cluster.name, self._secrets)
         self._task: asyncio.Task[None] | None = None
@@ -121,7 +128,7 @@ class Reload:
         except Exception as error:  # noqa: BLE001 - whatever a file has caused, nothing has changed
             text = " ".join((str(error) if isinstance(error, FolkmootError) else repr(error)).split())
             serving.say("error", "reload_failed", reason=f"{text}; nothing has changed")
-            serving.record("reload_failed", **self._files.changes())
+            serving.record("reload_failed", why=text)
             return
         await self._put_into_force(prepared)
         fixed = fixed_changes(serving.settings, prepared.settings)
@@ -129,14 +136,14 @@ class Reload:
             why = "these settings have changed and need a restart: " + ", ".join(fixed)
             serving.say("warning", "restart_needed", reason=why)
         serving.say("info", "reloaded")
-        serving.record("reloaded", **self._files.changes())
+        serving.record("reloaded", **self._files.replace(prepared.reading))
 
     def _prepare(self) -> Prepared:
         """Read everything; raises FolkmootError. In a thread: it changes nothing."""
         serving = self._serving
-        prepared = Prepared(serving.settings if self._reread is None else self._reread())
-        settings = prepared.settings
-        prepared.file = read_users(settings)
+        settings = serving.settings if self._reread is None else self._reread()
+        file = read_users(settings)
+        prepared = Prepared(settings, file, self._files.read(settings, hashes_of(file)))
         prepared.secrets = secrets_of(settings.cluster)
         if bool(prepared.secrets) != bool(self._secrets):
             fault = "cluster.secret_file: a secret is neither introduced nor given up while a node runs: restart it"
