@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import json
 import os
 import threading
@@ -16,6 +17,7 @@ from folkmoot.kernel.errors import FolkmootError
 from folkmoot.kernel.event import INFO, Event
 from folkmoot.runtime import audit
 from folkmoot.runtime.audit import ADDRESSES_MAX, AUDITED, KIND_LINES_MAX, LINES_MAX, Audit, Frequency, SettingFiles
+from folkmoot.runtime.log import Log
 
 NOW = 1_700_000_000_000_000
 
@@ -45,6 +47,24 @@ def test_what_is_audited_is_written_and_nothing_else(path: Path) -> None:
         {"time": "2023-11-14T22:13:20.001Z", "node": "n1", "event": "order", "path": "/api/v1/leave"},
     ]
     assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_no_text_of_a_client_is_obeyed_by_what_shows_or_splits_the_log(path: Path) -> None:
+    """Not the controls of a terminal, nor what many programs take for the end of a line."""
+    forged = '{"event":"connected","user":"ops"}'
+    names = [f"a{character}{forged}" for character in "\n\r\x1b\x7f\x85\x9b\u2028\u2029\u202e\ufeff\U000e0001"]
+    log = Audit(path, "n1", print)
+    for name in names:
+        log.record("connect_refused", NOW, {"user": name, "client": name})
+    log.close(NOW)
+    text = path.read_text()
+    assert text.replace("\n", "").isprintable()
+    assert [json.loads(line)["user"] for line in text.splitlines()] == names
+    stream = io.StringIO()
+    for form in ("json", "text"):
+        Log("info", form, stream).say("info", "connected", NOW, user="".join(names), address="1.2.3.4:5")
+    assert stream.getvalue().replace("\n", "").isprintable()
+    assert len(stream.getvalue().splitlines()) == 2
 
 
 def test_it_is_appended_to(path: Path) -> None:

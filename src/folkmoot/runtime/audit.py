@@ -20,14 +20,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-import msgspec
-
 from folkmoot.config.settings import Settings
 from folkmoot.kernel.clock import SECOND
 from folkmoot.kernel.errors import FolkmootError
 from folkmoot.kernel.event import Event
 from folkmoot.runtime.address import host_of, limit_key
-from folkmoot.runtime.log import plain
+from folkmoot.runtime.log import json_line, plain
 
 __all__ = ["AUDITED", "Audit", "Frequency", "Reading", "SettingFiles", "open_audit"]
 
@@ -258,7 +256,7 @@ class Audit:
         moment = datetime.fromtimestamp(now / 1e6, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         head = {"time": moment, "node": self._node_id, "event": kind}
         rest = {name: plain(value) for name, value in fields.items() if name not in head}
-        self._file.put(msgspec.json.encode({**head, **rest}) + b"\n")
+        self._file.put(json_line({**head, **rest}))
 
     def _report(self, why: str, lost: int) -> None:
         if self._later is not None:
