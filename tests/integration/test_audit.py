@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from folkmoot.config.password import PasswordFile
-from folkmoot.mqtt.packet import Connack, Connect, Properties
+from folkmoot.mqtt.packet import Connack, Connect, Pingreq, Pingresp, Properties, Publish, Suback, Subscribe
 from tests.integration.serving import RawClient, Serving, await_true
 
 ANY = "127.0.0.1:0"
@@ -124,3 +124,30 @@ def test_a_password_file_that_others_can_read_is_refused_at_a_reload(tmp_path: P
         await_true(lambda: "reload_failed" in node.log())
         assert "chmod 600" in node.log()
         assert connect(node, "ann", b"pw") == 0, "the previous users stay"
+
+
+def test_what_the_rules_deny_is_audited_and_a_flood_of_it_hides_nothing(tmp_path: Path) -> None:
+    audit = tmp_path / "audit.jsonl"
+    config = f'log = {{ audit = "{audit}" }}\n[auth]\ndefault = "deny"\n'
+    with Serving(tmp_path / "data", "--mqtt", ANY, config=config) as node:
+        with RawClient(node, version=4) as flood, RawClient(node) as probe:
+            flood.connect("flood", clean=True)
+            probe.connect("probe", clean=True, session_s=0)
+            flood.send(*[Publish(b"secret/%d" % number, b"", 0, False, False, 0) for number in range(20_000)])
+            flood.send(Pingreq())
+            assert isinstance(flood.receive(), Pingresp)
+            probe.send(Publish(b"secret/x", b"", 0, False, False, 0), Subscribe(1, [(b"secret/#", 0)]))
+            answer = probe.receive()
+            assert isinstance(answer, Suback)
+            assert answer.codes == [0x87]
+        await_true(lambda: len(lines(audit, "publish_denied")) >= 12)
+        assert node.stop() == 0, node.log()
+    told = lines(audit, "publish_denied")
+    of_probe = [line["topic"] for line in told if line["client"] == "probe"]
+    of_flood = [line for line in told if line["client"] == "flood"]
+    assert of_probe == ["secret/x"]
+    assert len(of_flood) <= 2 * 10 + 1, "the test may take longer than a minute"
+    assert sum("topic" in line for line in of_flood) + sum(line.get("untold", 0) for line in of_flood) == 20_000
+    (denied,) = lines(audit, "subscribe_denied")
+    assert (denied["filter"], denied["client"]) == ("secret/#", "probe")
+    assert denied["address"].startswith("127.0.0.1:")

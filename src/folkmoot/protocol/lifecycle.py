@@ -9,6 +9,7 @@ from folkmoot.delivery.purge import Purges
 from folkmoot.delivery.shared import Shared
 from folkmoot.kernel.clock import SECOND
 from folkmoot.partition.queue import Queue
+from folkmoot.protocol.denial import report_denied
 from folkmoot.protocol.presence import disconnected_fields
 from folkmoot.protocol.will import Wills
 from folkmoot.proxy.pending_close import PendingCloses
@@ -89,6 +90,7 @@ class Lifecycle:
     def detach(self, connection: Connection, goodbye: bool) -> None:
         """Detach a session from its connection; `goodbye`: the client sent DISCONNECT with reason 0."""
         connection.broken = not goodbye
+        report_denied(self.state, connection)
         if connection.opened_us and connection.remote is None:
             if self.state.listening:
                 self.state.tell("disconnected", disconnected_fields(connection, self.state.now))

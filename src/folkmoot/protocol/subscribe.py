@@ -11,6 +11,7 @@ from folkmoot.mqtt.encode import body_of, encode
 from folkmoot.mqtt.error import MalformedPacket
 from folkmoot.mqtt.packet import Properties, Suback, Subscribe, Unsuback, Unsubscribe
 from folkmoot.partition.retained import Retained
+from folkmoot.protocol.denial import note_denied
 from folkmoot.routing.route import Routes
 from folkmoot.session.connection import Connection, Task
 from folkmoot.session.session import Session
@@ -196,7 +197,7 @@ class Subscribing:
             stream = wish.stream
             start = wish.start
         known = session.subscriptions.get(name)
-        code = self._refusal(connection, session, topic_filter, share, known is None)
+        code = self._refusal(connection, session, name, topic_filter, share)
         if code:
             return code
         granted = min(options & QOS_MASK, self.state.limits.qos_max)
@@ -217,15 +218,16 @@ class Subscribing:
         started.append(subscription)
         return granted
 
-    def _refusal(self, connection: Connection, session: Session, topic_filter: bytes, share: bytes, new: bool) -> int:
+    def _refusal(self, connection: Connection, session: Session, name: bytes, topic_filter: bytes, share: bytes) -> int:
         """Return why a filter is not allowed, as a reason code, or 0; count the pattern of a new one."""
         self.state.work.steps += RULE_STEPS * len(self.state.policy.rules)
         if not self.state.policy.may_subscribe(session.client_id, connection.username, topic_filter, share):
             self.state.counters.acl_denied_subscribe += 1
+            note_denied(self.state, connection, "subscribe_denied", "filter", name)
             self._why = "not allowed to subscribe"
             return reason.NOT_AUTHORIZED
         most = self.state.limits.filter_patterns_max
-        if not new or session.count_pattern(topic_filter, 1, most):
+        if name in session.subscriptions or session.count_pattern(topic_filter, 1, most):
             return 0
         self._why = f"the filters of a session have + at no more than {most} different sets of levels"
         return reason.QUOTA_EXCEEDED

@@ -40,7 +40,11 @@ AUDITED: Final = frozenset(
         "origin_refused",
         "peer_refused",
         "peer_up",
+        "publish_denied",
         "session_of_another",
+        "subscribe_denied",
+        "subscription_revoked",
+        "will_revoked",
     }
 )
 # Lines per second of one kind and address, and of one kind with all addresses; the others are counted in one line each.

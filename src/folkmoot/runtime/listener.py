@@ -132,9 +132,7 @@ def origin_rules(protocol: str, origins: Sequence[str], protected: bool) -> Orig
     return OriginRules(origins, protected or protocol == "wss")
 
 
-def protocol_factory(
-    protocol: str, turns: Turns, gate: Gate, rules: WebSocketRules
-) -> Callable[[Arrival], Accepted]:
+def protocol_factory(protocol: str, turns: Turns, gate: Gate, rules: WebSocketRules) -> Callable[[Arrival], Accepted]:
     """Return the factory of the protocol for each accepted connection."""
     if protocol == "mqtt":
         return lambda arrival: TcpProtocol(turns, gate, arrival)

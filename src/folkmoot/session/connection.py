@@ -27,6 +27,7 @@ __all__ = [
     "REGISTERING",
     "Authenticate",
     "Connection",
+    "Denied",
     "PeerInfo",
     "Task",
 ]
@@ -63,6 +64,15 @@ class Task:
     @abstractmethod
     def packet(self) -> tuple[int, bytes]:
         """Return the packet, as its first byte and its body: another node is to handle it from the beginning."""
+
+
+class Denied:
+    """What was denied to a connection in the minute from `since_us` on: events, and denials without one."""
+
+    def __init__(self, since_us: int) -> None:
+        self.since_us = since_us
+        self.told = 0
+        self.untold = 0
 
 
 class Connection:
@@ -122,6 +132,7 @@ class Connection:
         self.broken = False  # it ended without DISCONNECT: no client waits for outstanding acknowledgements
         self.fast = False  # no rule has to be checked for each PUBLISH
         self.allowed: dict[bytes, bool] | None = None
+        self.denied: dict[str, Denied] | None = None  # by kind of event, see `protocol.denial`
         self.owner = b""  # of its producers, see `partition.producer`; empty: not needed yet
         self.alias_in: dict[int, bytes] | None = None
         self.alias_bytes = 0  # of the topics in it
