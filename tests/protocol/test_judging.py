@@ -202,6 +202,76 @@ def test_the_subscriptions_of_stored_sessions_end_too(watched: Box) -> None:
     assert [event.fields["filter"] for event in watched.events if event.kind == "subscription_revoked"] == ["t/x"]
 
 
+STAYS_S = 60
+
+
+def left_behind(box: Box, name: str = "ann") -> Peer:
+    """A stored session of a user, whose queue grows, and which is to end a minute after the user is removed."""
+    box.config.limits.session_expiry_removed_s = STAYS_S
+    ann, bob = enter(box, name, session_expiry=EVER), enter(box, "bob")
+    ann.subscribe("t/x", qos=1)
+    ann.lose()
+    bob.publish("t/x", b"kept", qos=1)
+    return ann
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_a_stored_session_of_a_removed_user_ends_in_time(watched: Box, restart: bool) -> None:
+    """Nobody can read what it collects."""
+    left_behind(watched)
+    if restart:
+        watched.config.users = {"bob": USERS["bob"]}
+        watched.crash()
+    else:
+        reload(watched, {"bob": USERS["bob"]})
+    counters = watched.node.counters
+    watched.advance(STAYS_S // 2 * SECOND)
+    assert (counters.sessions_persistent, counters.queue_messages) == (1, 1)
+    reload(watched, {"bob": USERS["bob"]})
+    watched.advance((STAYS_S // 2 + 1) * SECOND)
+    assert (counters.sessions_persistent, counters.queue_messages) == (0, 0), "another reload gives it no more time"
+    (told,) = [event.fields for event in watched.events if event.kind == "session_revoked"]
+    assert (told["client"], told["user"]) == ("c-ann", "ann")
+    assert watched.node.counters.sessions_revoked == 1
+
+
+def test_a_user_who_is_there_again_in_time_has_all_of_it(watched: Box) -> None:
+    """A file that was wrong for an hour loses nothing."""
+    ann = left_behind(watched)
+    reload(watched, {"bob": USERS["bob"]})
+    watched.advance(STAYS_S // 2 * SECOND)
+    reload(watched)
+    watched.advance(2 * STAYS_S * SECOND)
+    assert ann.resume(username="ann", password=b"").session_present
+    assert ann.payloads() == [b"kept"]
+    ann.lose()
+    reload(watched, {"bob": USERS["bob"]})
+    watched.advance(STAYS_S // 2 * SECOND)
+    assert watched.node.counters.sessions_persistent == 1, "the time begins anew"
+
+
+def test_the_session_of_another_user_who_took_the_id_stays(watched: Box) -> None:
+    left_behind(watched)
+    reload(watched, {"bob": USERS["bob"]})
+    bob = enter(watched, "bob", "c-ann", session_expiry=EVER)
+    bob.lose()
+    watched.advance(2 * STAYS_S * SECOND)
+    assert bob.resume(username="bob", password=b"").session_present
+
+
+def test_a_session_of_nobody_stays(watched: Box) -> None:
+    """It has no owner who could be removed, and the first user that comes with its id goes on with it."""
+    watched.config.limits.session_expiry_removed_s = STAYS_S
+    nobody = watched.client("x")
+    nobody.connect(session_expiry=EVER)
+    nobody.subscribe("t/x", qos=1)
+    nobody.lose()
+    reload(watched, allow_anonymous=False)
+    watched.advance(2 * STAYS_S * SECOND)
+    assert enter(watched, "ann", "x", clean_start=False, session_expiry=EVER)
+    assert watched.node.counters.sessions_persistent == 1
+
+
 @BOTH
 def test_what_a_connection_may_publish_is_decided_anew(watched: Box, version: int) -> None:
     ann, bob = enter(watched, "ann", version=version), enter(watched, "bob")
@@ -313,3 +383,17 @@ def test_a_will_is_judged_by_a_successor_too(three: SimulatedCluster, expiry_s: 
     three.settle()
     three.advance(5 * SECOND)
     assert watcher.payloads() == []
+
+
+def test_a_successor_ends_the_stored_session_of_a_removed_user(three: SimulatedCluster) -> None:
+    client_id = three["n3"].names_led("c")[0]
+    ann = enter(three["n1"], "ann", client_id, session_expiry=EVER)
+    ann.lose()
+    for name in ("n1", "n2", "n3"):
+        three[name].config.limits.session_expiry_removed_s = STAYS_S
+        reload(three[name], {"bob": USERS["bob"]})
+    three["n3"].kill()
+    three.settle()
+    three.advance((STAYS_S + 5) * SECOND)
+    assert sum(three[name].node.counters.sessions_revoked for name in ("n1", "n2")) == 1
+    assert sum(three[name].node.counters.sessions_persistent for name in ("n1", "n2")) == 0

@@ -95,6 +95,7 @@ class Restore:
             _find_ends(session, state.minority_side)
             state.sessions[session.client_id] = session
             state.accounts.enter(session)
+            self.lifecycle.look_for_owner(session)
             self._fresh.append(session)
         for found in loader.filters:
             self._subscribe(found)

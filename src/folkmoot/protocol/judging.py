@@ -108,6 +108,7 @@ class Judging:
 
     def _judge_session(self, session: Session) -> None:
         self._judged += 1
+        self.attaching.lifecycle.look_for_owner(session)
         connection = session.connection
         if connection is not None:
             self.attaching.renew_rights(connection)

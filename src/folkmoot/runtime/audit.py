@@ -42,6 +42,7 @@ AUDITED: Final = frozenset(
         "peer_up",
         "publish_denied",
         "session_of_another",
+        "session_revoked",
         "subscribe_denied",
         "subscription_revoked",
         "will_revoked",

@@ -55,6 +55,7 @@ class Session:
         self.account: Account | None = None  # None: it does not count, because the node does not have it
         self.expiry_s = 0
         self.ends_us = 0  # 0 = connected
+        self.removed_us = 0  # since when this node knows that its user was removed; 0 = that is not so
         self.connection: Connection | None = None
         self.token = 0  # of its current or last connection; for a persistent session, 0 = not known
         self.begun = False  # whether the session began with the connection that the token names
