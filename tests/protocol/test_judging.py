@@ -397,3 +397,48 @@ def test_a_successor_ends_the_stored_session_of_a_removed_user(three: SimulatedC
     three.advance((STAYS_S + 5) * SECOND)
     assert sum(three[name].node.counters.sessions_revoked for name in ("n1", "n2")) == 1
     assert sum(three[name].node.counters.sessions_persistent for name in ("n1", "n2")) == 0
+
+
+CERTAIN = Policy([Rule(True, ANYTHING, "ann", "*", [b"#"]), Rule(True, ANYTHING, "*", "bystander", [b"#"])], False)
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_a_name_that_nobody_has_proved_is_no_user_later(make: MakeBox, restart: bool) -> None:
+    """Else whoever takes a name in time, before names are proved, has the rights of its owner."""
+    box = make()
+    thief, will = box.client("thief"), Will(b"keys/x", b"forged", 0, False, properties(will_delay=60))
+    thief.connect(username="ann", session_expiry=EVER, will=will)
+    left, watcher = box.client("left"), box.client("w").open("tls", certificate_name="ann")
+    left.connect(username="ann", session_expiry=EVER, will=will)
+    left.subscribe("keys/#", qos=1)
+    left.lose()
+    if restart:
+        box.config.policy, box.config.user_from_certificate = CERTAIN, True
+        box.crash()
+        watcher.open("tls", certificate_name="ann")
+    else:
+        reload(box, policy=CERTAIN, user_from_certificate=True)
+        assert "certificate" in why(thief)
+    watcher.connect()
+    watcher.subscribe("keys/#")
+    box.advance(61 * SECOND)
+    assert watcher.payloads() == [], "wills are judged as those of nobody"
+    assert box.node.counters.wills_revoked == 2
+    watcher.publish("keys/x", b"secret", qos=1)
+    assert box.node.counters.queue_messages == 0, "and so are subscriptions"
+
+
+def test_a_leader_does_not_take_a_name_as_proved_because_names_are_proved_here(three: SimulatedCluster) -> None:
+    """While the nodes are reloaded one after another, so that some of them prove no names yet."""
+    for name in ("n1", "n2", "n3"):
+        reload(three[name], {}, check_passwords=False)
+    client_id, other_id = three["n3"].names_led("c")[:2]
+    thief = enter(three["n1"], "ann", client_id, session_expiry=EVER)
+    thief.subscribe("t", qos=1)
+    policy = Policy([Rule(True, ANYTHING, "ann", "*", [b"#"])], False)
+    reload(three["n3"], dict(USERS), check_passwords=True, policy=policy)
+    three.advance(SECOND)
+    assert "proved" in why(thief)
+    assert enter(three["n1"], "ann", other_id, session_expiry=EVER).subscribe("t") == [0x87]
+    ann = enter(three["n3"], "ann", client_id, clean_start=False, session_expiry=EVER)
+    assert ann.subscribe("t") == [0]

@@ -86,6 +86,8 @@ class Access:
             return "anonymous clients are not allowed any more"
         if username and self.check_passwords:
             return "this server wants a password now"
+        if username and self.user_from_certificate:
+            return "this server takes user names from certificates now"
         return ""
 
     def wrong_id(self, client_id: str, username: str) -> str:

@@ -133,7 +133,7 @@ class Admission:
         return False
 
     def _begin(self, connection: Connection, durable: bool) -> Session:
-        session = self.lifecycle.begin(connection.client_id, durable, connection.username)
+        session = self.lifecycle.begin(connection.client_id, durable, connection.username, connection.is_proved)
         session.registration_only = connection.remote is not None and not durable
         return session
 
@@ -202,10 +202,10 @@ class Admission:
         access = self.state.access
         if not access.client_id_owner or not access.has_users:
             return False
-        owner = "" if old is None else old.username
+        owner = "" if old is None else old.owner
         if not owner:
             waiting = self._parked.get(connection.client_id)
-            owner = "" if waiting is None else waiting[0].username
+            owner = waiting[0].username if waiting is not None and waiting[0].is_proved else ""
         if not owner or owner == connection.username or access.gone(owner):
             return False
         self._note_owner(connection, owner)
@@ -220,11 +220,11 @@ class Admission:
 
         Without passwords and certificates a user name proves nothing, so every session belongs to the client.
         """
-        if old is None or not old.username or not self.state.access.has_users:
+        if old is None or not old.owner or not self.state.access.has_users:
             return False
-        if old.username == connection.username:
+        if old.owner == connection.username:
             return False
-        self._note_owner(connection, old.username)
+        self._note_owner(connection, old.owner)
         return True
 
     def _take_over(self, old: Session | None, clean_start: bool) -> Session | None:

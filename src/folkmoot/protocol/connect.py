@@ -232,7 +232,7 @@ class Connecting:
             self.closing.taken_over(old.connection)
         assigned_id = connection.client_id if relay.assigned else ""
         properties = connack_properties(self.state, packet, 0, assigned_id) if connection.v5 else None
-        session = self.lifecycle.begin(connection.client_id, False, connection.username)
+        session = self.lifecycle.begin(connection.client_id, False, connection.username, connection.is_proved)
         self.attaching.agree(connection, packet)
         self.attaching.attach(connection, session, packet, 0)
         relay.state = GRANTED

@@ -112,19 +112,23 @@ class Judging:
         connection = session.connection
         if connection is not None:
             self.attaching.renew_rights(connection)
+            if session.username and not session.proved and self.state.access.has_users:
+                # Its own node may not have been reloaded yet.
+                self.revoke(connection, "this server wants to have user names proved now", False)
+                connection = None
         policy = self.state.policy
         if policy.open:
             return
         ended: list[bytes] = []
         for subscription in list(session.subscriptions.values()):
             name, share = subscription.topic_filter, subscription.share
-            if not policy.may_subscribe(session.client_id, session.username, name, share):
+            if not policy.may_subscribe(session.client_id, session.owner, name, share):
                 ended.append(subscription.name)
                 self._end_subscription(session, subscription.name)
         if connection is None:
             return
         will = session.will
-        if will is not None and not policy.may_publish(session.client_id, session.username, will.message.topic):
+        if will is not None and not policy.may_publish(session.client_id, session.owner, will.message.topic):
             self.revoke(connection, "not allowed to publish to the will's topic any more", True)
         elif ended:
             text = ", ".join([name.decode() for name in ended[:10]])

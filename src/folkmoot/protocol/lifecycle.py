@@ -56,10 +56,11 @@ class Lifecycle:
         self._leaving: deque[tuple[Session, list[Subscription]]] = deque()
         self.ended: list[Session] = []  # in this turn; their feeds are to be forgotten
 
-    def begin(self, client_id: str, durable: bool, username: str) -> Session:
-        """Create a session of a user for a client id that has none."""
+    def begin(self, client_id: str, durable: bool, username: str, proved: bool) -> Session:
+        """Create a session for a client id that has none; it belongs to the user if the name is proved."""
         session = Session(client_id, self.state.partition_of(client_id.encode()), durable)
         session.username = username
+        session.proved = proved
         floor = self.purges.floor_of(client_id)
         if durable and floor:
             session.queue_floor = session.queue_next = session.ready_end = session.durable_next = floor
@@ -84,6 +85,7 @@ class Lifecycle:
             session.username,
             session.token,
             session.begun,
+            session.proved,
         )
         key = plain_key(session.partition, SESSION, session.key)
         self.state.writer.put(session.partition, key, encode_session(row))
@@ -175,7 +177,7 @@ class Lifecycle:
 
         One of an anonymous client has no owner: whoever comes with its id goes on with it.
         """
-        if not session.durable or not session.username or not self.state.access.gone(session.username):
+        if not session.durable or not session.owner or not self.state.access.gone(session.owner):
             session.removed_us = 0
         elif not session.removed_us:
             session.removed_us = self.state.now

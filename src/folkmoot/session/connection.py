@@ -88,7 +88,7 @@ class Connection:
         self.client_id = ""
         self.username = ""
         self.account: Account | None = None  # None: the client is not connected, or not to this node
-        self.proved = 0  # how it has proved that name, see `folkmoot.auth.access`
+        self.proved = 0  # how it has proved that name, see `folkmoot.auth.access`; if it is elsewhere: 0 if it has not
         self.assigned = False  # the server has given it its client id
         self.credential = ""  # the stored hash by which its password was checked
         self.connect: Connect | None = None
@@ -170,6 +170,11 @@ class Connection:
         self.problem_information = True
         self.connack: bytes = b""
         self._outputs = outputs
+
+    @property
+    def is_proved(self) -> bool:
+        """Whether the client has proved its user name."""
+        return self.proved != 0
 
     def has_stash(self) -> bool:
         """Whether packets wait because it may not publish."""
