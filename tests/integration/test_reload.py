@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import signal
 import socket
@@ -15,6 +16,7 @@ import pytest
 
 from folkmoot.config.password import PasswordFile
 from folkmoot.mqtt.packet import PUBACK, Connack, Connect, Disconnect, Publish, Suback, Subscribe, Will
+from tests.integration.authority import Authority
 from tests.integration.serving import CERTIFICATES, RawClient, Serving, await_true, client_context, tls_arguments
 
 ANY = "127.0.0.1:0"
@@ -286,3 +288,45 @@ def test_the_pages_that_may_connect_are_those_of_the_rules_of_now(tmp_path: Path
         assert upgrade(node, "https://a.example", "b.example") == 403, "not listed any more"
         assert upgrade(node, "http://b.example", "b.example") == 403, "nobody need authenticate any more"
         assert upgrade(node, "http://localhost", "localhost") == 101
+
+
+def test_a_certificate_that_was_revoked(guarded: Guarded, tmp_path: Path) -> None:
+    """Its client is disconnected by a reload with the new list, and gets in no more; nobody does by an old list."""
+    authority = Authority(tmp_path / "pki", "devices")
+    contexts = {}
+    for name in ("meter", "thief"):
+        certificate, key = authority.issue(name)
+        contexts[name] = client_context()
+        contexts[name].load_cert_chain(certificate, key)
+    shutil.copy(authority.folder / "ca.pem", tmp_path / "ca.pem")
+    crl = authority.folder / "crl.pem"
+    with guarded:
+
+        def enter(name: str) -> RawClient:
+            client = RawClient(guarded, "mqtts", context=contexts[name])
+            client.connect(name, clean=True, session_s=0)
+            return client
+
+        def is_refused(name: str) -> bool:
+            with contextlib.suppress(OSError), RawClient(guarded, "mqtts", context=contexts[name]) as client:
+                client.send(Connect(5, name, True, 0, None, None, None, None))
+                return client.receive() is None
+            return True
+
+        with enter("meter") as meter, enter("thief") as thief:
+            guarded.config.write_text(guarded.config.read_text().replace("[tls]", f'[tls]\ncrl = "{crl}"'))
+            guarded.reload()
+            alive(thief)
+            authority.revoke("thief")
+            guarded.reload()
+            assert why(thief) == "the certificate was revoked"
+            alive(meter)
+            assert is_refused("thief")
+            enter("meter").socket.close()
+        authority.write_list("-crl_lastupdate", "20200101000000Z", "-crl_nextupdate", "20200102000000Z")
+        guarded.reload()
+        assert is_refused("meter"), "the list has expired"
+        assert "revoked" in guarded.log()
+        crl.write_text("nothing")
+        guarded.reload("reload_failed")
+        assert "revocation lists" in guarded.log()

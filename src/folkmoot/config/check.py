@@ -57,7 +57,7 @@ def tls_problems(settings: Settings, listener: ListenerSettings) -> list[str]:
     if tls.certificate is None:
         return ["it needs a certificate: set certificate and key in [tls]"]
     found = []
-    for name, path in (("certificate", tls.certificate), ("ca", tls.ca)):
+    for name, path in (("certificate", tls.certificate), ("ca", tls.ca), ("crl", tls.crl)):
         found += unreadable(f"tls.{name}", path)
     return found + unusable("tls.key", tls.key)
 
@@ -140,6 +140,7 @@ def cluster_file_problems(settings: Settings) -> list[str]:
         found += unreadable("cluster.tls.certificate", cluster.tls.certificate)
         found += unusable("cluster.tls.key", cluster.tls.key)
         found += unreadable("cluster.tls.ca", cluster.tls.ca)
+        found += unreadable("cluster.tls.crl", cluster.tls.crl)
     return found
 
 
