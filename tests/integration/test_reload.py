@@ -8,8 +8,10 @@ import signal
 import socket
 import ssl
 import subprocess
+import time
 import urllib.error
 import urllib.request
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -163,6 +165,35 @@ def test_the_token(guarded: Guarded) -> None:
         guarded.reload()
         assert status("first-token-of-this-node") == 403
         assert status("second-token-of-this-node") == 200
+
+
+def test_a_reader_that_waits_with_the_former_token_gets_nothing_more(tmp_path: Path) -> None:
+    """Its request was allowed when it came, and is answered half a minute later."""
+    guarded = Guarded(tmp_path, "--stream", "s=s/#")
+    with guarded, ThreadPoolExecutor(8) as pool, guarded.enter("ann") as ann:
+        url = f"http://127.0.0.1:{guarded.port('admin')}/api/v1/streams/s/partitions/%d/records?from=0&wait_ms=30000"
+        headers = {"Authorization": "Bearer first-token-of-this-node"}
+        answers = [
+            pool.submit(answer_of, urllib.request.Request(url % partition, headers=headers)) for partition in range(8)
+        ]
+        time.sleep(1.0)  # they wait at the end of the stream
+        assert not any(answer.done() for answer in answers)
+        (guarded.folder / "token").write_text("second-token-of-this-node\n")
+        guarded.reload()
+        ann.send(Publish(b"s/x", b"secret", 1, False, False, 9))
+        ann.expect_ack(PUBACK)
+        for answer in answers:
+            status, body = answer.result(20)
+            assert b"secret" not in body, status
+
+
+def answer_of(request: urllib.request.Request) -> tuple[int, bytes]:
+    try:
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            return int(answer.status), answer.read()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read()
 
 
 def test_an_authority_that_was_removed(guarded: Guarded, tmp_path: Path) -> None:

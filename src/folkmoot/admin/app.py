@@ -63,6 +63,8 @@ class Admin(Service):
         token = None if settings.admin.token_file is None else read_token(settings.admin.token_file)
 
         def replace() -> None:
+            if self._waits is not None and token != self._token:
+                self._waits.release()
             self._token = token
             if self._serving is not None and self._waits is not None:
                 self._app = self._guarded(self._serving, token, self._waits)
