@@ -336,6 +336,31 @@ def test_where_certificates_name_users_too_a_missing_name_is_no_removed_user(see
     assert not third.gone("ann")
 
 
+def by_certificate(box: Box, client_id: str) -> Peer:
+    peer = box.client(client_id).open("tls", certificate_name="ann")
+    peer.connect(session_expiry=EVER, will=Will(b"w", b"gone", 0, False))
+    return peer
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_a_user_with_a_certificate_is_there_without_a_password(make: MakeBox, before: bool) -> None:
+    """Whoever is removed from the password file and comes by a certificate keeps its client id, session and will."""
+    box = make(check=everybody, users=dict(USERS), user_from_certificate=True)
+    box.config.limits.session_expiry_removed_s = STAYS_S
+    bob = enter(box, "bob")
+    bob.subscribe("w")
+    ann = by_certificate(box, "c") if before else None
+    reload(box, {"bob": USERS["bob"]})
+    if ann is None:
+        ann = by_certificate(box, "c")
+    box.client("c").connect(username="bob", password=b"", code=0x87)
+    assert not ann.closed
+    box.advance(2 * STAYS_S * SECOND)
+    ann.lose()
+    assert bob.payloads() == [b"gone"]
+    box.client("c").connect(username="bob", password=b"", code=0x87)
+
+
 # -- in a cluster: each node judges what it leads, and the connections that it has ------------------------------------
 
 

@@ -108,6 +108,8 @@ class Hosting:
                 connection.username = ""  # its node has not been reloaded yet, and lets in whoever takes a name
             else:
                 connection.proved = BY_PASSWORD  # or another way; nodes of version 0.1 say no more
+                if certificate == username:
+                    self.state.access.returns(certificate)
         connection.remote = Remote(node_id, number, token)
         connection.remote.received_seq = packets
         connection.remote.resent_seq = given

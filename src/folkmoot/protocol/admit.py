@@ -197,7 +197,8 @@ class Admission:
     def _is_owned(self, old: Session | None, connection: Connection) -> bool:
         """Whether the client id belongs to another user, by its session or by a client that is being let in.
 
-        That of a user who was removed is free. One of an anonymous client is too: nobody could prove to be its owner.
+        That of a user who was removed is free, once no connection has it. One of an anonymous client is too: nobody
+        could prove to be its owner.
         """
         access = self.state.access
         if not access.client_id_owner or not access.has_users:
@@ -206,7 +207,9 @@ class Admission:
         if not owner:
             waiting = self._parked.get(connection.client_id)
             owner = waiting[0].username if waiting is not None and waiting[0].is_proved else ""
-        if not owner or owner == connection.username or access.gone(owner):
+        if not owner or owner == connection.username:
+            return False
+        if access.gone(owner) and (old is None or old.connection is None):
             return False
         self._note_owner(connection, owner)
         return True

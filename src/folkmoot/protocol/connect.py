@@ -69,6 +69,7 @@ class Connecting:
         if access.user_from_certificate and certificate is not None:
             connection.username = certificate
             connection.proved = BY_CERTIFICATE
+            access.returns(certificate)
             self.register(connection)
             return
         connection.username = packet.username if packet.username is not None else ""

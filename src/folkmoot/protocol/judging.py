@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from folkmoot.auth.access import Access
+from folkmoot.auth.access import BY_CERTIFICATE, Access
 from folkmoot.kernel.event import INFO, WARNING
 from folkmoot.mqtt import reason
 from folkmoot.protocol.attach import Attaching
@@ -91,6 +91,8 @@ class Judging:
         if why:
             self.revoke(connection, why, bool(access.gone(connection.username)))
             return
+        if connection.proved == BY_CERTIFICATE:
+            access.returns(connection.username)
         wrong = "" if connection.assigned else access.wrong_id(connection.client_id, connection.username)
         if wrong:
             self.revoke(connection, wrong, False)
@@ -108,8 +110,10 @@ class Judging:
 
     def _judge_session(self, session: Session) -> None:
         self._judged += 1
-        self.attaching.lifecycle.look_for_owner(session)
         connection = session.connection
+        if connection is not None and session.owner and connection.info.certificate_name == session.owner:
+            self.state.access.returns(session.owner)
+        self.attaching.lifecycle.look_for_owner(session)
         if connection is not None:
             self.attaching.renew_rights(connection)
             if session.username and not session.proved and self.state.access.has_users:
