@@ -149,8 +149,8 @@ def test_a_bad_file_changes_nothing_and_is_named(guarded: Guarded) -> None:
 
 
 def test_the_token(guarded: Guarded) -> None:
-    def status(token: str) -> int:
-        url = f"http://127.0.0.1:{guarded.port('admin')}/metrics"
+    def status(token: str, path: str = "/metrics") -> int:
+        url = f"http://127.0.0.1:{guarded.port('admin')}{path}"
         request = urllib.request.Request(url, headers={"Authorization": f"Bearer {token}"})
         try:
             with urllib.request.urlopen(request, timeout=20) as answer:
@@ -161,10 +161,22 @@ def test_the_token(guarded: Guarded) -> None:
 
     with guarded:
         assert status("first-token-of-this-node") == 200
+        assert status("a-token-for-metrics-only") == 403
         (guarded.folder / "token").write_text("second-token-of-this-node\n")
+        lesser = guarded.folder / "lesser"
+        lesser.write_text("a-token-for-metrics-only\n")
+        lesser.chmod(0o600)
+        config = guarded.config.read_text()
+        guarded.config.write_text(config.replace("[admin]\n", f'[admin]\nmetrics_token_file = "{lesser}"\n'))
         guarded.reload()
         assert status("first-token-of-this-node") == 403
         assert status("second-token-of-this-node") == 200
+        assert status("a-token-for-metrics-only") == 200
+        for path in ("status", "streams", "tables", "transactions", "partitions"):
+            assert status("a-token-for-metrics-only", f"/api/v1/{path}") == 403
+        guarded.config.write_text(config)
+        guarded.reload()
+        assert status("a-token-for-metrics-only") == 403
 
 
 def test_a_reader_that_waits_with_the_former_token_gets_nothing_more(tmp_path: Path) -> None:

@@ -95,7 +95,15 @@ def address_problems(settings: Settings) -> list[str]:
 
 def admin_problems(settings: Settings) -> list[str]:
     """Check the HTTP server: it shows what clients published, so it needs a token unless it is on loopback."""
-    return unusable("admin.token_file", settings.admin.token_file) + admin_exposure(settings)
+    admin = settings.admin
+    found = unusable("admin.token_file", admin.token_file)
+    found += unusable("admin.metrics_token_file", admin.metrics_token_file)
+    if admin.metrics_token_file is not None and admin.token_file is None:
+        found.append(
+            "admin.metrics_token_file: without admin.token_file, requests need no token at all. Set it, or leave "
+            "metrics_token_file out"
+        )
+    return found + admin_exposure(settings)
 
 
 def admin_exposure(settings: Settings) -> list[str]:

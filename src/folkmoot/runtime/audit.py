@@ -339,7 +339,9 @@ def read_again(settings: Settings) -> list[tuple[str, object]]:
     """Return the settings that a reload puts into force, by their paths."""
     auth = settings.auth
     found: list[tuple[str, object]] = [(f"auth.{name}", getattr(auth, name)) for name in type(auth).model_fields]
-    found += [("admin.token_file", settings.admin.token_file), ("cluster.secret_file", settings.cluster.secret_file)]
+    admin = settings.admin
+    found += [("admin.token_file", admin.token_file), ("admin.metrics_token_file", admin.metrics_token_file)]
+    found.append(("cluster.secret_file", settings.cluster.secret_file))
     sections = [("tls", settings.tls), ("cluster.tls", settings.cluster.tls)]
     sections += [(f"listeners[{at}].tls", listener.tls) for at, listener in enumerate(settings.listeners)]
     for path, section in sections:

@@ -34,7 +34,10 @@ JUDGED_PER_TURN: Final = 200  # certificates; each takes about 50 us
 AGAIN_S: Final = 2.0  # after the longest handshake: its client was verified by the former authorities
 
 # Sections and fields that are read again; `cluster.seeds` by discovery.
-READ_AGAIN: Final = ("auth", "tls", "listeners", "admin.token_file", "cluster.secret_file", "cluster.tls")
+READ_AGAIN: Final = (
+    *("auth", "tls", "listeners", "admin.token_file", "admin.metrics_token_file"),
+    *("cluster.secret_file", "cluster.tls"),
+)
 SEEDS: Final = "cluster.seeds"
 
 
