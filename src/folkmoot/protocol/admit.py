@@ -215,7 +215,12 @@ class Admission:
         return True
 
     def _note_owner(self, connection: Connection, owner: str) -> None:
-        fields: dict[str, object] = {"client": connection.client_id, "user": connection.username, "of": owner}
+        fields: dict[str, object] = {
+            "client": connection.client_id,
+            "user": connection.username,
+            "address": connection.info.address,
+            "of": owner,
+        }
         self.state.event(WARNING, "session_of_another", fields)
 
     def _is_another_users(self, old: Session | None, connection: Connection) -> bool:
