@@ -205,6 +205,21 @@ def test_the_subscriptions_of_stored_sessions_end_too(watched: Box) -> None:
 STAYS_S = 60
 
 
+def test_a_session_that_gets_an_owner_keeps_only_what_that_one_may_subscribe_to(watched: Box) -> None:
+    """Whoever may come without a name and with one does not get by the one what the other is denied."""
+    reload(watched, policy=without(b"t/#"))
+    nobody = watched.client("x")
+    nobody.connect(session_expiry=EVER)
+    nobody.subscribe("t/x", "kept", qos=1)
+    nobody.lose()
+    ann = enter(watched, "ann", "x", clean_start=False, session_expiry=EVER)
+    bob = enter(watched, "bob")
+    bob.publish("t/x", b"secret", qos=1)
+    bob.publish("kept", b"kept", qos=1)
+    assert ann.payloads() == [b"kept"]
+    assert [event.fields["filter"] for event in watched.events if event.kind == "subscription_revoked"] == ["t/x"]
+
+
 def left_behind(box: Box, name: str = "ann") -> Peer:
     """A stored session of a user, whose queue grows, and which is to end a minute after the user is removed."""
     box.config.limits.session_expiry_removed_s = STAYS_S

@@ -16,6 +16,7 @@ from folkmoot.protocol.attach import Attaching
 from folkmoot.protocol.closing import ANOTHER, Closing
 from folkmoot.protocol.lifecycle import Lifecycle
 from folkmoot.protocol.offer import connack_properties, expiry_of
+from folkmoot.protocol.subscribe import Subscribing
 from folkmoot.protocol.will import Wills
 from folkmoot.proxy.relay import Relays, token_of
 from folkmoot.session.connection import OPEN, REGISTERING, Connection
@@ -41,6 +42,7 @@ class Admission:
         lifecycle: Lifecycle,
         closing: Closing,
         attaching: Attaching,
+        subscribing: Subscribing,
     ) -> None:
         self.state = state
         self.fabric = fabric
@@ -49,6 +51,7 @@ class Admission:
         self.lifecycle = lifecycle
         self.closing = closing
         self.attaching = attaching
+        self.subscribing = subscribing
         self.early: list[tuple[Connection, bool]] = []  # connected before all subscriptions were known
         self._parked: dict[str, tuple[Connection, bool]] = {}  # clients that wait for the end of an older connection
 
@@ -108,7 +111,10 @@ class Admission:
         session = old if old is not None else self._begin(connection, expiry_s > 0)
         session.begun = not present
         self.attaching.agree(connection, packet)
+        former = session.owner
         self.attaching.attach(connection, session, packet, expiry_s)
+        if session.owner != former:
+            self.subscribing.end_denied(session)  # what one client may subscribe to, another need not be allowed
         # The end of a stored session is acknowledged too: the session must not return after a crash.
         wrote = session.durable or self.lifecycle.is_ending(connection.client_id)
         if will is not None:

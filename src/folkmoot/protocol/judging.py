@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Final
 
 from folkmoot.auth.access import BY_CERTIFICATE, Access
-from folkmoot.kernel.event import INFO, WARNING
+from folkmoot.kernel.event import INFO
 from folkmoot.mqtt import reason
 from folkmoot.protocol.attach import Attaching
 from folkmoot.protocol.closing import Closing
@@ -123,12 +123,8 @@ class Judging:
         policy = self.state.policy
         if policy.open:
             return
-        ended: list[bytes] = []
-        for subscription in list(session.subscriptions.values()):
-            name, share = subscription.topic_filter, subscription.share
-            if not policy.may_subscribe(session.client_id, session.owner, name, share):
-                ended.append(subscription.name)
-                self._end_subscription(session, subscription.name)
+        ended = self.subscribing.end_denied(session)
+        self._ended += len(ended)
         if connection is None:
             return
         will = session.will
@@ -137,10 +133,3 @@ class Judging:
         elif ended:
             text = ", ".join([name.decode() for name in ended[:10]])
             self.revoke(connection, f"not allowed to subscribe any more: {text}", False)
-
-    def _end_subscription(self, session: Session, name: bytes) -> None:
-        self.state.counters.acl_denied_subscribe += 1
-        self._ended += 1
-        self.subscribing.remove(session, name)
-        fields: dict[str, object] = {"client": session.client_id, "user": session.username, "filter": name.decode()}
-        self.state.event(WARNING, "subscription_revoked", fields)
