@@ -38,6 +38,7 @@ def test_what_was_revoked_is_refused_and_nothing_else(authority: Authority) -> N
     assert (lists.adds_to(empty), empty.adds_to(lists), lists.adds_to(lists)) == (True, False, False)
     assert "no revocation list" in lists.refuses([der(CERTIFICATES / "client.pem")])
     assert lists.adds_to(Revocations({b"another": frozenset()})), "one that is missing now"
+    assert "cannot be compared" in lists.refuses([b"0"])
 
 
 def test_the_serial_is_that_of_openssl(authority: Authority) -> None:

@@ -45,7 +45,10 @@ class Revocations:
     def refuses(self, chain: Iterable[bytes]) -> str:
         """Return why a chain of certificates (DER) is not accepted, "" if it is."""
         for certificate in chain:
-            issuer, serial = read_certificate(certificate)
+            try:
+                issuer, serial = read_certificate(certificate)
+            except ValueError as error:  # OpenSSL has accepted it
+                return f"the certificate cannot be compared with the revocation lists: {error}"
             found = self.lists.get(issuer)
             if found is None:
                 return "there is no revocation list of the authority of the certificate"
