@@ -27,9 +27,10 @@ class Waiter:
         self.asked: list[tuple[str, int, int, float]] = []
         self.meanwhile: Callable[[], None] = lambda: None
 
-    async def __call__(self, name: str, partition: int, offset: int, timeout_s: float) -> None:
+    async def __call__(self, name: str, partition: int, offset: int, timeout_s: float) -> bool:
         self.asked.append((name, partition, offset, timeout_s))
         self.meanwhile()
+        return True
 
 
 @pytest.fixture

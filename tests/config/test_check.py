@@ -92,6 +92,9 @@ def test_streams_are_not_shown_to_the_network_without_a_token(files: dict[str, s
     assert "admin.token_file" in refused({"admin": {"address": "0.0.0.0:8080"}})
     admin = {"address": "0.0.0.0:8080", "token_file": files["token"]}
     assert load(None, {}, {"admin": admin}).admin.token_file == Path(files["token"])
+    lesser = {"metrics_token_file": files["token"]}
+    assert "requests need no token at all" in refused({"admin": {"address": "127.0.0.1:0", **lesser}})
+    assert load(None, {}, {"admin": {**admin, **lesser}}).admin.metrics_token_file == Path(files["token"])
 
 
 def test_settings_under_which_nobody_could_connect_are_told(files: dict[str, str]) -> None:

@@ -36,6 +36,7 @@ def test_names_that_a_line_cannot_hold_are_refused(user: str) -> None:
     ("line", "word"),
     [
         ("ann", "a user name is"),
+        ("ann:secret:more", "a user name is"),
         ("ann:secret", "not a scrypt hash"),
         ("ann:$6$salt$hash", "not a scrypt hash"),
         ("ann:$scrypt$ln=14$AA$AA", "the cost"),
@@ -51,6 +52,27 @@ def test_a_wrong_line_is_named(tmp_path: Path, line: str, word: str) -> None:
         PasswordFile.read(path)
     assert "line 3" in str(raised.value)
     assert "folkmoot passwd" in str(raised.value)
+    assert "secret" not in str(raised.value), "it may be a password"
+
+
+def test_one_line_for_each_user(tmp_path: Path) -> None:
+    """To remove one of two would not remove the user."""
+    path = tmp_path / "users"
+    path.write_text(f"ann:{hash_password(b'x')}\nbob:{hash_password(b'x')}\nann:{hash_password(b'y')}\n")
+    with pytest.raises(ConfigError, match="line 3: the user ann has a line already"):
+        PasswordFile.read(path)
+
+
+def test_an_unknown_user_costs_what_those_of_the_file_cost() -> None:
+    """Else the time of the answer tells which names exist."""
+    salt, digest = "c2FsdHNhbHQ", b64encode(bytes(32)).decode().rstrip("=")
+    costs = ["ln=4,r=8,p=1", "ln=5,r=8,p=1"]
+    users = PasswordFile({f"user{number}": f"$scrypt${costs[number % 2]}${salt}${digest}" for number in range(10)})
+    found = {name: users.text_of(name).split("$")[2] for name in ("eve", "mallory", *[f"x{n}" for n in range(30)])}
+    assert set(found.values()) == set(costs)
+    assert {name: users.text_of(name).split("$")[2] for name in found} == found
+    assert not users.verify("eve", b"")
+    assert PasswordFile().text_of("eve").split("$")[2] == "ln=14,r=8,p=1"
 
 
 def test_writing_keeps_the_old_file_when_it_fails(tmp_path: Path) -> None:

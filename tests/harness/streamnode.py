@@ -100,11 +100,12 @@ class StreamNode:
             self._started.set()
             await self._server.serve([listener])
 
-    async def _wait(self, _name: str, _partition: int, _offset: int, timeout_s: float) -> None:
+    async def _wait(self, _name: str, _partition: int, _offset: int, timeout_s: float) -> bool:
         try:
             await asyncio.wait_for(self._grown.wait(), timeout_s)
         except TimeoutError:
             pass
+        return True
 
     def run(self, change: Callable[[Shelf], None]) -> None:
         """Call `change(shelf)` on the server's thread and wait for it."""

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from folkmoot.config.password import PasswordFile
-from folkmoot.mqtt.packet import Connack, Connect, Properties
+from folkmoot.mqtt.packet import Connack, Connect, Pingreq, Pingresp, Properties, Publish, Suback, Subscribe
 from tests.integration.serving import RawClient, Serving, await_true
 
 ANY = "127.0.0.1:0"
@@ -66,6 +66,10 @@ def test_logins_refusals_orders_and_reloads_are_audited(tmp_path: Path) -> None:
         file.set("bob", b"x")
         file.write(users)
         assert node.process is not None
+        token.write_text("short")
+        node.process.send_signal(signal.SIGHUP)
+        await_true(lambda: audit.exists() and lines(audit, "reload_failed") != [])
+        token.write_text(TOKEN + "\n")
         node.process.send_signal(signal.SIGHUP)
         await_true(lambda: audit.exists() and lines(audit, "reloaded") != [])
         assert node.stop() == 0, node.log()
@@ -78,8 +82,11 @@ def test_logins_refusals_orders_and_reloads_are_audited(tmp_path: Path) -> None:
     (ordered,) = lines(first, "order")
     assert (ordered["method"], ordered["path"], ordered["token"]) == ("POST", "/api/v1/nodes/gone/evict", True)
     assert {line["status"] for line in lines(first, "admin_refused")} == {403}
+    (failed,) = lines(audit, "reload_failed")
+    assert "16 characters" in failed["why"]
+    assert "users_added" not in failed
     (reloaded,) = lines(audit, "reloaded")
-    assert (reloaded["changed"], reloaded["users_added"]) == (["auth.password_file"], ["bob"])
+    assert (reloaded["changed"], reloaded["users_added"]) == (["auth.password_file"], ["bob"]), "it is in force now"
     assert len(lines(audit, "stopped")) == 1
     for secret in (TOKEN, "the password of ann", "a wrong password", "scrypt"):
         assert secret not in first.read_text() + audit.read_text() + node.log()
@@ -117,3 +124,30 @@ def test_a_password_file_that_others_can_read_is_refused_at_a_reload(tmp_path: P
         await_true(lambda: "reload_failed" in node.log())
         assert "chmod 600" in node.log()
         assert connect(node, "ann", b"pw") == 0, "the previous users stay"
+
+
+def test_what_the_rules_deny_is_audited_and_a_flood_of_it_hides_nothing(tmp_path: Path) -> None:
+    audit = tmp_path / "audit.jsonl"
+    config = f'log = {{ audit = "{audit}" }}\n[auth]\ndefault = "deny"\n'
+    with Serving(tmp_path / "data", "--mqtt", ANY, config=config) as node:
+        with RawClient(node, version=4) as flood, RawClient(node) as probe:
+            flood.connect("flood", clean=True)
+            probe.connect("probe", clean=True, session_s=0)
+            flood.send(*[Publish(b"secret/%d" % number, b"", 0, False, False, 0) for number in range(20_000)])
+            flood.send(Pingreq())
+            assert isinstance(flood.receive(), Pingresp)
+            probe.send(Publish(b"secret/x", b"", 0, False, False, 0), Subscribe(1, [(b"secret/#", 0)]))
+            answer = probe.receive()
+            assert isinstance(answer, Suback)
+            assert answer.codes == [0x87]
+        await_true(lambda: len(lines(audit, "publish_denied")) >= 12)
+        assert node.stop() == 0, node.log()
+    told = lines(audit, "publish_denied")
+    of_probe = [line["topic"] for line in told if line["client"] == "probe"]
+    of_flood = [line for line in told if line["client"] == "flood"]
+    assert of_probe == ["secret/x"]
+    assert len(of_flood) <= 2 * 10 + 1, "the test may take longer than a minute"
+    assert sum("topic" in line for line in of_flood) + sum(line.get("untold", 0) for line in of_flood) == 20_000
+    (denied,) = lines(audit, "subscribe_denied")
+    assert (denied["filter"], denied["client"]) == ("secret/#", "probe")
+    assert denied["address"].startswith("127.0.0.1:")

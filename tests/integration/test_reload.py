@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import signal
 import socket
 import ssl
 import subprocess
+import time
 import urllib.error
 import urllib.request
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from folkmoot.config.password import PasswordFile
 from folkmoot.mqtt.packet import PUBACK, Connack, Connect, Disconnect, Publish, Suback, Subscribe, Will
+from tests.integration.authority import Authority
 from tests.integration.serving import CERTIFICATES, RawClient, Serving, await_true, client_context, tls_arguments
 
 ANY = "127.0.0.1:0"
@@ -129,6 +133,8 @@ def test_a_bad_file_changes_nothing_and_is_named(guarded: Guarded) -> None:
             "[auth]\nrulse = 1\n",
             good + '[[auth.rules]]\ntopics = ["a/#/b"]\n',
             good.replace("token", "no"),
+            good.replace("/users", "/a\\u0000b"),
+            f"nested = {'[' * 5000}",
         ):
             guarded.config.write_text(fault)
             guarded.reload("reload_failed")
@@ -143,8 +149,8 @@ def test_a_bad_file_changes_nothing_and_is_named(guarded: Guarded) -> None:
 
 
 def test_the_token(guarded: Guarded) -> None:
-    def status(token: str) -> int:
-        url = f"http://127.0.0.1:{guarded.port('admin')}/metrics"
+    def status(token: str, path: str = "/metrics") -> int:
+        url = f"http://127.0.0.1:{guarded.port('admin')}{path}"
         request = urllib.request.Request(url, headers={"Authorization": f"Bearer {token}"})
         try:
             with urllib.request.urlopen(request, timeout=20) as answer:
@@ -155,10 +161,51 @@ def test_the_token(guarded: Guarded) -> None:
 
     with guarded:
         assert status("first-token-of-this-node") == 200
+        assert status("a-token-for-metrics-only") == 403
         (guarded.folder / "token").write_text("second-token-of-this-node\n")
+        lesser = guarded.folder / "lesser"
+        lesser.write_text("a-token-for-metrics-only\n")
+        lesser.chmod(0o600)
+        config = guarded.config.read_text()
+        guarded.config.write_text(config.replace("[admin]\n", f'[admin]\nmetrics_token_file = "{lesser}"\n'))
         guarded.reload()
         assert status("first-token-of-this-node") == 403
         assert status("second-token-of-this-node") == 200
+        assert status("a-token-for-metrics-only") == 200
+        for path in ("status", "streams", "tables", "transactions", "partitions"):
+            assert status("a-token-for-metrics-only", f"/api/v1/{path}") == 403
+        guarded.config.write_text(config)
+        guarded.reload()
+        assert status("a-token-for-metrics-only") == 403
+
+
+def test_a_reader_that_waits_with_the_former_token_gets_nothing_more(tmp_path: Path) -> None:
+    """Its request was allowed when it came, and is answered half a minute later."""
+    guarded = Guarded(tmp_path, "--stream", "s=s/#")
+    with guarded, ThreadPoolExecutor(8) as pool, guarded.enter("ann") as ann:
+        url = f"http://127.0.0.1:{guarded.port('admin')}/api/v1/streams/s/partitions/%d/records?from=0&wait_ms=30000"
+        headers = {"Authorization": "Bearer first-token-of-this-node"}
+        answers = [
+            pool.submit(answer_of, urllib.request.Request(url % partition, headers=headers)) for partition in range(8)
+        ]
+        time.sleep(1.0)  # they wait at the end of the stream
+        assert not any(answer.done() for answer in answers)
+        (guarded.folder / "token").write_text("second-token-of-this-node\n")
+        guarded.reload()
+        ann.send(Publish(b"s/x", b"secret", 1, False, False, 9))
+        ann.expect_ack(PUBACK)
+        for answer in answers:
+            status, body = answer.result(20)
+            assert b"secret" not in body, status
+
+
+def answer_of(request: urllib.request.Request) -> tuple[int, bytes]:
+    try:
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            return int(answer.status), answer.read()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read()
 
 
 def test_an_authority_that_was_removed(guarded: Guarded, tmp_path: Path) -> None:
@@ -221,3 +268,108 @@ def test_wrong_passwords_are_limited_by_their_address(guarded: Guarded) -> None:
             answer = other.receive()
             assert isinstance(answer, Connack)
             assert answer.code == 0
+
+
+def configured(path: Path, where: str, secured: bool) -> str:
+    """Return a configuration whose listeners are at `where`; secured: with users and a token."""
+    token = f'token_file = "{path}/token"\n' if secured else ""
+    auth = f'[auth]\npassword_file = "{path}/users"\n' if secured else ""
+    listeners = f'[[listeners]]\naddress = "{where}:0"\n'
+    return f'{listeners}[admin]\naddress = "{where}:0"\n{token}{auth}'
+
+
+def test_a_reload_cannot_open_what_is_bound_to_the_network(tmp_path: Path) -> None:
+    """An address changes only at a restart: until then, what the new one would allow is not safe at the old one."""
+    users = PasswordFile()
+    users.set("ann", b"secret")
+    users.write(tmp_path / "users")
+    (tmp_path / "token").write_text("first-token-of-this-node\n")
+    (tmp_path / "token").chmod(0o600)
+    with Serving(tmp_path / "data", config=configured(tmp_path, "0.0.0.0", True)) as node:
+        node.config.write_text(configured(tmp_path, "127.0.0.1", False))
+        assert node.process is not None
+        node.process.send_signal(signal.SIGHUP)
+        await_true(lambda: "reload_failed" in node.log() or " reloaded" in node.log())
+        with RawClient(node) as client:
+            client.send(Connect(5, "stranger", True, 0, None, None, None, None))
+            answer = client.receive()
+            assert isinstance(answer, Connack)
+            assert answer.code == 0x87, "the listener is still open to the network"
+        with pytest.raises(urllib.error.HTTPError, match="401"):
+            urllib.request.urlopen(f"http://127.0.0.1:{node.port('admin')}/metrics", timeout=20)
+        assert "reload_failed" in node.log()
+        assert "listeners[0] (mqtt 0.0.0.0:" in node.log()
+        assert "admin.address: on 0.0.0.0:" in node.log()
+        assert "restart" in node.log()
+
+
+def upgrade(node: Serving, origin: str, host: str) -> int:
+    """Ask for a WebSocket as a page of this origin would; the status of the answer."""
+    with RawClient(node, "ws") as client:
+        client.send(
+            f"GET /mqtt HTTP/1.1\r\nHost: {host}\r\nOrigin: {origin}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+            "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Version: 13\r\n"
+            "Sec-WebSocket-Protocol: mqtt\r\n\r\n".encode()
+        )
+        return int(client.socket.recv(4096).split()[1])
+
+
+def test_the_pages_that_may_connect_are_those_of_the_rules_of_now(tmp_path: Path) -> None:
+    users = PasswordFile()
+    users.set("ann", b"secret")
+    users.write(tmp_path / "users")
+    ws = f'[[listeners]]\nprotocol = "ws"\naddress = "{ANY}"\n'
+    with Serving(
+        tmp_path / "data", config=f'{ws}origins = ["https://a.example"]\n[auth]\npassword_file = "{tmp_path}/users"\n'
+    ) as node:
+        assert upgrade(node, "https://a.example", "b.example") == 101
+        assert upgrade(node, "http://b.example", "b.example") == 101, "clients must authenticate"
+        node.config.write_text(ws)
+        assert node.process is not None
+        node.process.send_signal(signal.SIGHUP)
+        await_true(lambda: " reloaded" in node.log())
+        assert upgrade(node, "https://a.example", "b.example") == 403, "not listed any more"
+        assert upgrade(node, "http://b.example", "b.example") == 403, "nobody need authenticate any more"
+        assert upgrade(node, "http://localhost", "localhost") == 101
+
+
+def test_a_certificate_that_was_revoked(guarded: Guarded, tmp_path: Path) -> None:
+    """Its client is disconnected by a reload with the new list, and gets in no more; nobody does by an old list."""
+    authority = Authority(tmp_path / "pki", "devices")
+    contexts = {}
+    for name in ("meter", "thief"):
+        certificate, key = authority.issue(name)
+        contexts[name] = client_context()
+        contexts[name].load_cert_chain(certificate, key)
+    shutil.copy(authority.folder / "ca.pem", tmp_path / "ca.pem")
+    crl = authority.folder / "crl.pem"
+    with guarded:
+
+        def enter(name: str) -> RawClient:
+            client = RawClient(guarded, "mqtts", context=contexts[name])
+            client.connect(name, clean=True, session_s=0)
+            return client
+
+        def is_refused(name: str) -> bool:
+            with contextlib.suppress(OSError), RawClient(guarded, "mqtts", context=contexts[name]) as client:
+                client.send(Connect(5, name, True, 0, None, None, None, None))
+                return client.receive() is None
+            return True
+
+        with enter("meter") as meter, enter("thief") as thief:
+            guarded.config.write_text(guarded.config.read_text().replace("[tls]", f'[tls]\ncrl = "{crl}"'))
+            guarded.reload()
+            alive(thief)
+            authority.revoke("thief")
+            guarded.reload()
+            assert why(thief) == "the certificate was revoked"
+            alive(meter)
+            assert is_refused("thief")
+            enter("meter").socket.close()
+        authority.write_list("-crl_lastupdate", "20200101000000Z", "-crl_nextupdate", "20200102000000Z")
+        guarded.reload()
+        assert is_refused("meter"), "the list has expired"
+        assert "revoked" in guarded.log()
+        crl.write_text("nothing")
+        guarded.reload("reload_failed")
+        assert "revocation lists" in guarded.log()

@@ -202,6 +202,91 @@ def test_the_subscriptions_of_stored_sessions_end_too(watched: Box) -> None:
     assert [event.fields["filter"] for event in watched.events if event.kind == "subscription_revoked"] == ["t/x"]
 
 
+STAYS_S = 60
+
+
+def test_a_session_that_gets_an_owner_keeps_only_what_that_one_may_subscribe_to(watched: Box) -> None:
+    """Whoever may come without a name and with one does not get by the one what the other is denied."""
+    reload(watched, policy=without(b"t/#"))
+    nobody = watched.client("x")
+    nobody.connect(session_expiry=EVER)
+    nobody.subscribe("t/x", "kept", qos=1)
+    nobody.lose()
+    ann = enter(watched, "ann", "x", clean_start=False, session_expiry=EVER)
+    bob = enter(watched, "bob")
+    bob.publish("t/x", b"secret", qos=1)
+    bob.publish("kept", b"kept", qos=1)
+    assert ann.payloads() == [b"kept"]
+    assert [event.fields["filter"] for event in watched.events if event.kind == "subscription_revoked"] == ["t/x"]
+
+
+def left_behind(box: Box, name: str = "ann") -> Peer:
+    """A stored session of a user, whose queue grows, and which is to end a minute after the user is removed."""
+    box.config.limits.session_expiry_removed_s = STAYS_S
+    ann, bob = enter(box, name, session_expiry=EVER), enter(box, "bob")
+    ann.subscribe("t/x", qos=1)
+    ann.lose()
+    bob.publish("t/x", b"kept", qos=1)
+    return ann
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_a_stored_session_of_a_removed_user_ends_in_time(watched: Box, restart: bool) -> None:
+    """Nobody can read what it collects."""
+    left_behind(watched)
+    if restart:
+        watched.config.users = {"bob": USERS["bob"]}
+        watched.crash()
+    else:
+        reload(watched, {"bob": USERS["bob"]})
+    counters = watched.node.counters
+    watched.advance(STAYS_S // 2 * SECOND)
+    assert (counters.sessions_persistent, counters.queue_messages) == (1, 1)
+    reload(watched, {"bob": USERS["bob"]})
+    watched.advance((STAYS_S // 2 + 1) * SECOND)
+    assert (counters.sessions_persistent, counters.queue_messages) == (0, 0), "another reload gives it no more time"
+    (told,) = [event.fields for event in watched.events if event.kind == "session_revoked"]
+    assert (told["client"], told["user"]) == ("c-ann", "ann")
+    assert watched.node.counters.sessions_revoked == 1
+
+
+def test_a_user_who_is_there_again_in_time_has_all_of_it(watched: Box) -> None:
+    """A file that was wrong for an hour loses nothing."""
+    ann = left_behind(watched)
+    reload(watched, {"bob": USERS["bob"]})
+    watched.advance(STAYS_S // 2 * SECOND)
+    reload(watched)
+    watched.advance(2 * STAYS_S * SECOND)
+    assert ann.resume(username="ann", password=b"").session_present
+    assert ann.payloads() == [b"kept"]
+    ann.lose()
+    reload(watched, {"bob": USERS["bob"]})
+    watched.advance(STAYS_S // 2 * SECOND)
+    assert watched.node.counters.sessions_persistent == 1, "the time begins anew"
+
+
+def test_the_session_of_another_user_who_took_the_id_stays(watched: Box) -> None:
+    left_behind(watched)
+    reload(watched, {"bob": USERS["bob"]})
+    bob = enter(watched, "bob", "c-ann", session_expiry=EVER)
+    bob.lose()
+    watched.advance(2 * STAYS_S * SECOND)
+    assert bob.resume(username="bob", password=b"").session_present
+
+
+def test_a_session_of_nobody_stays(watched: Box) -> None:
+    """It has no owner who could be removed, and the first user that comes with its id goes on with it."""
+    watched.config.limits.session_expiry_removed_s = STAYS_S
+    nobody = watched.client("x")
+    nobody.connect(session_expiry=EVER)
+    nobody.subscribe("t/x", qos=1)
+    nobody.lose()
+    reload(watched, allow_anonymous=False)
+    watched.advance(2 * STAYS_S * SECOND)
+    assert enter(watched, "ann", "x", clean_start=False, session_expiry=EVER)
+    assert watched.node.counters.sessions_persistent == 1
+
+
 @BOTH
 def test_what_a_connection_may_publish_is_decided_anew(watched: Box, version: int) -> None:
     ann, bob = enter(watched, "ann", version=version), enter(watched, "bob")
@@ -266,6 +351,31 @@ def test_where_certificates_name_users_too_a_missing_name_is_no_removed_user(see
     assert not third.gone("ann")
 
 
+def by_certificate(box: Box, client_id: str) -> Peer:
+    peer = box.client(client_id).open("tls", certificate_name="ann")
+    peer.connect(session_expiry=EVER, will=Will(b"w", b"gone", 0, False))
+    return peer
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_a_user_with_a_certificate_is_there_without_a_password(make: MakeBox, before: bool) -> None:
+    """Whoever is removed from the password file and comes by a certificate keeps its client id, session and will."""
+    box = make(check=everybody, users=dict(USERS), user_from_certificate=True)
+    box.config.limits.session_expiry_removed_s = STAYS_S
+    bob = enter(box, "bob")
+    bob.subscribe("w")
+    ann = by_certificate(box, "c") if before else None
+    reload(box, {"bob": USERS["bob"]})
+    if ann is None:
+        ann = by_certificate(box, "c")
+    box.client("c").connect(username="bob", password=b"", code=0x87)
+    assert not ann.closed
+    box.advance(2 * STAYS_S * SECOND)
+    ann.lose()
+    assert bob.payloads() == [b"gone"]
+    box.client("c").connect(username="bob", password=b"", code=0x87)
+
+
 # -- in a cluster: each node judges what it leads, and the connections that it has ------------------------------------
 
 
@@ -313,3 +423,62 @@ def test_a_will_is_judged_by_a_successor_too(three: SimulatedCluster, expiry_s: 
     three.settle()
     three.advance(5 * SECOND)
     assert watcher.payloads() == []
+
+
+def test_a_successor_ends_the_stored_session_of_a_removed_user(three: SimulatedCluster) -> None:
+    client_id = three["n3"].names_led("c")[0]
+    ann = enter(three["n1"], "ann", client_id, session_expiry=EVER)
+    ann.lose()
+    for name in ("n1", "n2", "n3"):
+        three[name].config.limits.session_expiry_removed_s = STAYS_S
+        reload(three[name], {"bob": USERS["bob"]})
+    three["n3"].kill()
+    three.settle()
+    three.advance((STAYS_S + 5) * SECOND)
+    assert sum(three[name].node.counters.sessions_revoked for name in ("n1", "n2")) == 1
+    assert sum(three[name].node.counters.sessions_persistent for name in ("n1", "n2")) == 0
+
+
+CERTAIN = Policy([Rule(True, ANYTHING, "ann", "*", [b"#"]), Rule(True, ANYTHING, "*", "bystander", [b"#"])], False)
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_a_name_that_nobody_has_proved_is_no_user_later(make: MakeBox, restart: bool) -> None:
+    """Else whoever takes a name in time, before names are proved, has the rights of its owner."""
+    box = make()
+    thief, will = box.client("thief"), Will(b"keys/x", b"forged", 0, False, properties(will_delay=60))
+    thief.connect(username="ann", session_expiry=EVER, will=will)
+    left, watcher = box.client("left"), box.client("w").open("tls", certificate_name="ann")
+    left.connect(username="ann", session_expiry=EVER, will=will)
+    left.subscribe("keys/#", qos=1)
+    left.lose()
+    if restart:
+        box.config.policy, box.config.user_from_certificate = CERTAIN, True
+        box.crash()
+        watcher.open("tls", certificate_name="ann")
+    else:
+        reload(box, policy=CERTAIN, user_from_certificate=True)
+        assert "certificate" in why(thief)
+    watcher.connect()
+    watcher.subscribe("keys/#")
+    box.advance(61 * SECOND)
+    assert watcher.payloads() == [], "wills are judged as those of nobody"
+    assert box.node.counters.wills_revoked == 2
+    watcher.publish("keys/x", b"secret", qos=1)
+    assert box.node.counters.queue_messages == 0, "and so are subscriptions"
+
+
+def test_a_leader_does_not_take_a_name_as_proved_because_names_are_proved_here(three: SimulatedCluster) -> None:
+    """While the nodes are reloaded one after another, so that some of them prove no names yet."""
+    for name in ("n1", "n2", "n3"):
+        reload(three[name], {}, check_passwords=False)
+    client_id, other_id = three["n3"].names_led("c")[:2]
+    thief = enter(three["n1"], "ann", client_id, session_expiry=EVER)
+    thief.subscribe("t", qos=1)
+    policy = Policy([Rule(True, ANYTHING, "ann", "*", [b"#"])], False)
+    reload(three["n3"], dict(USERS), check_passwords=True, policy=policy)
+    three.advance(SECOND)
+    assert "proved" in why(thief)
+    assert enter(three["n1"], "ann", other_id, session_expiry=EVER).subscribe("t") == [0x87]
+    ann = enter(three["n3"], "ann", client_id, clean_start=False, session_expiry=EVER)
+    assert ann.subscribe("t") == [0]

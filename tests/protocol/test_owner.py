@@ -41,7 +41,9 @@ def test_a_stored_session_is_neither_given_to_another_user_nor_ended(owned: Box,
     source.publish("t", b"for ann", qos=1)
     bob = owned.client("device", version)
     bob.connect(username="bob", password=b"", clean_start=clean, code=refusal(version))
-    assert "session_of_another" in owned.kinds()
+    (told,) = [event.fields for event in owned.events if event.kind == "session_of_another"]
+    assert (told["user"], told["of"], told["client"]) == ("bob", "ann", "device")
+    assert told["address"] == "192.0.2.3:1883"
     assert ann.resume(username="ann", password=b"").session_present
     assert ann.payloads() == [b"for ann"]
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import json
 import os
 import threading
@@ -16,6 +17,7 @@ from folkmoot.kernel.errors import FolkmootError
 from folkmoot.kernel.event import INFO, Event
 from folkmoot.runtime import audit
 from folkmoot.runtime.audit import ADDRESSES_MAX, AUDITED, KIND_LINES_MAX, LINES_MAX, Audit, Frequency, SettingFiles
+from folkmoot.runtime.log import Log
 
 NOW = 1_700_000_000_000_000
 
@@ -45,6 +47,24 @@ def test_what_is_audited_is_written_and_nothing_else(path: Path) -> None:
         {"time": "2023-11-14T22:13:20.001Z", "node": "n1", "event": "order", "path": "/api/v1/leave"},
     ]
     assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_no_text_of_a_client_is_obeyed_by_what_shows_or_splits_the_log(path: Path) -> None:
+    """Not the controls of a terminal, nor what many programs take for the end of a line."""
+    forged = '{"event":"connected","user":"ops"}'
+    names = [f"a{character}{forged}" for character in "\n\r\x1b\x7f\x85\x9b\u2028\u2029\u202e\ufeff\U000e0001"]
+    log = Audit(path, "n1", print)
+    for name in names:
+        log.record("connect_refused", NOW, {"user": name, "client": name})
+    log.close(NOW)
+    text = path.read_text()
+    assert text.replace("\n", "").isprintable()
+    assert [json.loads(line)["user"] for line in text.splitlines()] == names
+    stream = io.StringIO()
+    for form in ("json", "text"):
+        Log("info", form, stream).say("info", "connected", NOW, user="".join(names), address="1.2.3.4:5")
+    assert stream.getvalue().replace("\n", "").isprintable()
+    assert len(stream.getvalue().splitlines()) == 2
 
 
 def test_it_is_appended_to(path: Path) -> None:
@@ -146,20 +166,37 @@ def test_counts_are_lines_of_their_own(path: Path) -> None:
 def test_a_reload_names_what_changed_and_shows_no_secret(tmp_path: Path) -> None:
     token, users = tmp_path / "token", tmp_path / "users"
     token.write_text("0123456789abcdef")
-    users.write_text("ann:hash1\nbob:hash2\n# comment\n")
+    users.write_text("a file\n")
     settings = load(None, {}, {"admin": {"token_file": str(token)}, "auth": {"password_file": str(users)}})
-    files = SettingFiles(settings)
-    assert files.changes() == {"changed": []}
+    files = SettingFiles(settings, {"ann": "hash1", "bob": "hash2"})
+    assert files.replace(files.read(settings, {"ann": "hash1", "bob": "hash2"})) == {"changed": []}
     token.write_text("fedcba9876543210")
-    users.write_text("ann:hash3\neve:hash4\n")
-    found = files.changes()
-    assert found == {
-        "changed": ["admin.token_file", "auth.password_file"],
+    users.write_text("another\n")
+    now = {"ann": "hash3", "eve": "hash4"}
+    files.read(settings, now)  # a reload that failed
+    assert files.replace(files.read(settings, now)) == {
+        "changed": ["auth.password_file", "admin.token_file"],
         "users_added": ["eve"],
         "users_removed": ["bob"],
         "users_changed": ["ann"],
     }
-    assert files.changes() == {"changed": []}
+    assert files.replace(files.read(settings, now)) == {"changed": []}
+
+
+def test_a_reload_names_the_settings_that_changed(tmp_path: Path) -> None:
+    """The rules, and a password file of another name, are what matters most."""
+    (tmp_path / "users").write_text("")
+    (tmp_path / "users").chmod(0o600)
+    before = load(None, {}, {})
+    files = SettingFiles(before, {})
+    rule = {"topics": ["a/#"]}
+    auth = {"password_file": str(tmp_path / "users"), "rules": [rule], "client_ids": ["%u"]}
+    listener = {"protocol": "ws", "address": "127.0.0.1:0", "origins": ["https://a.example"]}
+    after = load(None, {}, {"auth": auth, "listeners": [listener], "limits": {"receive_max": 10}})
+    assert files.replace(files.read(after, {"ann": "hash"})) == {
+        "changed": ["auth.password_file", "auth.client_ids", "auth.rules", "listeners[0].origins"],
+        "users_added": ["ann"],
+    }
 
 
 def test_every_audited_kind_is_an_event_of_the_program() -> None:

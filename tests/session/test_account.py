@@ -22,6 +22,7 @@ def limits(**values: int | bool) -> Limits:
 def session_of(username: str, client_id: str = "c") -> Session:
     session = Session(client_id, 0, True)
     session.username = username
+    session.proved = True
     return session
 
 
@@ -103,7 +104,7 @@ def test_a_session_can_get_another_user() -> None:
     session = session_of("ann")
     session.queue_bytes = 9
     accounts.enter(session)
-    accounts.hand_over(session, "bob", NOW)
+    accounts.hand_over(session, "bob", True, NOW)
     assert len(accounts) == 1
     assert (accounts.of("bob").sessions, accounts.of("bob").queue_bytes) == (1, 9)
 

@@ -74,6 +74,9 @@ def test_session_rows_are_read_as_they_were_written(row: SessionRow) -> None:
 
 
 def test_a_session_row_of_format_1_names_no_connection() -> None:
+    for name, proved in (("user", True), ("user", False), ("", True)):
+        row = decode_session(encode_session(SessionRow(5, 60, 7, 9, name, 11, proved=proved)))
+        assert (row.username, row.proved) == (name, proved)
     data = encode_session(SessionRow(5, 60, 7, 9, "user", 11))
     row = decode_session(b"\x01" + data[1:22] + data[30:])
     assert (row.version, row.expiry_s, row.ends_us, row.queue_floor, row.username, row.token) == (

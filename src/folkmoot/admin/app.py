@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +46,7 @@ class Admin(Service):
     def __init__(self) -> None:
         self._socket: socket.socket | None = None
         self._token: str | None = None
+        self._metrics_token: str | None = None
         self._server: HttpServer | None = None
         self._waits: StreamWaits | None = None
         self._serving: ServingNode | None = None
@@ -55,26 +56,28 @@ class Admin(Service):
         """Read the token and bind the address."""
         admin = settings.admin
         if admin.address is not None:
-            self._token = None if admin.token_file is None else read_token(admin.token_file)
+            self._token, self._metrics_token = read_tokens(settings)
             self._socket = listen(admin.address.host, admin.address.port)
 
     def read_again(self, settings: Settings) -> Callable[[], None]:
-        """Read the token again; the result puts it into force."""
-        token = None if settings.admin.token_file is None else read_token(settings.admin.token_file)
+        """Read the tokens again; the result puts them into force."""
+        token, metrics_token = read_tokens(settings)
 
         def replace() -> None:
-            self._token = token
+            if self._waits is not None and token != self._token:
+                self._waits.release()
+            self._token, self._metrics_token = token, metrics_token
             if self._serving is not None and self._waits is not None:
-                self._app = self._guarded(self._serving, token, self._waits)
+                self._app = self._guarded(self._serving, self._waits)
 
         return replace
 
-    def _guarded(self, serving: ServingNode, token: str | None, waits: StreamWaits) -> Guard:
+    def _guarded(self, serving: ServingNode, waits: StreamWaits) -> Guard:
         """Return the application behind its guard. Without a token, the Host header is checked."""
         address = serving.settings.admin.address
         assert address is not None, "there is no application without an address"
-        hosts = HostRules(address.host, serving.settings.admin.hosts) if token is None else None
-        return Guard(application(serving, token, waits), hosts, recorder(serving))
+        hosts = HostRules(address.host, serving.settings.admin.hosts) if self._token is None else None
+        return Guard(application(serving, self._token, self._metrics_token, waits), hosts, recorder(serving))
 
     async def start(self, serving: ServingNode) -> str:
         """Serve; return "admin=HOST:PORT"."""
@@ -85,7 +88,7 @@ class Admin(Service):
         serving.turns.after_written = self._waits.check
         serving.turns.answered = answered
         self._serving = serving
-        self._app = self._guarded(serving, self._token, self._waits)
+        self._app = self._guarded(serving, self._waits)
 
         async def dispatch(scope: Any, receive: Any, send: Any) -> None:
             """Pass a request to the application, which changes with the token."""
@@ -129,21 +132,23 @@ def read_token(path: Path) -> str:
     return read_word(path, "the token")
 
 
+def read_tokens(settings: Settings) -> tuple[str | None, str | None]:
+    """Return the token for everything and the one for metrics, each None without a file; raises as `read_token`."""
+    admin = settings.admin
+    found = [None if path is None else read_token(path) for path in (admin.token_file, admin.metrics_token_file)]
+    return found[0], found[1]
+
+
 class Pages:
     """Health and metrics of one node, and the status of its process."""
 
-    def __init__(self, serving: ServingNode, cluster: ClusterStatus, token: str | None) -> None:
+    def __init__(
+        self, serving: ServingNode, cluster: ClusterStatus, token: str | None, metrics_token: str | None
+    ) -> None:
         self._serving = serving
         self._cluster = cluster
         self._token = token
-
-    def guarded(self, page: Callable[[], Response]) -> Callable[[Request], Awaitable[Response]]:
-        """Return an endpoint that shows `page` to clients with the token."""
-
-        async def endpoint(request: Request) -> Response:
-            return refusal(request, self._token) or page()
-
-        return endpoint
+        self._metrics_token = metrics_token
 
     async def live(self, _request: Request) -> Response:
         """GET /health/live: the event loop runs."""
@@ -160,8 +165,11 @@ class Pages:
         caution = self._cluster.caution()
         return PlainTextResponse(f"ready\n{caution}\n" if caution else "ready\n")
 
-    def metrics(self) -> Response:
-        """GET /metrics: all metrics as Prometheus text."""
+    async def metrics(self, request: Request) -> Response:
+        """GET /metrics: all metrics as Prometheus text, for clients with one of both tokens."""
+        refused = refusal(request, self._token, self._metrics_token)
+        if refused is not None:
+            return refused
         node = self._serving.node
         measure(self._cluster.status(), node.counters)
         return Response(render(node.counters, node.histograms), headers={"content-type": CONTENT_TYPE})
@@ -188,17 +196,17 @@ class Pages:
         }
 
 
-def application(serving: ServingNode, token: str | None, waits: StreamWaits) -> Starlette:
+def application(serving: ServingNode, token: str | None, metrics_token: str | None, waits: StreamWaits) -> Starlette:
     """Return the ASGI application; health checks need no token, so that probes need no secret."""
     node = serving.node
     cluster = OwnStatus(NodeStatus(picture_of(node)), serving.turns.begin)
-    pages = Pages(serving, cluster, token)
+    pages = Pages(serving, cluster, token, metrics_token)
     source = NodeSource(node, serving.turns.begin)
     return Starlette(
         routes=[
             Route("/health/live", pages.live),
             Route("/health/ready", pages.ready),
-            Route("/metrics", pages.guarded(pages.metrics)),
+            Route("/metrics", pages.metrics),
             *cluster_routes(cluster, pages.process, token),
             *stream_routes(lambda: node.streams, waits.wait, token, source),
             *table_routes(source, cluster, token),

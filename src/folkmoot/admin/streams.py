@@ -41,8 +41,11 @@ OFFSET_MAX: Final = (1 << 62) - 1
 CHUNKS: Final = "application/vnd.folkmoot.chunks"
 LINES: Final = "application/x-ndjson"
 
-Wait = Callable[[str, int, int, float], Awaitable[object]]
-"""`await wait(stream, stream partition, offset, seconds)` returns when the offset is readable or the time is over."""
+Wait = Callable[[str, int, int, float], Awaitable[bool]]
+"""`await wait(stream, stream partition, offset, seconds)` returns when the offset is readable or the time is over.
+
+False: the reader is not to read any more.
+"""
 
 
 Numbers = list[int]
@@ -194,8 +197,8 @@ class StreamApi:
         try:
             page = await self._read(stream, index, start, end, bytes_max)
             if wait_ms and isinstance(page, Page) and page.end == start < end:
-                await self._wait(stream.config.name, index, start, wait_ms / 1000)
-                page = await self._read(stream, index, start, end, bytes_max)
+                if await self._wait(stream.config.name, index, start, wait_ms / 1000):
+                    page = await self._read(stream, index, start, end, bytes_max)
             if not as_lines:
                 return await _answer(page, stream.logs[index], start, False)
             async with self._one_by_one:

@@ -10,17 +10,19 @@ from starlette.responses import JSONResponse, Response
 __all__ = ["refusal"]
 
 
-def refusal(request: Request, token: str | None) -> Response | None:
+def refusal(request: Request, token: str | None, lesser: str | None = None) -> Response | None:
     """Return 401 or 403 if the request does not have the right token, else None; token None admits every request.
 
-    A request with the right token is marked as trusted (`state` of its scope).
+    lesser: a token that is accepted, too, where it is enough. A request with one that is right is marked as trusted
+    (`state` of its scope).
     """
     if token is None:
         return None
     scheme, _, given = request.headers.get("authorization", "").partition(" ")
     if scheme.lower() != "bearer":
         return JSONResponse({"error": "a bearer token is needed"}, 401, {"www-authenticate": "Bearer"})
-    if not hmac.compare_digest(given.strip().encode(), token.encode()):
+    accepted = [hmac.compare_digest(given.strip().encode(), one.encode()) for one in (token, lesser) if one is not None]
+    if True not in accepted:
         return JSONResponse({"error": "the token is wrong"}, 403)
     request.scope["state"]["trusted"] = True
     return None

@@ -23,18 +23,18 @@ class StreamWaits:
     def __init__(self, streams: Streams, end_of: Callable[[StreamLog], int]) -> None:
         self._streams = streams
         self._end_of = end_of
-        self._waiting: dict[asyncio.Future[None], tuple[str, int, int]] = {}
+        self._waiting: dict[asyncio.Future[bool], tuple[str, int, int]] = {}
 
-    async def wait(self, stream: str, partition: int, offset: int, timeout_s: float) -> None:
-        """Return when `offset` of a stream partition is readable, or after the timeout."""
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    async def wait(self, stream: str, partition: int, offset: int, timeout_s: float) -> bool:
+        """Return when `offset` of a stream partition is readable, or after the timeout; False: read nothing more."""
+        future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._waiting[future] = (stream, partition, offset)
         self._look(future, stream, partition, offset)
         try:
             async with asyncio.timeout(timeout_s):
-                await future
+                return await future
         except TimeoutError:
-            return
+            return True
         finally:
             del self._waiting[future]
 
@@ -43,13 +43,13 @@ class StreamWaits:
         for future, (name, partition, offset) in self._waiting.items():
             self._look(future, name, partition, offset)
 
-    def _look(self, future: asyncio.Future[None], name: str, partition: int, offset: int) -> None:
+    def _look(self, future: asyncio.Future[bool], name: str, partition: int, offset: int) -> None:
         stream = self._streams.get(name)
         if not future.done() and (stream is None or self._end_of(stream.logs[partition]) > offset):
-            future.set_result(None)
+            future.set_result(True)
 
     def release(self) -> None:
-        """Wake all readers: the node stops."""
+        """Wake all readers, which read nothing more: the node stops, or their token is not valid any more."""
         for future in self._waiting:
             if not future.done():
-                future.set_result(None)
+                future.set_result(False)

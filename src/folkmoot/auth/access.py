@@ -55,6 +55,11 @@ class Access:
             if name in self.users:
                 del self.removed[name]
 
+    def returns(self, certificate: str) -> None:
+        """A certificate proves this name: its user is there, although a password file once had the name."""
+        if self.user_from_certificate:
+            self.removed.pop(certificate, None)
+
     def gone(self, username: str) -> str:
         """Return why a user who left something behind does not exist any more, "" if that is not known."""
         if not self.has_users:
@@ -86,6 +91,8 @@ class Access:
             return "anonymous clients are not allowed any more"
         if username and self.check_passwords:
             return "this server wants a password now"
+        if username and self.user_from_certificate:
+            return "this server takes user names from certificates now"
         return ""
 
     def wrong_id(self, client_id: str, username: str) -> str:

@@ -208,14 +208,21 @@ class ProtocolParts:
         )
         self.closing = Closing(state, self.lifecycle)
         self.attaching = Attaching(state, turn.commits, partition.queue, self.lifecycle)
+        self.subscribing = Subscribing(
+            state, turn.commits, delivery.routes, query.feeds, partition.retained, streams, delivery.sys
+        )
         self.admission = Admission(
-            state, fabric, channel.relays, self.wills, self.lifecycle, self.closing, self.attaching
+            state,
+            fabric,
+            channel.relays,
+            self.wills,
+            self.lifecycle,
+            self.closing,
+            self.attaching,
+            self.subscribing,
         )
         self.connecting = Connecting(
             state, fabric, turn.throttle, channel.relays, self.lifecycle, self.closing, self.attaching, self.admission
-        )
-        self.subscribing = Subscribing(
-            state, turn.commits, delivery.routes, query.feeds, partition.retained, streams, delivery.sys
         )
         self.acknowledging = Acknowledging(state, fabric, turn.commits)
         self.inbound = Inbound(

@@ -8,7 +8,7 @@ from folkmoot.config.cluster_check import cluster_problems
 from folkmoot.config.secret import exposure
 from folkmoot.config.settings import ListenerSettings, RuleSettings, Settings, TlsSettings
 
-__all__ = ["allows_anonymous", "problems"]
+__all__ = ["allows_anonymous", "exposed", "problems"]
 
 
 def allows_anonymous(settings: Settings) -> bool:
@@ -36,6 +36,15 @@ def problems(settings: Settings) -> list[str]:
     return found
 
 
+def exposed(settings: Settings) -> list[str]:
+    """Return what strangers on the network could do, of `problems`; empty if they can do nothing."""
+    found = []
+    for number, listener in enumerate(settings.listeners):
+        where = f"listeners[{number}] ({listener.protocol} {listener.address})"
+        found += [f"{where}: {text}" for text in exposure_problems(settings, listener)]
+    return found + admin_exposure(settings)
+
+
 def tls_problems(settings: Settings, listener: ListenerSettings) -> list[str]:
     """Check certificates: missing ones, and files that cannot be read."""
     if listener.protocol in ("mqtt", "ws"):
@@ -48,7 +57,7 @@ def tls_problems(settings: Settings, listener: ListenerSettings) -> list[str]:
     if tls.certificate is None:
         return ["it needs a certificate: set certificate and key in [tls]"]
     found = []
-    for name, path in (("certificate", tls.certificate), ("ca", tls.ca)):
+    for name, path in (("certificate", tls.certificate), ("ca", tls.ca), ("crl", tls.crl)):
         found += unreadable(f"tls.{name}", path)
     return found + unusable("tls.key", tls.key)
 
@@ -88,12 +97,24 @@ def admin_problems(settings: Settings) -> list[str]:
     """Check the HTTP server: it shows what clients published, so it needs a token unless it is on loopback."""
     admin = settings.admin
     found = unusable("admin.token_file", admin.token_file)
-    if admin.address is not None and not admin.address.is_loopback() and admin.token_file is None:
+    found += unusable("admin.metrics_token_file", admin.metrics_token_file)
+    if admin.metrics_token_file is not None and admin.token_file is None:
         found.append(
-            f"admin.address: on {admin.address} anyone on the network could read every stream. Set admin.token_file "
-            "(a file with a long random token), or use 127.0.0.1"
+            "admin.metrics_token_file: without admin.token_file, requests need no token at all. Set it, or leave "
+            "metrics_token_file out"
         )
-    return found
+    return found + admin_exposure(settings)
+
+
+def admin_exposure(settings: Settings) -> list[str]:
+    """Check that the HTTP server cannot be reached from the network without a token."""
+    admin = settings.admin
+    if admin.address is None or admin.address.is_loopback() or admin.token_file is not None:
+        return []
+    return [
+        f"admin.address: on {admin.address} anyone on the network could read every stream. Set admin.token_file "
+        "(a file with a long random token), or use 127.0.0.1"
+    ]
 
 
 def auth_problems(settings: Settings) -> list[str]:
@@ -127,6 +148,7 @@ def cluster_file_problems(settings: Settings) -> list[str]:
         found += unreadable("cluster.tls.certificate", cluster.tls.certificate)
         found += unusable("cluster.tls.key", cluster.tls.key)
         found += unreadable("cluster.tls.ca", cluster.tls.ca)
+        found += unreadable("cluster.tls.crl", cluster.tls.crl)
     return found
 
 
@@ -151,3 +173,5 @@ def unreadable(name: str, path: Path | None) -> list[str]:
             return []
     except OSError as error:
         return [f"{name}: {path} cannot be read ({error.strerror})"]
+    except ValueError as error:  # a zero byte in the path
+        return [f"{name}: {str(path)!r} cannot be read ({error})"]

@@ -120,6 +120,15 @@ class LimitSettings(Section):
         multiple_of=SECOND,
         description="Session expiry of 3.1 and 3.1.1 clients with clean session 0, which cannot set it themselves.",
     )
+    session_expiry_removed: Duration = Field(
+        86_400 * SECOND,
+        le=NEVER_US,
+        multiple_of=SECOND,
+        description=(
+            "How long the stored session of a user who was removed from the password file stays, from the reload or "
+            "start on. A user who is there again in time has it back."
+        ),
+    )
     sessions_max: int = Field(1_000_000, ge=1, description="Sessions on this node, connected or not.")
     subscriptions_max: int = Field(
         10_000, ge=1, description="Subscriptions of one session; more are refused with 0x97, quota exceeded."

@@ -54,6 +54,8 @@ def read_file(file: Path) -> dict[str, Any]:
         reason = f"it is not UTF-8 text (byte {error.start})"
     except tomllib.TOMLDecodeError as error:
         reason = f"it is not valid TOML: {error}"
+    except RecursionError:
+        reason = "its arrays or tables are nested too deeply"
     raise ConfigError(str(file), [reason])
 
 

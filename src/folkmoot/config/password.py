@@ -22,11 +22,13 @@ __all__ = ["PasswordFile", "hash_password", "verify_password"]
 LOG2_N: Final = 14
 BLOCK: Final = 8
 PARALLEL: Final = 1
+COST: Final = f"ln={LOG2_N},r={BLOCK},p={PARALLEL}"
 SALT_BYTES: Final = 16
 HASH_BYTES: Final = 32
 # A hash may have a higher cost than the default, but not so high that a single CONNECT stops the node.
 LOG2_N_MAX: Final = 18
 MEMORY_BYTES_MAX: Final = 320 * 1024 * 1024
+_KEY: Final = secrets.token_bytes(32)
 
 
 def encode64(data: bytes) -> str:
@@ -50,7 +52,7 @@ def hash_password(password: bytes, salt: bytes | None = None) -> str:
     """Return the text form of the hash of `password`, with a new random salt unless one is given."""
     salt = secrets.token_bytes(SALT_BYTES) if salt is None else salt
     digest = derive(password, salt, LOG2_N, BLOCK, PARALLEL)
-    return f"$scrypt$ln={LOG2_N},r={BLOCK},p={PARALLEL}${encode64(salt)}${encode64(digest)}"
+    return f"$scrypt${COST}${encode64(salt)}${encode64(digest)}"
 
 
 def verify_password(text: str, password: bytes) -> bool:
@@ -81,8 +83,6 @@ class PasswordFile:
 
     def __init__(self, hashes: dict[str, str] | None = None) -> None:
         self.hashes: dict[str, str] = {} if hashes is None else hashes
-        # Against timing attacks that reveal user names: an unknown user costs the same as a known one.
-        self.nobody = hash_password(secrets.token_bytes(SALT_BYTES))
 
     @classmethod
     def read(cls, path: Path) -> PasswordFile:
@@ -99,6 +99,8 @@ class PasswordFile:
             try:
                 check_user(user)
                 parse_hash(text)
+                if user in hashes:
+                    raise ValueError(f"the user {user} has a line already, and only one can count")
             except ValueError as error:
                 advice = "`folkmoot passwd FILE USER` writes valid lines"
                 raise ConfigError(str(path), [f"line {number}: {error}; {advice}"]) from None
@@ -130,10 +132,25 @@ class PasswordFile:
     def verify(self, user: str, password: bytes) -> bool:
         """Return whether the user exists and has this password; takes about 40 ms in either case."""
         known = user in self.hashes
-        return verify_password(self.hashes.get(user, self.nobody), password) and known
+        return verify_password(self.text_of(user), password) and known
+
+    def text_of(self, user: str) -> str:
+        """Return the hash of a user; for an unknown one, one that nothing matches and that costs as much as a known.
+
+        The cost is that of any user, always the same for one name: else the time of the answer would tell which names
+        exist.
+        """
+        known = self.hashes.get(user)
+        if known is not None:
+            return known
+        digest = hashlib.blake2b(user.encode(), key=_KEY, digest_size=SALT_BYTES + HASH_BYTES).digest()
+        texts = list(self.hashes.values())
+        cost = texts[int.from_bytes(digest[:8], "big") % len(texts)].split("$")[2] if texts else COST
+        return f"$scrypt${cost}${encode64(digest[:SALT_BYTES])}${encode64(digest[SALT_BYTES:])}"
 
 
 def check_user(user: str) -> None:
     """Raise ValueError if a user name cannot be stored in a line."""
     if not user or not user.isprintable() or user != user.strip() or ":" in user or user.startswith("#"):
-        raise ValueError(f"a user name is printable text without ':' and without '#' at its start, {user!r} is not")
+        # Without the text: a line with something else may hold a password.
+        raise ValueError("a user name is printable text without ':' and without '#' or a space at its start")

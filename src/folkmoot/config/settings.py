@@ -196,6 +196,13 @@ class AdminSettings(Section):
     token_file: Path | None = Field(
         None, description="File with the token that requests must have (Authorization: Bearer TOKEN)."
     )
+    metrics_token_file: Path | None = Field(
+        None,
+        description=(
+            "File with another token, which opens /metrics and nothing else: for programs that collect them. The token "
+            "of `token_file` lets its owner read all streams and publish to all topics."
+        ),
+    )
     hosts: list[HostField] = Field(
         default_factory=list,
         description=(

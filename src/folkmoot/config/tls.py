@@ -18,6 +18,13 @@ class TlsSettings(Section):
     certificate: Path | None = Field(None, description="PEM file with the server's certificate and its chain.")
     key: Path | None = Field(None, description="PEM file with the private key of the certificate, unencrypted.")
     ca: Path | None = Field(None, description="PEM file with the CAs that sign client certificates.")
+    crl: Path | None = Field(
+        None,
+        description=(
+            "PEM file with the revocation lists of all CAs in the chains of client certificates. A client is refused "
+            "when one of its certificates is revoked, and when a list is missing or has expired."
+        ),
+    )
     require_client_certificate: bool = Field(
         False, description="Whether the TLS handshake refuses a client without a certificate signed by `ca`."
     )
@@ -30,6 +37,8 @@ class TlsSettings(Section):
             raise ValueError(f"certificate and key belong together: also set {missing}")
         if self.require_client_certificate and self.ca is None:
             raise ValueError("require_client_certificate needs ca, the CAs that sign client certificates")
+        if self.crl is not None and self.ca is None:
+            raise ValueError("crl needs ca, the CAs whose lists it has")
         return self
 
 
@@ -41,7 +50,12 @@ class PeerTlsSettings(Section):
     )
     key: Path = Field(description="PEM file with the private key of the certificate, unencrypted.")
     ca: Path = Field(description="PEM file with the CAs that sign the certificates of all nodes, and no others.")
+    crl: Path | None = Field(
+        None, description="PEM file with the revocation lists of all these CAs, as `tls.crl`; checked on both sides."
+    )
 
     def for_listener(self) -> TlsSettings:
         """Return the same certificates for a listener that refuses peers without one."""
-        return TlsSettings(certificate=self.certificate, key=self.key, ca=self.ca, require_client_certificate=True)
+        return TlsSettings(
+            certificate=self.certificate, key=self.key, ca=self.ca, crl=self.crl, require_client_certificate=True
+        )

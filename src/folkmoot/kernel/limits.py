@@ -32,6 +32,7 @@ class Limits:
         self.user_properties_max: int = 64  # per packet
         # Sessions
         self.session_expiry_max_s: int = 0xFFFF_FFFF  # 0xFFFFFFFF = never
+        self.session_expiry_removed_s: int = 86_400  # of users who were removed; 0xFFFFFFFF = never
         self.session_expiry_v3_s: int = 0xFFFF_FFFF  # for 3.1 and 3.1.1 clients with clean session 0
         self.sessions_max: int = 1_000_000
         self.subscriptions_max: int = 10_000  # per session

@@ -11,6 +11,7 @@ from collections import deque
 
 import msgspec
 
+from folkmoot.auth.access import BY_PASSWORD
 from folkmoot.kernel.errors import CorruptStore
 from folkmoot.kernel.pack import BYTE, get_u16, get_varint, varint
 from folkmoot.leadership.restore import Restore
@@ -31,6 +32,7 @@ from folkmoot.session.connection import CLOSED as CONNECTION_CLOSED
 from folkmoot.session.connection import CLOSING, OPEN, Connection, PeerInfo, Task
 from folkmoot.session.relay import Lane, Remote
 from folkmoot.session.session import Session
+from folkmoot.store.row import UNPROVED_MARK
 from folkmoot.turn.commit import Commits
 from folkmoot.turn.fabric import Fabric
 from folkmoot.turn.message import EXPEL, OUTPUT, OWN, WANTED, encode_expel
@@ -100,7 +102,14 @@ class Hosting:
         connection.connect = packet
         connection.connect_body = body
         connection.client_id = client_id
-        connection.username = username
+        connection.username = username.removeprefix(UNPROVED_MARK)
+        if self.state.access.has_users:
+            if username.startswith(UNPROVED_MARK):
+                connection.username = ""  # its node has not been reloaded yet, and lets in whoever takes a name
+            else:
+                connection.proved = BY_PASSWORD  # or another way; nodes of version 0.1 say no more
+                if certificate == username:
+                    self.state.access.returns(certificate)
         connection.remote = Remote(node_id, number, token)
         connection.remote.received_seq = packets
         connection.remote.resent_seq = given
@@ -422,7 +431,9 @@ class Hosting:
         assert remote is not None, "it was made so"
         session = self.state.sessions.get(connection.client_id)
         if session is None and not durable:
-            session = self.restore.registration(connection.client_id, connection.username, entry[11])
+            session = self.restore.registration(
+                connection.client_id, connection.username, connection.is_proved, entry[11]
+            )
         elsewhere = session is not None and (session.connection is not None or not session.had_by(entry[11]))
         # After a merge the session may be as a connection at the other side left it: SERVER_BUSY has the client come
         # again. SESSION_TAKEN_OVER would tell it to stay away.
@@ -434,7 +445,7 @@ class Hosting:
             code = reason.UNSPECIFIED_ERROR if session is None else reason.SESSION_TAKEN_OVER
             self.expel(remote, code, why)
             return
-        self.state.accounts.hand_over(session, connection.username, self.state.now)
+        self.state.accounts.hand_over(session, connection.username, connection.is_proved, self.state.now)
         self.remotes[(node_id, number)] = connection
         self._left.pop((node_id, number), None)
         self.attaching.resume(connection, session, packet, sequences)

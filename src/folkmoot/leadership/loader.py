@@ -215,6 +215,7 @@ class PartitionLoader:
         session.expiry_s = row.expiry_s
         session.ends_us = row.ends_us
         session.username = row.username
+        session.proved = row.proved
         session.token = row.token
         session.begun = row.begun
         session.queue_floor = session.queue_next = row.queue_floor

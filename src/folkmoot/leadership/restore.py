@@ -95,6 +95,7 @@ class Restore:
             _find_ends(session, state.minority_side)
             state.sessions[session.client_id] = session
             state.accounts.enter(session)
+            self.lifecycle.look_for_owner(session)
             self._fresh.append(session)
         for found in loader.filters:
             self._subscribe(found)
@@ -165,7 +166,7 @@ class Restore:
             return None
         return self.strays.pop(client_id)
 
-    def registration(self, client_id: str, username: str, token: int) -> Session:
+    def registration(self, client_id: str, username: str, proved: bool, token: int) -> Session:
         """Return an entry for a transient session of a user at another node, with its loaded will if there is one."""
         session = self.take_stray(client_id, token)
         if session is None:
@@ -173,6 +174,7 @@ class Restore:
         session.registration_only = True
         self.state.sessions[client_id] = session
         session.username = username
+        session.proved = proved
         self.state.accounts.enter(session)
         return session
 
@@ -186,7 +188,7 @@ class Restore:
             share, topic_filter = split
         elif name.startswith(REPLAY_PREFIX):
             topic_filter = name.split(b"/", 3)[3]
-        if not self.state.policy.may_subscribe(session.client_id, session.username, topic_filter, share):
+        if not self.state.policy.may_subscribe(session.client_id, session.owner, topic_filter, share):
             # The access list has changed since; the next SUBSCRIBE is checked anew.
             self.state.counters.acl_denied_subscribe += 1
             self.state.writer.delete(session.partition, found.key)

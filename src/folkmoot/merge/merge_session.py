@@ -66,6 +66,7 @@ class _Life:
         self.side = side
         self.value = side.rows.get(key)
         self.row: SessionRow | None = None if self.value is None else decode_session(body_of(self.value))
+        self.owner = self.row.username if self.row is not None and self.row.proved else ""
         self.connected = self.row is not None and self.row.ends_us == 0
         self.put_us = side.put_us(key)
         self.touched = self.value is not None and not other.knows(self.value)
@@ -151,7 +152,7 @@ class SessionMerge:
             yield from self._whole(THEIRS)
         elif their.is_over(my.side.gone_us(self._session_key)):
             yield from self._whole(MINE)
-        elif my.row.username and their.row.username and my.row.username != their.row.username:
+        elif my.owner and their.owner and my.owner != their.owner:
             # One user's messages are not for another, who has begun a session with this client id at the other side.
             yield from self._whole(THEIRS if their.goes_before(my) else MINE)
         elif their.goes_before(my):

@@ -122,6 +122,7 @@ def sessions() -> list[Family]:
         counter("sessions_created", "sessions", "Sessions begun"),
         counter("sessions_resumed", "sessions", "Sessions resumed by a CONNECT"),
         counter("sessions_expired", "sessions", "Sessions removed because their expiry interval passed"),
+        counter("sessions_revoked", "sessions", "Sessions removed because their users were removed"),
         split("subscriptions", GAUGE, "subscriptions", "Subscriptions by kind", "kind",
               "subscriptions_", ["persistent", "transient", "shared"]),
         counter("subscribed", "subscriptions", "Subscriptions created, except those that replace one"),

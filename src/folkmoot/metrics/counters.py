@@ -54,6 +54,7 @@ class Counters:
         self.memory_dropped_clients = self.memory_dropped_bytes = 0
         # Sessions, subscriptions, queues.
         self.sessions_persistent = self.sessions_created = self.sessions_resumed = self.sessions_expired = 0
+        self.sessions_revoked = 0
         self.subscriptions_persistent = self.subscriptions_transient = self.subscriptions_shared = 0
         self.subscribed = self.unsubscribed = 0
         self.queue_messages = self.queue_bytes = 0

@@ -16,6 +16,7 @@ from folkmoot.protocol.attach import Attaching
 from folkmoot.protocol.closing import ANOTHER, Closing
 from folkmoot.protocol.lifecycle import Lifecycle
 from folkmoot.protocol.offer import connack_properties, expiry_of
+from folkmoot.protocol.subscribe import Subscribing
 from folkmoot.protocol.will import Wills
 from folkmoot.proxy.relay import Relays, token_of
 from folkmoot.session.account import SESSION_BYTES
@@ -42,6 +43,7 @@ class Admission:
         lifecycle: Lifecycle,
         closing: Closing,
         attaching: Attaching,
+        subscribing: Subscribing,
     ) -> None:
         self.state = state
         self.fabric = fabric
@@ -50,6 +52,7 @@ class Admission:
         self.lifecycle = lifecycle
         self.closing = closing
         self.attaching = attaching
+        self.subscribing = subscribing
         self.early: list[tuple[Connection, bool]] = []  # connected before all subscriptions were known
         self._parked: dict[str, tuple[Connection, bool]] = {}  # clients that wait for the end of an older connection
 
@@ -109,7 +112,10 @@ class Admission:
         session = old if old is not None else self._begin(connection, expiry_s > 0)
         session.begun = not present
         self.attaching.agree(connection, packet)
+        former = session.owner
         self.attaching.attach(connection, session, packet, expiry_s)
+        if session.owner != former:
+            self.subscribing.end_denied(session)  # what one client may subscribe to, another need not be allowed
         # The end of a stored session is acknowledged too: the session must not return after a crash.
         wrote = session.durable or self.lifecycle.is_ending(connection.client_id)
         if will is not None:
@@ -141,7 +147,7 @@ class Admission:
         return False
 
     def _begin(self, connection: Connection, durable: bool) -> Session:
-        session = self.lifecycle.begin(connection.client_id, durable, connection.username)
+        session = self.lifecycle.begin(connection.client_id, durable, connection.username, connection.is_proved)
         session.registration_only = connection.remote is not None and not durable
         return session
 
@@ -205,22 +211,30 @@ class Admission:
     def _is_owned(self, old: Session | None, connection: Connection) -> bool:
         """Whether the client id belongs to another user, by its session or by a client that is being let in.
 
-        That of a user who was removed is free. One of an anonymous client is too: nobody could prove to be its owner.
+        That of a user who was removed is free, once no connection has it. One of an anonymous client is too: nobody
+        could prove to be its owner.
         """
         access = self.state.access
         if not access.client_id_owner or not access.has_users:
             return False
-        owner = "" if old is None else old.username
+        owner = "" if old is None else old.owner
         if not owner:
             waiting = self._parked.get(connection.client_id)
-            owner = "" if waiting is None else waiting[0].username
-        if not owner or owner == connection.username or access.gone(owner):
+            owner = waiting[0].username if waiting is not None and waiting[0].is_proved else ""
+        if not owner or owner == connection.username:
+            return False
+        if access.gone(owner) and (old is None or old.connection is None):
             return False
         self._note_owner(connection, owner)
         return True
 
     def _note_owner(self, connection: Connection, owner: str) -> None:
-        fields: dict[str, object] = {"client": connection.client_id, "user": connection.username, "of": owner}
+        fields: dict[str, object] = {
+            "client": connection.client_id,
+            "user": connection.username,
+            "address": connection.info.address,
+            "of": owner,
+        }
         self.state.event(WARNING, "session_of_another", fields)
 
     def _is_another_users(self, old: Session | None, connection: Connection) -> bool:
@@ -228,11 +242,11 @@ class Admission:
 
         Without passwords and certificates a user name proves nothing, so every session belongs to the client.
         """
-        if old is None or not old.username or not self.state.access.has_users:
+        if old is None or not old.owner or not self.state.access.has_users:
             return False
-        if old.username == connection.username:
+        if old.owner == connection.username:
             return False
-        self._note_owner(connection, old.username)
+        self._note_owner(connection, old.owner)
         return True
 
     def _take_over(self, old: Session | None, clean_start: bool) -> Session | None:

@@ -78,8 +78,8 @@ class Attaching:
         Unanswered packets of its earlier connections are void, even if a new leader still receives them.
         """
         self._join(connection, session, packet)
-        if session.username != connection.username:
-            self.state.accounts.hand_over(session, connection.username, self.state.now)
+        if session.username != connection.username or session.proved != connection.is_proved:
+            self.state.accounts.hand_over(session, connection.username, connection.is_proved, self.state.now)
         session.expiry_s = expiry_s
         session.ends_us = 0
         self.state.timers.cancel(TIMER_SESSION, session.client_id)
@@ -127,6 +127,7 @@ class Attaching:
         session = Session(connection.client_id, self.state.partition_of(connection.client_id.encode()), False)
         session.proxy = True
         session.username = connection.username
+        session.proved = connection.is_proved
         session.connection = connection
         connection.session = session
 

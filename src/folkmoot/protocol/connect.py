@@ -69,6 +69,7 @@ class Connecting:
         if access.user_from_certificate and certificate is not None:
             connection.username = certificate
             connection.proved = BY_CERTIFICATE
+            access.returns(certificate)
             self.register(connection)
             return
         connection.username = packet.username if packet.username is not None else ""
@@ -232,7 +233,7 @@ class Connecting:
             self.closing.taken_over(old.connection)
         assigned_id = connection.client_id if relay.assigned else ""
         properties = connack_properties(self.state, packet, 0, assigned_id) if connection.v5 else None
-        session = self.lifecycle.begin(connection.client_id, False, connection.username)
+        session = self.lifecycle.begin(connection.client_id, False, connection.username, connection.is_proved)
         self.attaching.agree(connection, packet)
         self.attaching.attach(connection, session, packet, 0)
         relay.state = GRANTED

@@ -19,6 +19,7 @@ from folkmoot.turn.state import (
     TIMER_OVERLOAD,
     TIMER_QUOTA,
     TIMER_RATE,
+    TIMER_REMOVED,
     TIMER_STAGED,
     TIMER_SYS,
     TIMER_WILL,
@@ -67,6 +68,8 @@ class Deadlines:
             return
         if kind == TIMER_WILL:
             self.wills.due(session)
+        elif kind == TIMER_REMOVED:
+            self.lifecycle.owner_due(session)
         else:
             self.lifecycle.due(session)
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from folkmoot.auth.access import Access
-from folkmoot.kernel.event import INFO, WARNING
+from folkmoot.auth.access import BY_CERTIFICATE, Access
+from folkmoot.kernel.event import INFO
 from folkmoot.mqtt import reason
 from folkmoot.protocol.attach import Attaching
 from folkmoot.protocol.closing import Closing
@@ -91,6 +91,8 @@ class Judging:
         if why:
             self.revoke(connection, why, bool(access.gone(connection.username)))
             return
+        if connection.proved == BY_CERTIFICATE:
+            access.returns(connection.username)
         wrong = "" if connection.assigned else access.wrong_id(connection.client_id, connection.username)
         if wrong:
             self.revoke(connection, wrong, False)
@@ -109,29 +111,25 @@ class Judging:
     def _judge_session(self, session: Session) -> None:
         self._judged += 1
         connection = session.connection
+        if connection is not None and session.owner and connection.info.certificate_name == session.owner:
+            self.state.access.returns(session.owner)
+        self.attaching.lifecycle.look_for_owner(session)
         if connection is not None:
             self.attaching.renew_rights(connection)
+            if session.username and not session.proved and self.state.access.has_users:
+                # Its own node may not have been reloaded yet.
+                self.revoke(connection, "this server wants to have user names proved now", False)
+                connection = None
         policy = self.state.policy
         if policy.open:
             return
-        ended: list[bytes] = []
-        for subscription in list(session.subscriptions.values()):
-            name, share = subscription.topic_filter, subscription.share
-            if not policy.may_subscribe(session.client_id, session.username, name, share):
-                ended.append(subscription.name)
-                self._end_subscription(session, subscription.name)
+        ended = self.subscribing.end_denied(session)
+        self._ended += len(ended)
         if connection is None:
             return
         will = session.will
-        if will is not None and not policy.may_publish(session.client_id, session.username, will.message.topic):
+        if will is not None and not policy.may_publish(session.client_id, session.owner, will.message.topic):
             self.revoke(connection, "not allowed to publish to the will's topic any more", True)
         elif ended:
             text = ", ".join([name.decode() for name in ended[:10]])
             self.revoke(connection, f"not allowed to subscribe any more: {text}", False)
-
-    def _end_subscription(self, session: Session, name: bytes) -> None:
-        self.state.counters.acl_denied_subscribe += 1
-        self._ended += 1
-        self.subscribing.remove(session, name)
-        fields: dict[str, object] = {"client": session.client_id, "user": session.username, "filter": name.decode()}
-        self.state.event(WARNING, "subscription_revoked", fields)

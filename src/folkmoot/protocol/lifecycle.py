@@ -8,7 +8,9 @@ from typing import Final
 from folkmoot.delivery.purge import Purges
 from folkmoot.delivery.shared import Shared
 from folkmoot.kernel.clock import SECOND
+from folkmoot.kernel.event import WARNING
 from folkmoot.partition.queue import Queue
+from folkmoot.protocol.denial import report_denied
 from folkmoot.protocol.presence import disconnected_fields
 from folkmoot.protocol.will import Wills
 from folkmoot.proxy.pending_close import PendingCloses
@@ -18,7 +20,7 @@ from folkmoot.session.session import Session
 from folkmoot.session.subscription import Subscription
 from folkmoot.store.key import SESSION, plain_key
 from folkmoot.store.row import SessionRow, encode_session
-from folkmoot.turn.state import TIMER_SESSION, TIMER_WILL, State
+from folkmoot.turn.state import TIMER_REMOVED, TIMER_SESSION, TIMER_WILL, State
 from folkmoot.turn.work import SUBSCRIPTION_STEPS
 
 __all__ = ["EXPIRY_NEVER", "NEVER_US", "Lifecycle"]
@@ -54,10 +56,11 @@ class Lifecycle:
         self._leaving: deque[tuple[Session, list[Subscription]]] = deque()
         self.ended: list[Session] = []  # in this turn; their feeds are to be forgotten
 
-    def begin(self, client_id: str, durable: bool, username: str) -> Session:
-        """Create a session of a user for a client id that has none."""
+    def begin(self, client_id: str, durable: bool, username: str, proved: bool) -> Session:
+        """Create a session for a client id that has none; it belongs to the user if the name is proved."""
         session = Session(client_id, self.state.partition_of(client_id.encode()), durable)
         session.username = username
+        session.proved = proved
         floor = self.purges.floor_of(client_id)
         if durable and floor:
             session.queue_floor = session.queue_next = session.ready_end = session.durable_next = floor
@@ -82,6 +85,7 @@ class Lifecycle:
             session.username,
             session.token,
             session.begun,
+            session.proved,
         )
         key = plain_key(session.partition, SESSION, session.key)
         self.state.writer.put(session.partition, key, encode_session(row))
@@ -89,6 +93,7 @@ class Lifecycle:
     def detach(self, connection: Connection, goodbye: bool) -> None:
         """Detach a session from its connection; `goodbye`: the client sent DISCONNECT with reason 0."""
         connection.broken = not goodbye
+        report_denied(self.state, connection)
         if connection.opened_us and connection.remote is None:
             if self.state.listening:
                 self.state.tell("disconnected", disconnected_fields(connection, self.state.now))
@@ -145,6 +150,7 @@ class Lifecycle:
         counters = state.counters
         state.timers.cancel(TIMER_SESSION, session.client_id)
         state.timers.cancel(TIMER_WILL, session.client_id)
+        state.timers.cancel(TIMER_REMOVED, session.client_id)
         if session.will is not None:
             session.will = None
             counters.wills_pending -= 1
@@ -165,6 +171,34 @@ class Lifecycle:
         if not session.ended and session.connection is None and 0 < session.ends_us <= self.state.now:
             self.state.counters.sessions_expired += 1
             self.end(session)
+
+    def look_for_owner(self, session: Session) -> None:
+        """Set when a stored session ends whose user was removed; nobody can read what it collects.
+
+        One of an anonymous client has no owner: whoever comes with its id goes on with it.
+        """
+        if not session.durable or not session.owner or not self.state.access.gone(session.owner):
+            session.removed_us = 0
+        elif not session.removed_us:
+            session.removed_us = self.state.now
+            self._await_owner(session)
+
+    def _await_owner(self, session: Session) -> None:
+        expiry_s = self.state.limits.session_expiry_removed_s
+        if expiry_s != EXPIRY_NEVER:
+            self.state.timers.set(self.state.now + expiry_s * SECOND, TIMER_REMOVED, session.client_id)
+
+    def owner_due(self, session: Session) -> None:
+        """End the stored session of a removed user; that is stale when the user is there again."""
+        if session.ended or not session.removed_us:
+            return
+        if session.connection is not None:  # its node was not reloaded yet
+            self._await_owner(session)
+            return
+        self.state.counters.sessions_revoked += 1
+        fields: dict[str, object] = {"client": session.client_id, "user": session.username}
+        self.state.event(WARNING, "session_revoked", fields)
+        self.end(session)
 
     def is_ending(self, client_id: str) -> bool:
         """Whether the end of a stored session of this client id is not committed yet.
@@ -229,6 +263,8 @@ class Lifecycle:
         if session.feeds:
             self.ended.append(session)
         self.state.timers.cancel(TIMER_SESSION, session.client_id)
+        if session.removed_us:
+            self.state.timers.cancel(TIMER_REMOVED, session.client_id)
         self.wills.publish(session)
         self._remove_subscriptions(session)
         if self.state.sessions.get(session.client_id) is session:

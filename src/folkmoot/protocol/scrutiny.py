@@ -19,6 +19,7 @@ from folkmoot.partition.producer import (
     Producers,
     owner_of,
 )
+from folkmoot.protocol.denial import note_denied
 from folkmoot.routing.route import Route, Routes, is_reserved
 from folkmoot.session.connection import Connection
 from folkmoot.session.session import Session
@@ -63,13 +64,13 @@ class Scrutiny:
         self.producer = b""
         self.receipt = False
         if is_reserved(topic):
-            self.counters.acl_denied_publish += 1
+            self._deny(connection, topic)
             return (
                 reason.NOT_AUTHORIZED,
                 "topics that begin with $SYS, $events, $share and $stream belong to the server",
             )
         if not self._is_allowed(connection, topic):
-            self.counters.acl_denied_publish += 1
+            self._deny(connection, topic)
             return reason.NOT_AUTHORIZED, "not allowed to publish to this topic"
         if properties is not None:
             code, why = self._property_fault(properties, payload)
@@ -98,6 +99,10 @@ class Scrutiny:
         if self.state.limits.publish_rate_max:
             self._slow_down(connection)
         return 0, ""
+
+    def _deny(self, connection: Connection, topic: bytes) -> None:
+        self.counters.acl_denied_publish += 1
+        note_denied(self.state, connection, "publish_denied", "topic", topic)
 
     def may_publish(self, connection: Connection, topic: bytes) -> bool:
         """Whether a client may publish to a topic: who gets its messages need not be known otherwise."""

@@ -6,11 +6,13 @@ from folkmoot.delivery.sys import SysTopics
 from folkmoot.feed.feed import Feed, Feeds
 from folkmoot.feed.replay import ReplayFeed, Start, first_offsets, parse_replay
 from folkmoot.feed.retained_feed import maybe_retained_feed
+from folkmoot.kernel.event import WARNING
 from folkmoot.mqtt import reason
 from folkmoot.mqtt.encode import body_of, encode
 from folkmoot.mqtt.error import MalformedPacket
 from folkmoot.mqtt.packet import Properties, Suback, Subscribe, Unsuback, Unsubscribe
 from folkmoot.partition.retained import Retained
+from folkmoot.protocol.denial import note_denied
 from folkmoot.routing.route import Routes
 from folkmoot.session.connection import Connection, Task
 from folkmoot.session.session import FITS, SESSION_FULL, Session
@@ -231,6 +233,7 @@ class Subscribing:
         self.state.work.steps += RULE_STEPS * len(self.state.policy.rules)
         if not self.state.policy.may_subscribe(session.client_id, connection.username, topic_filter, share):
             self.state.counters.acl_denied_subscribe += 1
+            note_denied(self.state, connection, "subscribe_denied", "filter", name)
             self._why = "not allowed to subscribe"
             return reason.NOT_AUTHORIZED
         most = self.state.limits.filter_patterns_max
@@ -366,6 +369,24 @@ class Subscribing:
         if name.startswith(REPLAY_PREFIX) and self._find_going(connection, session, name) is not None:
             return reason.SUCCESS  # the packet was received again, behind the SUBSCRIBE that followed it
         return reason.SUCCESS if self.remove(session, name) else reason.NO_SUBSCRIPTION_EXISTED
+
+    def end_denied(self, session: Session) -> list[bytes]:
+        """End the subscriptions that the owner of the session may not have (any more); return their filters."""
+        policy = self.state.policy
+        ended: list[bytes] = []
+        if policy.open:
+            return ended
+        for subscription in list(session.subscriptions.values()):
+            topic_filter, share = subscription.topic_filter, subscription.share
+            if policy.may_subscribe(session.client_id, session.owner, topic_filter, share):
+                continue
+            name = subscription.name
+            ended.append(name)
+            self.state.counters.acl_denied_subscribe += 1
+            self.remove(session, name)
+            fields: dict[str, object] = {"client": session.client_id, "user": session.username, "filter": name.decode()}
+            self.state.event(WARNING, "subscription_revoked", fields)
+        return ended
 
     def remove(self, session: Session, name: bytes) -> bool:
         """Remove one subscription; False when it does not exist."""

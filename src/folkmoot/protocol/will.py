@@ -44,7 +44,7 @@ class Wills:
         """Store the will of a CONNECT [MQTT-3.1.2-7]."""
         session.will = will
         self.state.accounts.recount(session)
-        will.username = session.username
+        will.username = session.owner
         connection = session.connection
         if connection is not None and not self.entries.publishing.fabric.alone:
             will.token = token_of(connection, self.state)  # another leader may have to admit the client
@@ -61,7 +61,7 @@ class Wills:
         if username is None:
             if not session.durable:
                 return ""
-            username = session.username
+            username = session.owner
         gone = self.state.access.gone(username)
         if gone:
             return gone

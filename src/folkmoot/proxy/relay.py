@@ -17,6 +17,7 @@ from folkmoot.mqtt.kind import PUBCOMP
 from folkmoot.session.connection import Connection
 from folkmoot.session.relay import ASKED, ENDED, ENTRY_BYTES, GRANTED, Relay
 from folkmoot.session.session import Session
+from folkmoot.store.row import marked_name
 from folkmoot.turn.fabric import Fabric
 from folkmoot.turn.message import ATTACHED, HOST, RELAY
 from folkmoot.turn.state import State
@@ -36,9 +37,9 @@ _LOG_BYTES_MAX: Final = 1 << 20  # per client that waits for the leader of its s
 HOST_ENTRY = tuple[int, int, str, str, str | None, str, str, bool, bytes, bool, list[int], int, bool, int, int]
 """A client, as its leader learns of it.
 
-Number, partition, client id, user, certificate, transport, address, id is assigned, CONNECT, durable, flights, token,
-whether no session continues with it (it was not admitted yet, or has sent DISCONNECT), up to which of its packets all
-are handled, and up to which they were sent to an earlier leader.
+Number, partition, client id, user (marked if nobody has proved the name), certificate, transport, address, id is
+assigned, CONNECT, durable, flights, token, whether no session continues with it (it was not admitted yet, or has sent
+DISCONNECT), up to which of its packets all are handled, and up to which they were sent to an earlier leader.
 """
 
 
@@ -85,7 +86,7 @@ class Relays:
             relay.number,
             relay.partition,
             connection.client_id,
-            connection.username,
+            marked_name(connection.username, connection.is_proved),
             info.certificate_name,
             info.transport,
             info.address,

@@ -20,16 +20,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-import msgspec
-
 from folkmoot.config.settings import Settings
 from folkmoot.kernel.clock import SECOND
 from folkmoot.kernel.errors import FolkmootError
 from folkmoot.kernel.event import Event
 from folkmoot.runtime.address import host_of, limit_key
-from folkmoot.runtime.log import plain
+from folkmoot.runtime.log import json_line, plain
 
-__all__ = ["AUDITED", "Audit", "Frequency", "SettingFiles", "open_audit"]
+__all__ = ["AUDITED", "Audit", "Frequency", "Reading", "SettingFiles", "open_audit"]
 
 # Kinds of events of the log that are audited, whatever their level and however frequent.
 AUDITED: Final = frozenset(
@@ -42,7 +40,12 @@ AUDITED: Final = frozenset(
         "origin_refused",
         "peer_refused",
         "peer_up",
+        "publish_denied",
         "session_of_another",
+        "session_revoked",
+        "subscribe_denied",
+        "subscription_revoked",
+        "will_revoked",
     }
 )
 # Lines per second of one kind and address, and of one kind with all addresses; the others are counted in one line each.
@@ -258,7 +261,7 @@ class Audit:
         moment = datetime.fromtimestamp(now / 1e6, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         head = {"time": moment, "node": self._node_id, "event": kind}
         rest = {name: plain(value) for name, value in fields.items() if name not in head}
-        self._file.put(msgspec.json.encode({**head, **rest}) + b"\n")
+        self._file.put(json_line({**head, **rest}))
 
     def _report(self, why: str, lost: int) -> None:
         if self._later is not None:
@@ -286,61 +289,65 @@ class Audit:
         self._file.close()
 
 
+class Reading:
+    """What settings and the files that they name say: keyed digests by the path of the setting, and users."""
+
+    def __init__(self, digests: dict[str, bytes], users: dict[str, str]) -> None:
+        self.digests = digests
+        self.users = users
+
+
 class SettingFiles:
-    """The files that settings name, to find out which ones have changed. Keeps keyed digests, no content."""
+    """What is in force, to find out what a reload changes. Keeps keyed digests, no content.
 
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
+    A reading that was not put into force changes nothing: the next one is still compared with what is.
+    """
+
+    def __init__(self, settings: Settings, users: dict[str, str]) -> None:
         self._key = secrets.token_bytes(32)
-        self._digests = self._read()
-        self._users = self._hashes()
+        self._in_force = self.read(settings, users)
 
-    def _named(self) -> list[tuple[str, Path | None]]:
-        settings = self._settings
-        found: list[tuple[str, Path | None]] = [
-            ("admin.token_file", settings.admin.token_file),
-            ("auth.password_file", settings.auth.password_file),
-            ("cluster.secret_file", settings.cluster.secret_file),
-        ]
-        sections = [("tls", settings.tls), ("cluster.tls", settings.cluster.tls)]
-        sections += [(f"listeners[{at}].tls", listener.tls) for at, listener in enumerate(settings.listeners)]
-        for name, tls in sections:
-            if tls is not None:
-                found += [(f"{name}.{part}", getattr(tls, part)) for part in ("certificate", "key", "ca")]
-        return found
+    def read(self, settings: Settings, users: dict[str, str]) -> Reading:
+        """Read what a reload reads again; users: what the password file says. Changes nothing, so in any thread."""
+        return Reading({name: self._digest(value) for name, value in read_again(settings)}, dict(users))
 
-    def _read(self) -> dict[str, bytes]:
-        found = {}
-        for name, path in self._named():
-            if path is not None:
-                try:
-                    found[name] = hashlib.blake2b(path.read_bytes(), key=self._key).digest()
-                except OSError:
-                    found[name] = b""
-        return found
+    def _digest(self, value: object) -> bytes:
+        digest = hashlib.blake2b(repr(value).encode(), key=self._key)
+        if isinstance(value, Path):
+            try:
+                digest.update(value.read_bytes())
+            except OSError:
+                digest.update(b"cannot be read")
+        return digest.digest()
 
-    def _hashes(self) -> dict[str, str]:
-        """Return user names and hashes; of a file that cannot be read, none."""
-        path = self._settings.auth.password_file
-        try:
-            lines = [] if path is None else path.read_text("utf-8").splitlines()
-        except (OSError, UnicodeDecodeError):
-            return {}
-        pairs = [line.strip().rpartition(":") for line in lines if line.strip() and not line.startswith("#")]
-        return {user: text for user, _, text in pairs}
-
-    def changes(self) -> dict[str, object]:
-        """Return which files have changed since the last call, and which users: fields of an audit line."""
-        before, self._digests = self._digests, self._read()
-        users, self._users = self._users, self._hashes()
-        now = self._users
+    def replace(self, reading: Reading) -> dict[str, object]:
+        """Put a reading into force; return which settings, files and users it changes: fields of an audit line."""
+        before, now = self._in_force, reading
+        self._in_force = now
+        names = list(dict.fromkeys([*before.digests, *now.digests]))
+        both = now.users.keys() & before.users.keys()
         lists = {
-            "changed": [name for name, digest in self._digests.items() if before.get(name) != digest],
-            "users_added": sorted(now.keys() - users.keys()),
-            "users_removed": sorted(users.keys() - now.keys()),
-            "users_changed": sorted(user for user in now.keys() & users.keys() if now[user] != users[user]),
+            "changed": [name for name in names if before.digests.get(name) != now.digests.get(name)],
+            "users_added": sorted(now.users.keys() - before.users.keys()),
+            "users_removed": sorted(before.users.keys() - now.users.keys()),
+            "users_changed": sorted(user for user in both if now.users[user] != before.users[user]),
         }
         return {name: found for name, found in lists.items() if found or name == "changed"}
+
+
+def read_again(settings: Settings) -> list[tuple[str, object]]:
+    """Return the settings that a reload puts into force, by their paths."""
+    auth = settings.auth
+    found: list[tuple[str, object]] = [(f"auth.{name}", getattr(auth, name)) for name in type(auth).model_fields]
+    admin = settings.admin
+    found += [("admin.token_file", admin.token_file), ("admin.metrics_token_file", admin.metrics_token_file)]
+    found.append(("cluster.secret_file", settings.cluster.secret_file))
+    sections = [("tls", settings.tls), ("cluster.tls", settings.cluster.tls)]
+    sections += [(f"listeners[{at}].tls", listener.tls) for at, listener in enumerate(settings.listeners)]
+    for path, section in sections:
+        if section is not None:
+            found += [(f"{path}.{name}", getattr(section, name)) for name in type(section).model_fields]
+    return found + [(f"listeners[{at}].origins", listener.origins) for at, listener in enumerate(settings.listeners)]
 
 
 def open_audit(settings: Settings, say: Say) -> Audit | None:

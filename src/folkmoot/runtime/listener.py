@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import socket
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from folkmoot.config.check import allows_anonymous
@@ -39,7 +39,8 @@ class Listener(Reception):
 
     def __init__(self, settings: ListenerSettings, tls: TlsSettings | None, protected: bool = False) -> None:
         self.settings = settings
-        self._protected = protected
+        self._origins = origin_rules(settings.protocol, settings.origins, protected)
+        self._rules: WebSocketRules | None = None
         self.certificates = None if tls is None else Certificates(tls)
         self._socket: socket.socket | None = listen(settings.address.host, settings.address.port)
         self.address = Address(settings.address.host, self._socket.getsockname()[1])
@@ -51,7 +52,9 @@ class Listener(Reception):
         self._turns = turns
         self._say = say
         self._handshake_s = limits.connect_timeout_us / SECOND
-        self._make = protocol_factory(self.settings, turns, gate, limits, self._protected)
+        # A message may hold several packets: leave room for the largest one and some small ones.
+        self._rules = WebSocketRules(self.settings.path, limits.packet_bytes_max + 65_536, self._origins)
+        self._make = protocol_factory(self.settings.protocol, turns, gate, self._rules)
         self._acceptor = Acceptor(self._socket, gate, self, turns.loop)
         self._socket = None  # the acceptor's now
         self._acceptor.start()
@@ -82,6 +85,12 @@ class Listener(Reception):
         """Accept with another context; return whether clients may be connected that it would not accept."""
         assert self.certificates is not None, "only listeners with TLS have a context"
         return self.certificates.replace(tls, context)
+
+    def allow_pages(self, origins: Sequence[str], protected: bool) -> None:
+        """Let in pages of these origins from now on; protected: clients must authenticate now."""
+        self._origins = origin_rules(self.settings.protocol, origins, protected)
+        if self._rules is not None:
+            self._rules.origins = self._origins
 
     def close(self) -> None:
         """Stop accepting; idempotent."""
@@ -118,16 +127,15 @@ def open_listeners(settings: Settings) -> list[Listener]:
     return listeners
 
 
-def protocol_factory(
-    settings: ListenerSettings, turns: Turns, gate: Gate, limits: Limits, protected: bool
-) -> Callable[[Arrival], Accepted]:
+def origin_rules(protocol: str, origins: Sequence[str], protected: bool) -> OriginRules:
+    """Return which pages may connect: with TLS, the browser has checked that this server is the one that they name."""
+    return OriginRules(origins, protected or protocol == "wss")
+
+
+def protocol_factory(protocol: str, turns: Turns, gate: Gate, rules: WebSocketRules) -> Callable[[Arrival], Accepted]:
     """Return the factory of the protocol for each accepted connection."""
-    if settings.protocol == "mqtt":
+    if protocol == "mqtt":
         return lambda arrival: TcpProtocol(turns, gate, arrival)
-    if settings.protocol == "mqtts":
+    if protocol == "mqtts":
         return lambda arrival: TlsProtocol(turns, gate, arrival)
-    # A message may hold several packets: leave room for the largest one and some small ones.
-    # With TLS the browser has checked that this server is the one that the page names.
-    origins = OriginRules(settings.origins, protected or settings.protocol == "wss")
-    rules = WebSocketRules(settings.path, limits.packet_bytes_max + 65_536, origins)
-    return lambda arrival: WebSocketProtocol(turns, gate, arrival, rules, settings.protocol)
+    return lambda arrival: WebSocketProtocol(turns, gate, arrival, rules, protocol)

@@ -6,6 +6,7 @@ Owns the format. Events that are too frequent are counted instead of written, so
 
 from __future__ import annotations
 
+import json
 import os
 import select
 import stat
@@ -20,7 +21,7 @@ from folkmoot.kernel.event import Event
 from folkmoot.runtime.address import host_of, limit_key
 from folkmoot.runtime.loglimit import LineLimits
 
-__all__ = ["Log", "plain"]
+__all__ = ["Log", "json_line", "plain"]
 
 LEVELS: Final = {"debug": 0, "info": 1, "warning": 2, "error": 3}
 VALUE_CHARACTERS_MAX: Final = 400
@@ -120,10 +121,10 @@ class Log:
         data = b""
         for characters, items in SHORTER:
             short = {name: plain(value, characters, items) for name, value in fields.items()}
-            data = msgspec.json.encode({**short, **head})
+            data = json_line({**short, **head})
             if len(data) < PIPE_BYTES:
                 break
-        return data.decode() + "\n"
+        return data.decode()
 
     def _as_text(self, time: str, event: Event, fields: dict[str, object]) -> str:
         words = [time, event.level.upper().ljust(7), event.kind]
@@ -159,6 +160,17 @@ def plain(value: object, characters: int = VALUE_CHARACTERS_MAX, items: int = IT
         return {str(name): plain(value[name], characters, items) for name in list(value)[:items]}
     text = value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
     return text if len(text) <= characters else text[:characters] + "..."
+
+
+def json_line(fields: dict[str, object]) -> bytes:
+    """Return a line of JSON, in which what a terminal or a reader of lines would obey is escaped.
+
+    JSON escapes less: U+009B begins a control sequence, and for many programs U+0085, U+2028 and U+2029 end a line.
+    """
+    text = msgspec.json.encode(fields).decode()
+    if not text.isprintable():
+        text = "".join([one if one.isprintable() else json.dumps(one)[1:-1] for one in text])
+    return text.encode() + b"\n"
 
 
 def words_of(value: object) -> str:

@@ -12,13 +12,14 @@ import ssl
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
+from folkmoot.config.check import allows_anonymous, exposed
 from folkmoot.config.convert import access_of, secrets_of
 from folkmoot.config.fault import ConfigError
 from folkmoot.config.password import PasswordFile
 from folkmoot.config.secret import check_private
 from folkmoot.config.settings import ListenerSettings, Settings, TlsSettings
 from folkmoot.kernel.errors import FolkmootError
-from folkmoot.runtime.audit import SettingFiles
+from folkmoot.runtime.audit import Reading, SettingFiles
 from folkmoot.runtime.listener import Listener
 from folkmoot.runtime.password import PasswordChecks, mark_keys
 from folkmoot.runtime.peers import client_context
@@ -33,7 +34,10 @@ JUDGED_PER_TURN: Final = 200  # certificates; each takes about 50 us
 AGAIN_S: Final = 2.0  # after the longest handshake: its client was verified by the former authorities
 
 # Sections and fields that are read again; `cluster.seeds` by discovery.
-READ_AGAIN: Final = ("auth", "tls", "listeners", "admin.token_file", "cluster.secret_file", "cluster.tls")
+READ_AGAIN: Final = (
+    *("auth", "tls", "listeners", "admin.token_file", "admin.metrics_token_file"),
+    *("cluster.secret_file", "cluster.tls"),
+)
 SEEDS: Final = "cluster.seeds"
 
 
@@ -46,14 +50,21 @@ def read_users(settings: Settings) -> PasswordFile | None:
     return PasswordFile.read(path)
 
 
+def hashes_of(file: PasswordFile | None) -> dict[str, str]:
+    """Return the stored hash of each user; none without a file."""
+    return {} if file is None else file.hashes
+
+
 class Prepared:
     """What was read, and is not in force yet."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, file: PasswordFile | None, reading: Reading) -> None:
         self.settings = settings
-        self.file: PasswordFile | None = None
+        self.file = file
+        self.reading = reading
         self.secrets: list[bytes] = []
         self.keys: list[bytes] = []
+        self.bound: list[ListenerSettings] = []  # of the open listeners, with their addresses
         self.listeners: list[tuple[Listener, TlsSettings, ssl.SSLContext]] = []
         self.peers: tuple[TlsSettings, ssl.SSLContext, ssl.SSLContext] | None = None
         self.service: Callable[[], None] | None = None
@@ -68,13 +79,14 @@ class Reload:
         listeners: list[Listener],
         service: Service | None,
         reread: Callable[[], Settings] | None,
+        file: PasswordFile | None,
     ) -> None:
         self._serving = serving
         self._listeners = listeners
         self._service = service
         self._reread = reread
         self._passwords: PasswordChecks | None = None
-        self._files = SettingFiles(serving.settings)
+        self._files = SettingFiles(serving.settings, hashes_of(file))
         self._secrets = secrets_of(serving.settings.cluster)
         self._keys = mark_keys(serving.settings.cluster.name, self._secrets)
         self._task: asyncio.Task[None] | None = None
@@ -116,10 +128,10 @@ class Reload:
             serving.audit.reopen()
         try:
             prepared = await serving.turns.loop.run_in_executor(None, self._prepare)
-        except FolkmootError as error:
-            text = " ".join(str(error).split())
+        except Exception as error:  # noqa: BLE001 - whatever a file has caused, nothing has changed
+            text = " ".join((str(error) if isinstance(error, FolkmootError) else repr(error)).split())
             serving.say("error", "reload_failed", reason=f"{text}; nothing has changed")
-            serving.record("reload_failed", **self._files.changes())
+            serving.record("reload_failed", why=text)
             return
         await self._put_into_force(prepared)
         fixed = fixed_changes(serving.settings, prepared.settings)
@@ -127,14 +139,14 @@ class Reload:
             why = "these settings have changed and need a restart: " + ", ".join(fixed)
             serving.say("warning", "restart_needed", reason=why)
         serving.say("info", "reloaded")
-        serving.record("reloaded", **self._files.changes())
+        serving.record("reloaded", **self._files.replace(prepared.reading))
 
     def _prepare(self) -> Prepared:
         """Read everything; raises FolkmootError. In a thread: it changes nothing."""
         serving = self._serving
-        prepared = Prepared(serving.settings if self._reread is None else self._reread())
-        settings = prepared.settings
-        prepared.file = read_users(settings)
+        settings = serving.settings if self._reread is None else self._reread()
+        file = read_users(settings)
+        prepared = Prepared(settings, file, self._files.read(settings, hashes_of(file)))
         prepared.secrets = secrets_of(settings.cluster)
         if bool(prepared.secrets) != bool(self._secrets):
             fault = "cluster.secret_file: a secret is neither introduced nor given up while a node runs: restart it"
@@ -142,15 +154,19 @@ class Reload:
         prepared.keys = self._keys
         if prepared.secrets != self._secrets:
             prepared.keys = mark_keys(serving.settings.cluster.name, prepared.secrets)
-        for listener, tls in zip(self._listeners, tls_of(serving.settings, settings), strict=True):
-            if listener.certificates is not None:
-                found = tls or listener.certificates.settings
-                prepared.listeners.append((listener, found, listener.certificates.prepare(found)))
+        prepared.bound = bound(serving.settings, settings, self._listeners)
+        for listener, entry in zip(self._listeners, prepared.bound, strict=True):
+            if listener.certificates is not None and entry.tls is not None:
+                prepared.listeners.append((listener, entry.tls, listener.certificates.prepare(entry.tls)))
+        admin = settings.admin.model_copy(update={"address": serving.settings.admin.address})
+        open_now = settings.model_copy(update={"listeners": prepared.bound, "admin": admin})
+        if found := exposed(open_now):
+            raise ConfigError("the configuration, with the addresses that are open until a restart,", found)
         if serving.peers is not None and serving.peers.certificates is not None:
             certificates = serving.peers.certificates
             peer_tls = settings.cluster.tls
-            found = certificates.settings if peer_tls is None else peer_tls.for_listener()
-            prepared.peers = found, certificates.prepare(found), client_context(found)
+            tls = certificates.settings if peer_tls is None else peer_tls.for_listener()
+            prepared.peers = tls, certificates.prepare(tls), client_context(tls)
         if self._service is not None:
             prepared.service = self._service.read_again(settings)
         return prepared
@@ -168,6 +184,9 @@ class Reload:
             turns.node.replace_secrets(self._secrets, turns.begin())
         if prepared.service is not None:
             prepared.service()
+        protected = not allows_anonymous(prepared.settings)
+        for listener, entry in zip(self._listeners, prepared.bound, strict=True):
+            listener.allow_pages(entry.origins, protected)
         stricter = False
         for listener, tls, context in prepared.listeners:
             stricter = listener.replace(tls, context) or stricter
@@ -214,13 +233,19 @@ def tls_object(handle: Any) -> Any:
     return transport.get_extra_info("ssl_object")
 
 
-def tls_of(first: Settings, now: Settings) -> list[TlsSettings | None]:
-    """Return the TLS settings of the listeners of the start, as they are now; of one that has changed, None."""
-    found: list[TlsSettings | None] = []
-    for number, listener in enumerate(first.listeners):
+def bound(first: Settings, now: Settings, listeners: list[Listener]) -> list[ListenerSettings]:
+    """Return the settings of the open listeners as they are now; one that has changed goes on as it is.
+
+    `tls` is set where there is TLS.
+    """
+    found: list[ListenerSettings] = []
+    for number, (entry, listener) in enumerate(zip(first.listeners, listeners, strict=True)):
         other = now.listeners[number] if number < len(now.listeners) else None
-        same = other is not None and identity_of(other) == identity_of(listener)
-        found.append(now.tls_of(other) if other is not None and same else None)
+        if other is not None and identity_of(other) == identity_of(entry):
+            found.append(other.model_copy(update={"tls": now.tls_of(other)}))
+        else:
+            tls = None if listener.certificates is None else listener.certificates.settings
+            found.append(listener.settings.model_copy(update={"tls": tls}))
     return found
 
 

@@ -237,7 +237,7 @@ async def run_node(
     begin_audit(serving, loop)
     committer = Committer(disk, turns, loop)
     room = Room(disk, turns, committer, loop.time)
-    reload = Reload(serving, listeners, service, reread)
+    reload = Reload(serving, listeners, service, reread, file)
     try:
         turns.submit, turns.log, turns.fail = committer.submit, log.write_all, serving.fail
         turns.complain = serving.complain

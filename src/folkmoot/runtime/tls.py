@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import os
 import ssl
+from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
 from folkmoot.config.secret import exposure
 from folkmoot.config.settings import TlsSettings
 from folkmoot.kernel.errors import FolkmootError
+from folkmoot.mqtt.text import check_utf8
+from folkmoot.runtime.revocation import Revocations
 
 __all__ = ["Certificates", "TlsError", "certificates_of", "common_name", "fill", "reason_of", "tls_options"]
 
@@ -32,6 +35,7 @@ class Certificates:
         self.settings = settings
         self.context = self._load(settings)
         self.trusted = authorities(self.context)
+        self.revoked = _REVOKED.get(self.context)
 
     def _load(self, settings: TlsSettings) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -56,8 +60,10 @@ class Certificates:
         trusted = authorities(context)
         stricter = settings.require_client_certificate and not self.settings.require_client_certificate
         removed = not self.trusted <= trusted
-        self.settings, self.context, self.trusted = settings, context, trusted
-        return removed or stricter
+        revoked = _REVOKED.get(context)
+        revokes = revoked is not None and (self.revoked is None or revoked.adds_to(self.revoked))
+        self.settings, self.context, self.trusted, self.revoked = settings, context, trusted, revoked
+        return removed or stricter or revokes
 
     def refuses(self, connection: Any) -> str:
         """Return why the certificate of an open connection would not be accepted any more, "" if it would.
@@ -67,11 +73,13 @@ class Certificates:
         """
         if connection.getpeercert(True) is None:
             return "a client certificate is needed now" if self.settings.require_client_certificate else ""
-        if any(certificate in self.trusted for certificate in verified_chain(connection)):
-            return ""
-        return "the authority of the client certificate is not trusted any more"
+        chain = verified_chain(connection)
+        if not any(certificate in self.trusted for certificate in chain):
+            return "the authority of the client certificate is not trusted any more"
+        return "" if self.revoked is None else self.revoked.refuses(chain)
 
 
+_REVOKED: WeakKeyDictionary[ssl.SSLContext, Revocations] = WeakKeyDictionary()
 _OWNERS: WeakKeyDictionary[ssl.SSLContext, Certificates] = WeakKeyDictionary()
 
 
@@ -118,6 +126,23 @@ def fill(context: ssl.SSLContext, settings: TlsSettings) -> None:
         raise TlsError(
             f"cannot use the authorities in {settings.ca}: {_reason(error)}; it must be a PEM file of certificates"
         ) from error
+    if settings.crl is not None:
+        _fill_revoked(context, settings.crl)
+
+
+def _fill_revoked(context: ssl.SSLContext, path: Path) -> None:
+    """Load revocation lists into a context: each certificate of a chain is checked by a list of its authority."""
+    known = context.cert_store_stats()["x509"]
+    try:
+        revoked = Revocations.read(path)
+        context.load_verify_locations(path)
+    except (OSError, ValueError) as error:
+        why = _reason(error) if isinstance(error, OSError) else error
+        raise TlsError(f"cannot use the revocation lists in {path}: {why}; it must be a PEM file of them") from error
+    if context.cert_store_stats()["x509"] != known:
+        raise TlsError(f"{path} must hold revocation lists only: the certificates in it would be trusted")
+    context.verify_flags |= ssl.VERIFY_CRL_CHECK_CHAIN
+    _REVOKED[context] = revoked
 
 
 def _no_password() -> str:
@@ -131,14 +156,21 @@ def _reason(error: OSError) -> str:
 
 
 def common_name(certificate: Any) -> str | None:
-    """Return the common name in the subject of a client certificate as `SSLSocket.getpeercert` gives it, or None."""
+    """Return the common name in the subject of a client certificate as `SSLSocket.getpeercert` gives it, or None.
+
+    None also for what is no user name: an empty one, several, and text that MQTT does not allow in one.
+    """
     if not certificate:
         return None
-    for relative_name in certificate.get("subject", ()):
-        for key, value in relative_name:
-            if key == "commonName":
-                return str(value)
-    return None
+    found = [
+        str(value)
+        for relative_name in certificate.get("subject", ())
+        for key, value in relative_name
+        if key == "commonName"
+    ]
+    if len(found) != 1 or not found[0] or not check_utf8(found[0].encode("utf-8", "surrogatepass")):
+        return None
+    return found[0]
 
 
 def tls_options(certificates: Certificates | None, handshake_s: float, shutdown_s: float) -> dict[str, Any]:

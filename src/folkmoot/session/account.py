@@ -167,7 +167,7 @@ class Accounts:
 
     def enter(self, session: Session) -> None:
         """Count a session, with what it has."""
-        account = self.of(session.username)
+        account = self.of(session.owner)
         session.account = account
         account.sessions += 1
         account.subscriptions += len(session.subscriptions)
@@ -201,12 +201,13 @@ class Accounts:
         session.counted_bytes = 0
         self.settle(account, now)
 
-    def hand_over(self, session: Session, username: str, now: int) -> None:
-        """The session belongs to this user from now on; `now` in microseconds."""
+    def hand_over(self, session: Session, username: str, proved: bool, now: int) -> None:
+        """The session belongs to this user from now on, if the name is proved; `now` in microseconds."""
         known = session.account is not None
         if known:
             self.leave(session, now)
         session.username = username
+        session.proved = proved
         if known:
             self.enter(session)
 

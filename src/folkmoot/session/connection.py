@@ -27,6 +27,7 @@ __all__ = [
     "REGISTERING",
     "Authenticate",
     "Connection",
+    "Denied",
     "PeerInfo",
     "Task",
 ]
@@ -65,6 +66,15 @@ class Task:
         """Return the packet, as its first byte and its body: another node is to handle it from the beginning."""
 
 
+class Denied:
+    """What was denied to a connection in the minute from `since_us` on: events, and denials without one."""
+
+    def __init__(self, since_us: int) -> None:
+        self.since_us = since_us
+        self.told = 0
+        self.untold = 0
+
+
 class Connection:
     """One network connection. The core may set attributes; drivers only read them and call methods."""
 
@@ -78,7 +88,7 @@ class Connection:
         self.client_id = ""
         self.username = ""
         self.account: Account | None = None  # None: the client is not connected, or not to this node
-        self.proved = 0  # how it has proved that name, see `folkmoot.auth.access`
+        self.proved = 0  # how it has proved that name, see `folkmoot.auth.access`; if it is elsewhere: 0 if it has not
         self.assigned = False  # the server has given it its client id
         self.credential = ""  # the stored hash by which its password was checked
         self.connect: Connect | None = None
@@ -122,6 +132,7 @@ class Connection:
         self.broken = False  # it ended without DISCONNECT: no client waits for outstanding acknowledgements
         self.fast = False  # no rule has to be checked for each PUBLISH
         self.allowed: dict[bytes, bool] | None = None
+        self.denied: dict[str, Denied] | None = None  # by kind of event, see `protocol.denial`
         self.owner = b""  # of its producers, see `partition.producer`; empty: not needed yet
         self.alias_in: dict[int, bytes] | None = None
         self.alias_bytes = 0  # of the topics in it
@@ -159,6 +170,11 @@ class Connection:
         self.problem_information = True
         self.connack: bytes = b""
         self._outputs = outputs
+
+    @property
+    def is_proved(self) -> bool:
+        """Whether the client has proved its user name."""
+        return self.proved != 0
 
     def has_stash(self) -> bool:
         """Whether packets wait because it may not publish."""

@@ -57,9 +57,11 @@ class Session:
         self.durable = durable
         self.version = 4
         self.username = ""
+        self.proved = False  # whether its client has proved that name; nothing belongs to a name that it has not
         self.account: Account | None = None  # None: it does not count, because the node does not have it
         self.expiry_s = 0
         self.ends_us = 0  # 0 = connected
+        self.removed_us = 0  # since when this node knows that its user was removed; 0 = that is not so
         self.connection: Connection | None = None
         self.token = 0  # of its current or last connection; for a persistent session, 0 = not known
         self.begun = False  # whether the session began with the connection that the token names
@@ -105,6 +107,11 @@ class Session:
         self.ended = False
         if durable:
             self.queue_prefix = name_prefix(partition, QUEUE, self.key)
+
+    @property
+    def owner(self) -> str:
+        """The user to whom the session belongs, and by whose rights it is judged; "" for nobody."""
+        return self.username if self.proved else ""
 
     @property
     def waiting(self) -> int:

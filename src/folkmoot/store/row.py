@@ -12,6 +12,7 @@ from folkmoot.kernel.pack import BYTE, U16, get_u16, get_u32, get_u64, get_varin
 from folkmoot.store.message import Message, decode_message, encode_message
 
 __all__ = [
+    "UNPROVED_MARK",
     "CursorRow",
     "QueueRow",
     "SessionRow",
@@ -27,7 +28,10 @@ __all__ = [
     "encode_session",
     "encode_subscription",
     "encode_will",
+    "marked_name",
 ]
+
+UNPROVED_MARK: Final = "\0"  # before a user name that nobody has proved
 
 _FORMAT: Final = 1
 _FORMAT_TOKEN: Final = 2  # of wills and sessions
@@ -51,7 +55,8 @@ class SessionRow:
     version: the protocol version of its client; expiry_s: in seconds, 0xFFFFFFFF = never; ends_us: when it ends unless
     its client connects, 0 = a client is connected; queue_floor: queue rows with a smaller sequence belong to an ended
     session of the same client id; token: of its current or last connection, 0 = not known; begun: whether it began with
-    that connection.
+    that connection; proved: whether its client has proved the user name. Before such a name that it has not stands a
+    zero byte, which no user name contains [MQTT-1.5.4-2].
     """
 
     def __init__(
@@ -63,6 +68,7 @@ class SessionRow:
         username: str,
         token: int = 0,
         begun: bool = False,
+        proved: bool = True,
     ) -> None:
         self.version = version
         self.expiry_s = expiry_s
@@ -71,13 +77,19 @@ class SessionRow:
         self.username = username
         self.token = token
         self.begun = begun
+        self.proved = proved
 
 
 def encode_session(row: SessionRow) -> bytes:
     """Return the value of a SESSION row."""
     version = row.version | _BEGUN if row.begun else row.version
     head = bytes([_FORMAT_TOKEN, version]) + u32(row.expiry_s) + u64(row.ends_us) + u64(row.queue_floor)
-    return head + u64(row.token) + row.username.encode()
+    return head + u64(row.token) + marked_name(row.username, row.proved).encode()
+
+
+def marked_name(username: str, proved: bool) -> str:
+    """Return a user name with a mark before it if nobody has proved it."""
+    return username if proved or not username else UNPROVED_MARK + username
 
 
 def decode_session(data: bytes) -> SessionRow:
@@ -92,7 +104,9 @@ def decode_session(data: bytes) -> SessionRow:
     token = get_u64(data, 22) if has_token else 0
     version = data[1] & ~_BEGUN
     begun = data[1] & _BEGUN != 0
-    return SessionRow(version, get_u32(data, 2), get_u64(data, 6), get_u64(data, 14), username, token, begun)
+    name = username.removeprefix(UNPROVED_MARK)
+    proved = name == username
+    return SessionRow(version, get_u32(data, 2), get_u64(data, 6), get_u64(data, 14), name, token, begun, proved)
 
 
 class SubscriptionRow:

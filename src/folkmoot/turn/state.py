@@ -35,6 +35,7 @@ __all__ = [
     "TIMER_OVERLOAD",
     "TIMER_QUOTA",
     "TIMER_RATE",
+    "TIMER_REMOVED",
     "TIMER_RETENTION",
     "TIMER_SESSION",
     "TIMER_STAGED",
@@ -59,6 +60,7 @@ TIMER_STAGED: Final = 10
 TIMER_TABLES: Final = 11
 TIMER_EVENTS: Final = 12
 TIMER_QUOTA: Final = 13
+TIMER_REMOVED: Final = 14
 
 NEWS_MAX: Final = 16_384  # events that wait to be published
 
