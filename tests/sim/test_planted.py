@@ -65,7 +65,8 @@ SHOWN_BY: dict[type[Disk], int] = {plant.ForgetsReleased: 9, plant.ForgetsSubscr
 
 def seeds_until(promises: tuple[str, ...], host_class: type[Host] = Host, disk_class: type[Disk] = Disk) -> int | None:
     """The number of seeds after which one of the promises was found broken, or None."""
-    for seed in [SHOWN_BY.get(disk_class, 1), *range(1, SEEDS + 1)]:
+    seeds: list[int] = [SHOWN_BY.get(disk_class, 1), *range(1, SEEDS + 1)]
+    for seed in seeds:
         run = Simulation(seed, STEPS, host_class=host_class, disk_class=disk_class, shape=shape).run()
         if run.violations and run.violations[0].promise in promises:
             return seed
