@@ -14,15 +14,17 @@ from folkmoot.kernel.event import INFO
 from folkmoot.session.connection import Connection, Denied
 from folkmoot.turn.state import State
 
-__all__ = ["DENIED_MAX", "note_denied", "report_denied"]
+__all__ = ["DENIED_MAX", "PUBLISH_DENIED", "SUBSCRIBE_DENIED", "note_denied", "report_denied"]
 
+PUBLISH_DENIED: Final = "publish_denied"  # kinds of events
+SUBSCRIBE_DENIED: Final = "subscribe_denied"
 DENIED_MAX: Final = 10  # events of one kind of one connection per minute
 
 _SHOWN_BYTES_MAX: Final = 400
 
 
-def note_denied(state: State, connection: Connection, kind: str, what: str, name: bytes) -> None:
-    """Tell that a topic or filter was denied, or count it; kind: of the event, what: its field for the name."""
+def note_denied(state: State, connection: Connection, kind: str, name: bytes) -> None:
+    """Tell that a topic (PUBLISH_DENIED) or filter (SUBSCRIBE_DENIED) was denied, or count it."""
     denied = connection.denied
     if denied is None:
         denied = {}
@@ -39,7 +41,11 @@ def note_denied(state: State, connection: Connection, kind: str, what: str, name
         return
     one.told += 1
     fields = _who(connection)
-    fields[what] = name[:_SHOWN_BYTES_MAX].decode("utf-8", "replace")
+    text = name[:_SHOWN_BYTES_MAX].decode("utf-8", "replace")
+    if kind == PUBLISH_DENIED:
+        fields["topic"] = text
+    else:
+        fields["filter"] = text
     if one.untold:
         fields["untold"] = one.untold
         one.untold = 0

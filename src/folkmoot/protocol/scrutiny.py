@@ -19,7 +19,7 @@ from folkmoot.partition.producer import (
     Producers,
     owner_of,
 )
-from folkmoot.protocol.denial import note_denied
+from folkmoot.protocol.denial import PUBLISH_DENIED, note_denied
 from folkmoot.routing.route import Route, Routes, is_reserved
 from folkmoot.session.connection import Connection
 from folkmoot.session.session import Session
@@ -102,7 +102,7 @@ class Scrutiny:
 
     def _deny(self, connection: Connection, topic: bytes) -> None:
         self.counters.acl_denied_publish += 1
-        note_denied(self.state, connection, "publish_denied", "topic", topic)
+        note_denied(self.state, connection, PUBLISH_DENIED, topic)
 
     def may_publish(self, connection: Connection, topic: bytes) -> bool:
         """Whether a client may publish to a topic: who gets its messages need not be known otherwise."""

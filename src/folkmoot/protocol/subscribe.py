@@ -12,7 +12,7 @@ from folkmoot.mqtt.encode import body_of, encode
 from folkmoot.mqtt.error import MalformedPacket
 from folkmoot.mqtt.packet import Properties, Suback, Subscribe, Unsuback, Unsubscribe
 from folkmoot.partition.retained import Retained
-from folkmoot.protocol.denial import note_denied
+from folkmoot.protocol.denial import SUBSCRIBE_DENIED, note_denied
 from folkmoot.routing.route import Routes
 from folkmoot.session.connection import Connection, Task
 from folkmoot.session.session import FITS, SESSION_FULL, Session
@@ -233,7 +233,7 @@ class Subscribing:
         self.state.work.steps += RULE_STEPS * len(self.state.policy.rules)
         if not self.state.policy.may_subscribe(session.client_id, connection.username, topic_filter, share):
             self.state.counters.acl_denied_subscribe += 1
-            note_denied(self.state, connection, "subscribe_denied", "filter", name)
+            note_denied(self.state, connection, SUBSCRIBE_DENIED, name)
             self._why = "not allowed to subscribe"
             return reason.NOT_AUTHORIZED
         most = self.state.limits.filter_patterns_max
