@@ -52,7 +52,7 @@ class Listener(Reception):
         self._say = say
         self._handshake_s = limits.connect_timeout_us / SECOND
         self._make = protocol_factory(self.settings, turns, gate, limits, self._protected)
-        self._acceptor = Acceptor(self._socket, gate, self, turns.loop)
+        self._acceptor = Acceptor(self._socket, gate, self, turns.loop, turns.slices)
         self._socket = None  # the acceptor's now
         self._acceptor.start()
 
