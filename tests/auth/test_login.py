@@ -176,6 +176,16 @@ def test_the_tables_are_bounded(bench: Bench) -> None:
     assert max(len(logins._addresses), len(logins._users), len(logins._pairs), len(logins._good)) <= ENTRIES_MAX
 
 
+def test_a_long_name_of_a_user_takes_no_memory_and_is_counted_all_the_same(bench: Bench) -> None:
+    """Whoever sends a CONNECT chooses the name, of up to 64 KiB."""
+    first, second = "u" * 60_000, "u" * 60_000 + "2"
+    for number in range(MAX):
+        bench.attempt(f"x{number}", first, False)
+    assert bench.enter("a", first) == bench.enter("b", second) == 0
+    assert bench.all() == ["b", "a"], "failures of one name are not those of another with the same beginning"
+    assert sum(len(name) for name in bench.logins._users) < 200
+
+
 @pytest.mark.parametrize(
     ("address", "key"),
     [

@@ -1,6 +1,6 @@
-"""Many clients at once that send small pieces: frames and TLS records of a byte. Others are served meanwhile.
+"""Many clients at once that send small pieces: frames, TLS records of a byte, changes of keys; others are served.
 
-Each piece costs a node about a hundred times as much as its bytes usually do.
+Each piece costs a node a hundred times as much as its bytes usually do, or a thousand times.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from websockets.frames import Frame, Opcode
 
 from folkmoot.mqtt.encode import encode
 from folkmoot.mqtt.packet import Connect, Pingreq, Pingresp
+from tests.integration.key_updates import KeyUpdates, find_openssl
 from tests.integration.serving import RawClient, Serving, client_context, tls_arguments
 from tests.integration.test_hostile_connection import upgraded
 
@@ -24,6 +25,8 @@ ANY = "127.0.0.1:0"
 WEB_CLIENTS = 300
 TLS_CLIENTS = 100
 RECORDS = 10_000  # of each
+KEY_CLIENTS = 10
+KEY_CHANGES = 4_000  # of each: 27 bytes and 25 us
 ATTACK_S = 4.0
 # Of the processor, which the node uses between a question and its answer: a busy machine changes nothing in that.
 # Without a line for what costs much, it was up to a second, for frames again and again.
@@ -131,3 +134,19 @@ def test_small_tls_records_of_many_clients(serving: Serving) -> None:
     finally:
         for one in blobs:
             one.close()
+
+
+def test_changes_of_keys_without_end(serving: Serving) -> None:
+    libraries = find_openssl()
+    if libraries is None:
+        pytest.skip("there is no shared library of OpenSSL")
+    before = serving.memory_bytes()
+    clients = [
+        KeyUpdates(libraries, serving.places["mqtts"], hello(f"key{number}"), KEY_CHANGES)
+        for number in range(KEY_CLIENTS)
+    ]
+    try:
+        check(serving, pushed(serving, {one.socket: one.data for one in clients}, again=False), before)
+    finally:
+        for one in clients:
+            one.socket.close()

@@ -14,6 +14,7 @@ import uvloop
 
 from folkmoot.runtime.acceptor import ACCEPTS_MAX, PAUSE_S, Accepted, Acceptor, Reception
 from folkmoot.runtime.gate import Arrival, Gate
+from folkmoot.runtime.slice import Slices
 from tests.runtime.fake import FakeLoop
 
 CERTIFICATES = Path(__file__).parents[1] / "integration" / "certificates"
@@ -105,7 +106,7 @@ def faked(listening: Listening, sockets_max: int) -> tuple[Acceptor, Hall, Loop]
     hall = Hall(Gate(sockets_max, 1000, loop.time))
     sock: Any = listening
     any_loop: Any = loop
-    acceptor = Acceptor(sock, hall.gate, hall, any_loop)
+    acceptor = Acceptor(sock, hall.gate, hall, any_loop, Slices(any_loop))
     acceptor.start()
     return acceptor, hall, loop
 
@@ -171,7 +172,7 @@ class Real:
         self.listening = socket.create_server(("127.0.0.1", 0))
         self.listening.setblocking(False)
         self.port: int = self.listening.getsockname()[1]
-        self.acceptor = Acceptor(self.listening, self.hall.gate, self.hall, self.loop)
+        self.acceptor = Acceptor(self.listening, self.hall.gate, self.hall, self.loop, Slices(self.loop))
         self.acceptor.start()
         self.clients: list[socket.socket] = []
 

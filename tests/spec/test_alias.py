@@ -109,6 +109,18 @@ def test_the_server_uses_aliases_where_it_may(box: Box) -> None:
     assert peer.wire.count(b"a/rather/long/topic") < 5
 
 
+def test_very_long_topics_get_no_alias(box: Box) -> None:
+    """Each connection would keep them: 64 topics of 64 KiB."""
+    peer, source = box.client("a"), box.client("s")
+    source.connect()
+    peer.connect(topic_alias_max=5)
+    peer.subscribe("#")
+    for size in (1024, 1025, 1024, 1025):
+        source.publish("x" * size, b"m")
+    assert peer.wire.count(b"x" * 1024 + b"\x03") == 1
+    assert peer.wire.count(b"x" * 1025) == 2
+
+
 @pytest.mark.spec("MQTT-3.1.2-27", version="5.0")
 @pytest.mark.parametrize("maximum", [None, 0])
 def test_without_a_maximum_the_server_sends_no_alias(box: Box, maximum: int | None) -> None:

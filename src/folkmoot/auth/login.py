@@ -17,6 +17,7 @@ from itertools import islice
 from typing import Final
 
 from folkmoot.kernel.clock import SECOND
+from folkmoot.kernel.hash import hash64
 
 __all__ = ["OVERFLOW", "WAITS", "Login", "Logins", "address_key", "told"]
 
@@ -25,6 +26,7 @@ OVERFLOW: Final = -1
 """Answers of `Logins.enter`; any other is the time in microseconds after which the client may try again."""
 
 ENTRIES_MAX: Final = 65_536  # of each table; the least recent go
+_NAME_CHARACTERS_MAX: Final = 64
 _BACKOFF_MAX: Final = 6
 _LOOKED_AT: Final = 16  # addresses, to find one with many logins that wait
 _TURN: Final = 4  # every fourth check is one of the last class that waits, so that none waits for ever
@@ -160,7 +162,7 @@ class Logins:
             self._fail(pair, now)
         else:
             self._fail(_bucket_of(self._addresses, login.address), now)
-            self._fail(_bucket_of(self._users, login.username), now)
+            self._fail(_bucket_of(self._users, _user_key(login.username)), now)
 
     def wait_us(self, address: str, now: int) -> int:
         """Return how long an address must wait before the next password from it is checked, in microseconds."""
@@ -184,7 +186,7 @@ class Logins:
         pair = self._pairs.get((login.address, login.username))
         if pair is not None and not self._wait_us(pair, now):
             return _KNOWN
-        for bucket in (self._addresses.get(login.address), self._users.get(login.username)):
+        for bucket in (self._addresses.get(login.address), self._users.get(_user_key(login.username))):
             if bucket is not None and bucket.clear_us > now:
                 return _DOUBTFUL
         return _GOOD if login.address in self._good else _NEW
@@ -215,6 +217,13 @@ class Logins:
     def __repr__(self) -> str:
         waiting = [sum([len(queue) for queue in queues.values()]) for queues in self._queues]
         return f"Logins(waiting={waiting} failing={len(self._addresses)} known={len(self._pairs)})"
+
+
+def _user_key(username: str) -> str:
+    """Return what stands for a user in a table: of a long name, which anybody may make up, its beginning and a hash."""
+    if len(username) <= _NAME_CHARACTERS_MAX:
+        return username
+    return f"{username[:_NAME_CHARACTERS_MAX]} {hash64(username.encode())}"
 
 
 def _bucket_of(table: OrderedDict[str, _Bucket], name: str) -> _Bucket:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from folkmoot.kernel.hash import hash64
 from folkmoot.partition.queue import Queue
 from folkmoot.routing.interest import SharedLocation
 from folkmoot.routing.route import Group, Route, Routes
@@ -19,6 +20,7 @@ _TRIES_MAX: Final = 16
 ANYWHERE: Final = -2  # a member in any session; -1: in a transient one, else in a persistent one of the partition
 # For one message this many members are examined; the next message continues behind them.
 _LOOKS_MAX: Final = 512
+_NAME_BYTES_MAX: Final = 256  # of a group whose turn is remembered by its name, and not by a hash of it
 _NAMES_MAX: Final = 100_000  # groups with members at other nodes whose turns are remembered
 
 
@@ -55,8 +57,9 @@ class Shared:
             total = 0 if group is None else len(group.members)
             for place in places:
                 total += place.count
-        turn = (self._turns.get(name, -1) + 1) % total
-        self._turns[name] = turn
+        known = name if len(name) <= _NAME_BYTES_MAX else b"%d" % hash64(name)
+        turn = (self._turns.get(known, -1) + 1) % total
+        self._turns[known] = turn
         if len(self._turns) > _NAMES_MAX:
             self._turns.clear()
         for place in places:

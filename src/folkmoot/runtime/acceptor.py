@@ -16,6 +16,8 @@ from functools import partial
 from typing import Any, Final
 
 from folkmoot.runtime.gate import Arrival, Gate
+from folkmoot.runtime.intake import Intake, accept_tls
+from folkmoot.runtime.slice import Slices
 
 __all__ = ["ACCEPTS_MAX", "PAUSE_S", "Accepted", "Acceptor", "Reception", "name_of"]
 
@@ -34,9 +36,10 @@ def name_of(address: tuple[Any, ...]) -> str:
 class Accepted(asyncio.BaseProtocol):
     """The protocol of an accepted connection."""
 
-    __slots__ = ("made",)
+    __slots__ = ("intake", "made")
 
     def __init__(self) -> None:
+        self.intake: Intake | None = None  # of a connection with TLS
         self.made = False  # `connection_made` was called, and `connection_lost` will be
 
     def left(self) -> None:
@@ -71,11 +74,14 @@ class Reception(ABC):
 class Acceptor:
     """Accepts the connections of one listening socket, which it closes in the end."""
 
-    def __init__(self, sock: socket.socket, gate: Gate, reception: Reception, loop: AbstractEventLoop) -> None:
+    def __init__(
+        self, sock: socket.socket, gate: Gate, reception: Reception, loop: AbstractEventLoop, slices: Slices
+    ) -> None:
         self._socket = sock
         self._gate = gate
         self._reception = reception
         self._loop = loop
+        self._slices = slices
         self._making: dict[Task[None], Accepted] = {}
         self._resume: TimerHandle | None = None
         self._closed = False
@@ -115,7 +121,11 @@ class Acceptor:
         task.add_done_callback(partial(self._made, sock, protocol, name))
 
     async def _make(self, sock: socket.socket, protocol: Accepted) -> None:
-        await self._loop.connect_accepted_socket(lambda: protocol, sock, **self._reception.options())
+        options = self._reception.options()
+        if "ssl" in options:
+            await accept_tls(self._loop, sock, protocol, self._slices, options)
+        else:
+            await self._loop.connect_accepted_socket(lambda: protocol, sock)
 
     def _made(self, sock: socket.socket, protocol: Accepted, name: str, task: Task[None]) -> None:
         del self._making[task]

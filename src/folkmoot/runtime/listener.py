@@ -55,7 +55,7 @@ class Listener(Reception):
         # A message may hold several packets: leave room for the largest one and some small ones.
         self._rules = WebSocketRules(self.settings.path, limits.packet_bytes_max + 65_536, self._origins)
         self._make = protocol_factory(self.settings.protocol, turns, gate, self._rules)
-        self._acceptor = Acceptor(self._socket, gate, self, turns.loop)
+        self._acceptor = Acceptor(self._socket, gate, self, turns.loop, turns.slices)
         self._socket = None  # the acceptor's now
         self._acceptor.start()
 

@@ -85,7 +85,9 @@ class PeerProtocol(Accepted, asyncio.Protocol):
         """Pass a chunk to the node."""
         turns = self._turns
         if not turns.halted and self._peer is not None:
+            began_s = time.perf_counter()
             turns.ask(turns.node.peer_received, self._peer, data)
+            turns.slices.handled_s += time.perf_counter() - began_s
             if len(data) >= LARGE_BYTES and not turns.halted:
                 turns.took_from_peer(self._peer.address, self._peer.handle, len(data))
 
@@ -153,7 +155,7 @@ class PeerNetwork(Carrier, Reception):
         assert self._socket is not None, "a network starts once"
         self._turns = turns
         self._say = say
-        self._acceptor = Acceptor(self._socket, self.gate, self, turns.loop)
+        self._acceptor = Acceptor(self._socket, self.gate, self, turns.loop, turns.slices)
         self._socket = None  # the acceptor's now
         self._acceptor.start()
         turns.carrier = self

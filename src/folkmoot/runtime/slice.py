@@ -47,6 +47,7 @@ class Slices:
 
     def __init__(self, loop: AbstractEventLoop) -> None:
         self._loop = loop
+        self.handled_s = 0.0  # spent in the node with what was taken apart, which is not counted as its cost
         self._line: deque[tuple[Waiting, float]] = deque()
         self._left_s = SLICE_S
         self._running = False

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import socket
+import time
 from asyncio import BaseTransport, Protocol, Transport
 from functools import partial
 from typing import Any, Final, cast
@@ -16,8 +17,8 @@ from folkmoot.kernel.errors import FolkmootError
 from folkmoot.runtime.acceptor import Accepted, name_of
 from folkmoot.runtime.drain import reset
 from folkmoot.runtime.gate import Arrival, Gate
-from folkmoot.runtime.loop import LARGE_BYTES, Turns, pause_reading, resume_reading
-from folkmoot.runtime.slice import PieceProtocol, Pieces, Waiting
+from folkmoot.runtime.intake import TlsTransport
+from folkmoot.runtime.loop import LARGE_BYTES, Turns
 from folkmoot.runtime.tls import common_name
 from folkmoot.session.connection import CLOSING, NEW, PeerInfo
 
@@ -113,6 +114,8 @@ class ClientProtocol(Accepted):
         """Register the connection with the node."""
         self.made = True
         opened = cast("Transport", transport)
+        if self.intake is not None:
+            opened = TlsTransport(opened, self.intake)
         try:
             self._begin(opened)
         except Exception as error:  # noqa: BLE001 - whatever it is, other connections go on
@@ -203,29 +206,18 @@ class TcpProtocol(StreamProtocol, Protocol):
     __slots__ = ()
 
 
-class TlsProtocol(StreamProtocol, PieceProtocol, Waiting):
-    """One connection whose TLS handshake is done; its records may be as small as a byte."""
+class TlsProtocol(StreamProtocol, Protocol):
+    """One connection whose TLS handshake is done."""
 
-    __slots__ = ("_pieces",)
+    __slots__ = ()
 
     name = "tls"
 
-    def __init__(self, turns: Turns, gate: Gate, arrival: Arrival) -> None:
-        StreamProtocol.__init__(self, turns, gate, arrival)
-        self._pieces = Pieces()
-
-    def costly(self, cost_s: float) -> None:
-        """Read no more until the line of costly connections has come to this one."""
-        turns, connection = self._turns, self._connection
-        if connection is not None and connection.id in turns.open:
-            turns.on_handle(connection, pause_reading)
-            turns.slices.wait(self, cost_s)
-
-    def go_on(self) -> None:
-        """Read on, unless the connection is gone or the node does not want it."""
-        turns, connection = self._turns, self._connection
-        if connection.id in turns.open and not connection.reading_paused and not turns.halted:
-            turns.on_handle(connection, resume_reading)
+    def data_received(self, data: bytes) -> None:
+        """Pass a chunk to the node."""
+        began_s = time.perf_counter()
+        super().data_received(data)
+        self._turns.slices.handled_s += time.perf_counter() - began_s
 
     def _certificate_name(self, transport: BaseTransport) -> str | None:
         certificate: Any = transport.get_extra_info("peercert")

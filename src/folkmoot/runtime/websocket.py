@@ -116,10 +116,12 @@ class WebSocketProtocol(ClientProtocol, PieceProtocol, Handle, Waiting):
 
     def data_received(self, data: bytes) -> None:
         """Pass the payload of the frames in a chunk to the node."""
+        began_s = time.perf_counter()
         try:
             self._take(data)
         except Exception as error:  # noqa: BLE001 - whatever it is, other connections go on
             self._broken(error)
+        self._turns.slices.handled_s += time.perf_counter() - began_s
 
     def _broken(self, error: Exception) -> None:
         if self._connection is not None:

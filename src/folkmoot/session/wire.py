@@ -18,6 +18,9 @@ __all__ = ["put_publish"]
 _FIRST: Final[list[bytes]] = [bytes([n]) for n in range(256)]
 _EXPIRY: Final = b"\x02"
 _ALIAS: Final = b"\x23"
+_ALIASED_BYTES_MAX: Final = 1024
+"""Of a topic that gets an alias: each connection keeps its own, and nobody else may have the topic any more."""
+
 _ROOM_BYTES: Final = 16
 """Upper bound of a PUBLISH beyond topic, properties and payload: headers, lengths, packet id, topic alias."""
 
@@ -108,7 +111,7 @@ def _put_special(
         if alias:
             properties += _ALIAS + U16[alias]
             topic = b""
-        elif len(aliases) < connection.alias_out_max:
+        elif len(aliases) < connection.alias_out_max and len(topic) <= _ALIASED_BYTES_MAX:
             fresh_alias = len(aliases) + 1
             properties += _ALIAS + U16[fresh_alias]
     right = encode_varint(len(properties)) + properties + message.payload

@@ -1,0 +1,23 @@
+"""Turns of the locations of a group: what is remembered of a name is small, however long it is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from folkmoot.delivery.shared import Shared
+from folkmoot.routing.interest import Location, SharedLocation
+
+
+def test_long_names_of_groups_take_no_memory_and_have_turns_of_their_own() -> None:
+    nothing: Any = None
+    shared = Shared(nothing, nothing)
+    for length in (10, 60_000):
+        turns = {}
+        for last in (b"a", b"b"):
+            name = b"$share/" + b"g" * length + last + b"/t"
+            places = [SharedLocation(name, Location(node, -1)) for node in ("x", "y", "z")]
+            for place in places:
+                place.count = 1
+            turns[last] = [shared.choose_elsewhere(name, places).location.node_id for _ in range(4)]
+        assert turns == {b"a": ["x", "y", "z", "x"], b"b": ["x", "y", "z", "x"]}
+    assert sum(len(name) for name in shared._turns) < 100
