@@ -41,16 +41,10 @@ def parser() -> argparse.ArgumentParser:
 
 
 def wanted(text: str) -> list[str]:
-    """The nemeses that were asked for and can be had; says which cannot."""
+    """The nemeses that were asked for."""
     names = list(NEMESES) if text == "all" else text.split(",")
     if unknown := [name for name in names if name not in NEMESES]:
         sys.exit(f"no such nemesis: {', '.join(unknown)}; there are {', '.join(NEMESES)}")
-    for name in names:
-        if why := missing(name):
-            print(f"left out: {name}: {why}")
-    names = [name for name in names if not missing(name)]
-    if not names:
-        sys.exit("no nemesis is left")
     return names
 
 
@@ -67,7 +61,8 @@ def main() -> int:
     schedule = draw(given.seed, [f"n{at}" for at in range(1, given.nodes + 1)], given.seconds, wanted(given.nemesis))
     print(f"seed {given.seed}: {given.nodes} nodes, {given.replicas} copies, {given.policy}, {given.seconds:.0f} s")
     for fault in schedule:
-        print(fault)
+        print(f"{fault}{missing(fault.name) and f' (LEFT OUT: {missing(fault.name)})'}")
+    schedule = [fault for fault in schedule if not missing(fault.name)]
     if given.command == "draw":
         return 0
     folder = given.folder or Path(tempfile.mkdtemp(prefix="jepsen-"))

@@ -165,7 +165,8 @@ def groups(ledger: Ledger, excuses: Excuses, verdict: Verdict, topics: dict[str,
                         text = f"no member of {name} got {message.value}; sent {sending(ledger, message)}"
                         verdict.find("A1", "lost to a group", message.sent, text)
                 if message.qos == 2 and len({client for client, _ in found}) > 1:
-                    (one, first), (other, second) = found[0], next(two for two in found if two[0] != found[0][0])
-                    text = f"{one} and {other} of {name} got {message.value}; sent {sending(ledger, message)}"
+                    client, first = found[0]
+                    other, second = next(two for two in found if two[0] != client)
+                    text = f"{client} and {other} of {name} got {message.value}; sent {sending(ledger, message)}"
                     places = (first.at, first.connection), (second.at, second.connection)
                     verdict.find("A4", "twice in a group", second.at, text, excuses.twice(message, other, *places))

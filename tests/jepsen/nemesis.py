@@ -263,9 +263,8 @@ def leave_join(rng: random.Random, nodes: list[str]) -> Fault:
         rig.start(*some)
 
     at = rng.uniform(6.0, 10.0)
-    return Fault(
-        "leave-join", f"{names(some)}, joining after {at:.1f} s", [(0.0, leave), (at, join), (at + 4, nothing)]
-    )
+    steps: list[tuple[float, Step]] = [(0.0, leave), (at, join), (at + 4.0, nothing)]
+    return Fault("leave-join", f"{names(some)}, joining after {at:.1f} s", steps)
 
 
 def nothing(rig: Rig) -> None:
