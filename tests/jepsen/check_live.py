@@ -25,6 +25,9 @@ def check_live(ledger: Ledger, excuses: Excuses, verdict: Verdict) -> None:
             continue
         for one in connections:
             probe(ledger, verdict, one, waiting.get(client))
+    for event in ledger.died:
+        text = f"the process of {event['node']} ended by itself, status {event['status']}"
+        verdict.find("A11", "ended by itself", event["t"], text)
     at_the_end(ledger, excuses, verdict)
 
 

@@ -37,7 +37,7 @@ def check_retained(ledger: Ledger, excuses: Excuses, verdict: Verdict) -> None:
             if at < 0:
                 continue  # the connection ended before the look was over
             verdict.judge("A8")
-            newer = overwritten(history, value, asked)
+            newer = overwritten(history, value, asked, at)
             if newer is not None:
                 look = f"{connection.client} found {value or 'nothing'} on {topic} at {connection.node}, "
                 look += f"asked {asked / 1e6:.3f} s; {newer.value or 'a clear'} was written "
@@ -52,12 +52,12 @@ def check_retained(ledger: Ledger, excuses: Excuses, verdict: Verdict) -> None:
             verdict.find("A8", "nodes differ", end, f"{topic} at the end: {by_node}")
 
 
-def overwritten(history: list[Publication], value: str, asked: int) -> Publication | None:
+def overwritten(history: list[Publication], value: str, asked: int, at: int) -> Publication | None:
     """A write that every legal order has after `value` and before the look; None if the value is legal.
 
-    An empty value is legal after any clear, and before the first write.
+    asked, at: when the look began, and when it found the value. An empty one is legal after a clear, and at first.
     """
-    candidates = [one for one in history if one.value == value]
+    candidates = [one for one in history if one.value == value and one.sent < at]
     blocked: Publication | None = None
     ends = [one.acknowledged for one in candidates] + ([0] if not value else [])
     for end in ends:

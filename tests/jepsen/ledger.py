@@ -152,6 +152,7 @@ class Ledger:
         self.phases: dict[str, int] = {}
         self.ready: dict[str, list[Event]] = {}
         self.records: list[Event] = []
+        self.died: list[Event] = []
         self.subscribes: dict[int, tuple[int, list[list[Any]]]] = {}  # accepted: by connection, when and what
         self.quiet: dict[int, int] = {}
         self._pids: dict[str, dict[int, Publication]] = {}
@@ -309,6 +310,9 @@ class Ledger:
 
     def _on_ready(self, event: Event) -> None:
         self.ready.setdefault(event["node"], []).append(event)
+
+    def _on_died(self, event: Event) -> None:
+        self.died.append(event)
 
     def _on_records(self, event: Event) -> None:
         self.records.append(event)
