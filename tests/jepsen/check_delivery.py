@@ -54,6 +54,10 @@ def invented(ledger: Ledger, verdict: Verdict, client: str, arrivals: list[Arriv
     """A2: what arrives was published before, byte for byte, to that topic."""
     for one in arrivals:
         verdict.judge("A2")
+        if not one.value:
+            if not any(clear.topic == one.topic and clear.sent < one.at for clear in ledger.clears):
+                verdict.find("A2", "never cleared", one.at, f"{client} got an empty message on {one.topic}")
+            continue
         message, will = ledger.publications.get(one.value), ledger.wills.get(one.value)
         if message is not None:
             topic, sent = message.topic, message.sent

@@ -27,7 +27,7 @@ def one_at_a_time(excuses: Excuses, verdict: Verdict, accepted: list[Connection]
     """
     for place, newer in enumerate(accepted):
         for older in accepted[:place]:
-            if older.ended <= newer.accepted:
+            if older.ended <= newer.began:
                 continue
             verdict.judge("A6")
             for asked, answered in older.answered:

@@ -7,6 +7,7 @@ kind. The other fields by kind (k: the number of a connection, unique in a run):
     phase         name: faults, heal, rest, final, end
     fault         name, do: begin or end, what
     world         cut: [[from, to]] between nodes, down, stopped: nodes, clients: nodes that no client reaches; since t
+    unsettled     busy: what clients still waited for when the wait for rest was over
     died          node, status: a process that nobody told to end
     connect       k, c: client id, node, clean, expiry, will: null or {topic, value, qos, delay}; CONNECT was sent
     connack       k, code, present

@@ -23,8 +23,7 @@ from tests.jepsen.workload import STREAM, STREAM_FILTER
 __all__ = ["Options", "run"]
 
 ROOT = Path(__file__).resolve().parents[2]
-READY_S = 60.0
-REST_S = 280.0
+END_S = 20.0
 
 
 @dataclass(frozen=True)
@@ -105,6 +104,7 @@ def run(options: Options, schedule: Sequence[Fault], folder: Path, say: Callable
         witness.order("rest")
         say("all faults are over; waiting until all is said")
         witness.expect("done")
+        witness.process.wait(END_S)
         rig.watch()
     events = history.read(folder / "faults.jsonl", folder / "clients.jsonl")
     history.write(folder / "history.jsonl", events)

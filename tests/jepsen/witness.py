@@ -26,6 +26,7 @@ def main(folder: Path) -> None:
     gc.freeze()
     with (folder / "clients.jsonl").open("w", buffering=1 << 16) as file:
         asyncio.run(live(Plan(**given), Recorder(file, base_ns)))
+    print("done", flush=True)
 
 
 async def live(plan: Plan, recorder: Recorder) -> None:
@@ -39,7 +40,6 @@ async def live(plan: Plan, recorder: Recorder) -> None:
         what, *words = json.loads(line)
         if what == "rest":
             await workload.rest()
-            print("done", flush=True)
-            return
+            break
         assert what == "post", what
         posts.append(asyncio.create_task(request(plan.admin[words[0]], words[1], token=plan.token, method="POST")))

@@ -49,6 +49,7 @@ class Stage:
     """What all actors look at: how far the run is."""
 
     resting: bool = False
+    reading: bool = False
     ended: bool = False
     busy: dict[str, str] = field(default_factory=dict)  # what an actor still waits for
 
@@ -308,7 +309,7 @@ class Reader(Actor):
     async def page(self, node: str, partition: int, begin: int) -> int:
         """Read one page, and note it; the offset after it."""
         sent = self.recorder.now()
-        path = f"/api/v1/streams/{STREAM}/partitions/{partition}/records?from={begin}&max_bytes=65536"
+        path = f"/api/v1/streams/{STREAM}/partitions/{partition}/records?from={begin}&max_bytes=262144"
         accept = "application/x-ndjson"
         status, headers, body = await request(self.plan.admin[node], path, token=self.plan.token, accept=accept)
         rows = [json.loads(line) for line in body.splitlines()] if status == 200 else []
@@ -361,7 +362,7 @@ class Prober(Actor):
 
     async def probe(self) -> None:
         while not self.stage.ended:
-            if self.ready:
+            if self.ready and not self.stage.reading:
                 await self.once()
             await asyncio.sleep(1.0)
 
@@ -439,13 +440,15 @@ class Workload:
         for publisher in self.publishers:
             if publisher.client.connected:
                 publisher.finish()
-        await asyncio.sleep(0.5)
+        self.stage.reading = True
+        await asyncio.sleep(1.0)
         await self._calm()
         await self._silence()
         self.recorder.add("phase", name="final")
+        looks = asyncio.gather(*(self.lookers[0].look(node) for node in self.plan.first))
         for node in self.plan.first:
             await self.readers[0].whole(node, 20.0)
-            await self.lookers[0].look(node)
+        await looks
         await asyncio.sleep(1.0)
         self.recorder.add("phase", name="end")
         self.stage.ended = True
@@ -463,6 +466,8 @@ class Workload:
         while left > 0 and (self.stage.busy or not all(one.client.connected for one in self.subscribers)):
             await asyncio.sleep(0.2)
             left -= 0.2
+        if left <= 0:
+            self.recorder.add("unsettled", busy=self.stage.busy)
 
     async def _silence(self) -> None:
         """Wait until nothing has come for a while, within a bound."""
