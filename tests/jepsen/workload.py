@@ -72,10 +72,14 @@ class Actor:
             return self.client.node
         return self.rng.choice(list(self.plan.mqtt))
 
-    async def attach(self, will: Will | None = None) -> None:
+    def will(self) -> Will | None:
+        """The will of the next connection; one that may have been accepted has been used."""
+        return None
+
+    async def attach(self) -> None:
         """Connect to some node, for as long as it takes."""
         self.stage.busy[self.name] = "is not connected"
-        while not self.stage.ended and not await self.client.connect(self.node(), will=will):
+        while not self.stage.ended and not await self.client.connect(self.node(), will=self.will()):
             self.client.node = ""
             await asyncio.sleep(AGAIN_S)
         self.stage.busy.pop(self.name, None)
@@ -190,9 +194,7 @@ class Mortal(Actor):
 
     async def run(self) -> None:
         while not self.stage.resting:
-            self.lives += 1
-            value = f"{self.name}:{self.lives}"
-            await self.attach(Will(f"w/{self.name}", payload_of(value), 2, self.delay_s))
+            await self.attach()
             await self.stay()
             if self.client.connected:
                 end = self.rng.randrange(4)
@@ -201,6 +203,10 @@ class Mortal(Actor):
                 else:
                     self.client.disconnect(0 if end == 2 else 4)
             await self.pause(0.2, 2.0 + 2 * self.delay_s)
+
+    def will(self) -> Will:
+        self.lives += 1
+        return Will(f"w/{self.name}", payload_of(f"{self.name}:{self.lives}"), 2, self.delay_s)
 
     async def stay(self) -> None:
         left = self.rng.uniform(0.5, 6.0)
