@@ -309,7 +309,7 @@ NEMESES: dict[str, Callable[[random.Random, list[str]], Fault]] = {
 def missing(name: str) -> str:
     """Why this machine cannot run a nemesis; empty if it can."""
     if name.startswith("clock") and not FAKETIME:
-        return "libfaketime is missing (as root on Debian or Ubuntu: apt-get install libfaketime)"
+        return "libfaketime is missing (as root on Debian or Ubuntu: apt-get install faketime)"
     if name == "full-disk" and os.geteuid() != 0:
         return "mounting a small file system needs root"
     return ""

@@ -14,10 +14,12 @@ from tests.jepsen.check import check, report
 from tests.jepsen.excuse import EXCUSES
 from tests.jepsen.history import Event
 from tests.jepsen.ledger import Ledger, matches
+from tests.jepsen.nemesis import NEMESES
 from tests.jepsen.sample import Story, good
 from tests.jepsen.verdict import PROMISES, Verdict
 
 LIMITS = Path(__file__).resolve().parents[2] / "docs" / "limits.md"
+PAGE = LIMITS.with_name("jepsen.md")
 
 Plant = Callable[[list[Event]], None]
 
@@ -492,3 +494,17 @@ def test_the_world_says_what_was_cut_when() -> None:
     assert world.unreachable("n1", cut, mended - 1) == 1
     assert world.unreachable("n1", cut, mended) == 2
     assert (world.half_gone(0, mended - 1), world.half_gone(0, mended)) == (False, True)
+
+
+@pytest.mark.parametrize("name", [*EXCUSES, *NEMESES])
+def test_the_page_explains_every_exception_and_every_nemesis(name: str) -> None:
+    rows = PAGE.read_text(encoding="utf-8").splitlines()
+    row = next((row for row in rows if row.startswith(f"| `{name}` |")), "")
+    assert row, f"docs/jepsen.md lacks {name}"
+    if name in EXCUSES:
+        assert row == f"| `{name}` | {EXCUSES[name].promise} | {EXCUSES[name].when} |"
+
+
+def test_the_page_explains_what_is_judged() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    assert [promise for promise in PROMISES if f"\n| {promise} | " not in text] == []

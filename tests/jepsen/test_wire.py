@@ -1,4 +1,4 @@
-"""The checker's own MQTT: packets as section 3 of the standard has them, cut anywhere; nothing of it is the broker's."""
+"""The checker's own MQTT: packets as section 3 of the standard has them, cut anywhere, and no code of the broker."""
 
 from __future__ import annotations
 

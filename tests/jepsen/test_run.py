@@ -1,0 +1,53 @@
+"""Real nodes under faults, judged by the history checker: a minute in `make test`, the rest in `make soak`.
+
+FOLKMOOT_SEED chooses another seed for the runs that are expected to hold. A run that fails prints its schedule and its
+verdict, and keeps its history in the folder of the test.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.jepsen.check import check, report
+from tests.jepsen.nemesis import draw, missing
+from tests.jepsen.rig import Unable
+from tests.jepsen.run import Options, run
+from tests.jepsen.verdict import PROMISES, Verdict
+
+SEED = int(os.environ.get("FOLKMOOT_SEED", "1"))
+EXCUSED_MOST = {"majority": 0.05, "available": 0.20}
+
+
+def judged(folder: Path, options: Options, *nemeses: str) -> Verdict:
+    """Run, check and print; skips where the machine does not allow it."""
+    for name in nemeses:
+        if why := missing(name):
+            pytest.skip(why)
+    names = [f"n{number}" for number in range(1, options.nodes + 1)]
+    schedule = draw(options.seed, names, options.seconds, nemeses)
+    print("\n".join([f"seed {options.seed}", *(str(fault) for fault in schedule)]))
+    try:
+        events = run(options, schedule, folder, lambda text: None)
+    except Unable as error:
+        pytest.skip(str(error))
+    verdict = check(events)
+    print(report(verdict))
+    return verdict
+
+
+def expect_kept(verdict: Verdict, options: Options) -> None:
+    """No promise is broken, each was tested, and few of its cases were excused."""
+    assert verdict.broken() == [], report(verdict)
+    for promise in PROMISES:
+        assert verdict.judged[promise], f"{promise} was not tested"
+        share = len(verdict.excused(promise)) / verdict.judged[promise]
+        assert share <= EXCUSED_MOST[options.policy], f"{promise}: {share:.0%} of its cases were excused"
+
+
+@pytest.mark.slow
+def test_killed_and_restarted_nodes_break_no_promise(tmp_path: Path) -> None:
+    options = Options(nodes=3, seconds=38.0, seed=SEED)
+    expect_kept(judged(tmp_path, options, "kill", "rolling"), options)
