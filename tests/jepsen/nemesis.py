@@ -8,8 +8,12 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
+import subprocess
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cache
+from functools import partial as partial_of
 
 from tests.jepsen.rig import FAKETIME, Rig
 
@@ -48,9 +52,10 @@ def names(nodes: Iterable[str]) -> str:
     return ", ".join(nodes)
 
 
-def cutting(name: str, what: str, pairs: list[Pair], seconds: float) -> Fault:
+def cutting(name: str, what: str, pairs: list[Pair], seconds: float, *, reset: bool = False) -> Fault:
     """A fault of the network that stays for some time."""
-    return Fault(name, f"{what}, {seconds:.1f} s", [(0.0, lambda rig: rig.cut(pairs)), (seconds, Rig.mend)])
+    steps: list[tuple[float, Step]] = [(0.0, lambda rig: rig.cut(pairs, reset=reset)), (seconds, Rig.mend)]
+    return Fault(name + "-reset" * reset, f"{what}, {seconds:.1f} s", steps)
 
 
 def kill(rng: random.Random, nodes: list[str]) -> Fault:
@@ -93,20 +98,20 @@ def stutter(rng: random.Random, nodes: list[str]) -> Fault:
     return Fault("stutter", f"{victim}, {len(steps) // 2} stops in {at:.1f} s", steps)
 
 
-def split(rng: random.Random, nodes: list[str]) -> Fault:
+def split(rng: random.Random, nodes: list[str], *, reset: bool = False) -> Fault:
     """Two sides that see nothing of each other."""
     some = rng.sample(nodes, rng.randrange(1, len(nodes) // 2 + 1))
     rest = [one for one in nodes if one not in some]
-    return cutting("split", f"{names(some)} | {names(rest)}", both(some, rest), rng.uniform(5.0, 12.0))
+    return cutting("split", f"{names(some)} | {names(rest)}", both(some, rest), rng.uniform(5.0, 12.0), reset=reset)
 
 
-def partial(rng: random.Random, nodes: list[str]) -> Fault:
+def partial(rng: random.Random, nodes: list[str], *, reset: bool = False) -> Fault:
     """Any links, each both ways."""
     pairs = [(one, other) for place, one in enumerate(nodes) for other in nodes[place + 1 :]]
     cuts = [pair for pair in pairs if rng.random() < 0.4] or [rng.choice(pairs)]
     what = " ".join(f"{one}-{other}" for one, other in cuts)
     links = [pair for one, other in cuts for pair in ((one, other), (other, one))]
-    return cutting("partial", what, links, rng.uniform(5.0, 12.0))
+    return cutting("partial", what, links, rng.uniform(5.0, 12.0), reset=reset)
 
 
 def one_way(rng: random.Random, nodes: list[str]) -> Fault:
@@ -119,24 +124,32 @@ def one_way(rng: random.Random, nodes: list[str]) -> Fault:
     return cutting("one-way", f"{names(some)} > {victim}", [(one, victim) for one in some], rng.uniform(5.0, 12.0))
 
 
-def bridge(rng: random.Random, nodes: list[str]) -> Fault:
+def bridge(rng: random.Random, nodes: list[str], *, reset: bool = False) -> Fault:
     """Two groups that both see one further node, and nothing of each other."""
     drawn = rng.sample(nodes, len(nodes))
     middle, rest = drawn[0], drawn[1:]
     left, right = rest[: len(rest) // 2], rest[len(rest) // 2 :]
     what = f"{names(left)} | {middle} | {names(right)}"
-    return cutting("bridge", what, both(left, right), rng.uniform(8.0, 20.0))
+    return cutting("bridge", what, both(left, right), rng.uniform(8.0, 20.0), reset=reset)
 
 
-def twice(rng: random.Random, nodes: list[str]) -> Fault:
+def twice(rng: random.Random, nodes: list[str], *, reset: bool = False) -> Fault:
     """One node is cut off, comes back, and is cut off again."""
     victim = rng.choice(nodes)
     pairs = both([victim], nodes)
     first, between, second = rng.uniform(4.0, 9.0), rng.uniform(1.0, 6.0), rng.uniform(4.0, 9.0)
-    cut: Step = lambda rig: rig.cut(pairs)  # noqa: E731 - a step
-    steps = [(0.0, cut), (first, Rig.mend), (first + between, cut), (first + between + second, Rig.mend)]
+
+    def cut(rig: Rig) -> None:
+        rig.cut(pairs, reset=reset)
+
+    steps: list[tuple[float, Step]] = [
+        (0.0, cut),
+        (first, Rig.mend),
+        (first + between, cut),
+        (first + between + second, Rig.mend),
+    ]
     what = f"{victim}, {first:.1f} s, again after {between:.1f} s, {second:.1f} s"
-    return Fault("twice", what, steps)
+    return Fault("twice" + "-reset" * reset, what, steps)
 
 
 def slow(rng: random.Random, nodes: list[str]) -> Fault:
@@ -149,6 +162,13 @@ def slow(rng: random.Random, nodes: list[str]) -> Fault:
         (seconds, lambda rig: rig.fast(victim)),
     ]
     return Fault("slow", f"{victim}, {' '.join(words)}, {seconds:.1f} s", steps)
+
+
+def loss(rng: random.Random, nodes: list[str]) -> Fault:
+    """Some of what the others send to one node is lost."""
+    victim, percent, seconds = rng.choice(nodes), rng.choice((1, 5, 20, 40)), rng.uniform(5.0, 15.0)
+    steps: list[tuple[float, Step]] = [(0.0, lambda rig: rig.lose(victim, percent)), (seconds, Rig.mend)]
+    return Fault("loss", f"{victim}, {percent} %, {seconds:.1f} s", steps)
 
 
 def full_disk(rng: random.Random, nodes: list[str]) -> Fault:
@@ -293,7 +313,12 @@ NEMESES: dict[str, Callable[[random.Random, list[str]], Fault]] = {
     "one-way": one_way,
     "bridge": bridge,
     "twice": twice,
+    "split-reset": partial_of(split, reset=True),
+    "partial-reset": partial_of(partial, reset=True),
+    "bridge-reset": partial_of(bridge, reset=True),
+    "twice-reset": partial_of(twice, reset=True),
     "slow": slow,
+    "loss": loss,
     "full-disk": full_disk,
     "wiped-disk": wiped_disk,
     "old-folder": old_folder,
@@ -310,9 +335,24 @@ def missing(name: str) -> str:
     """Why this machine cannot run a nemesis; empty if it can."""
     if name.startswith("clock") and not FAKETIME:
         return "libfaketime is missing (as root on Debian or Ubuntu: apt-get install faketime)"
+    if (name == "loss" or name.endswith("-reset")) and shutil.which("nft") is None:
+        return "nft is missing (as root on Debian or Ubuntu: apt-get install nftables)"
+    if name == "slow" and not has_netem():
+        return "the kernel has no netem"
     if name == "full-disk" and os.geteuid() != 0:
         return "mounting a small file system needs root"
     return ""
+
+
+@cache
+def has_netem() -> bool:
+    """Whether the kernel can delay packets."""
+    namespace = ["unshare", "--net"] if os.geteuid() == 0 else ["unshare", "--user", "--map-root-user", "--net"]
+    words = [*namespace, "tc", "qdisc", "add", "dev", "lo", "root", "netem", "delay", "1ms"]
+    try:
+        return subprocess.run(words, capture_output=True, check=False).returncode == 0
+    except OSError:
+        return False
 
 
 def draw(seed: int, nodes: list[str], seconds: float, wanted: Sequence[str]) -> list[Fault]:

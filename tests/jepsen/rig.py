@@ -107,6 +107,8 @@ class Rig:
         self.token = "a-token-of-the-history-checker"
         self.post: Callable[[str, str], None] = lambda node, path: None
         self.cuts: set[tuple[str, str]] = set()
+        self.muted: set[tuple[str, str]] = set()  # of these, without a word
+        self.filtered: set[str] = set()  # nodes with rules of nftables
         self.deaf: set[str] = set()  # nodes that clients do not reach
         self.died: set[str] = set()
         self.mounts: list[Path] = []
@@ -222,18 +224,28 @@ class Rig:
 
     # --- the network
 
-    def cut(self, pairs: Iterable[tuple[str, str]]) -> None:
-        """Lose all that one node sends to another, for each pair."""
+    def cut(self, pairs: Iterable[tuple[str, str]], *, reset: bool = False) -> None:
+        """Lose all that one node sends to another, for each pair; or refuse it with TCP resets, as firewalls do."""
         pairs = [pair for pair in pairs if pair not in self.cuts]
         self.cuts |= set(pairs)
         self.note()
         for one, other in pairs:
-            self.net.mute(one, other)
+            if reset:
+                self._filter(
+                    one, "output", f"ip daddr {self.net.address(other)} meta l4proto tcp reject with tcp reset"
+                )
+            else:
+                self.net.mute(one, other)
+                self.muted.add((one, other))
 
     def mend(self) -> None:
         """Undo all cuts."""
-        for one, other in sorted(self.cuts):
+        for one, other in sorted(self.muted):
             self.net.unmute(one, other)
+        for name in sorted(self.filtered):
+            self._nft(name, "delete table inet jepsen")
+        self.muted.clear()
+        self.filtered.clear()
         for name in sorted(self.deaf):
             self.net.unmute(CLIENTS, name)
             self.net.unmute(name, CLIENTS)
@@ -256,6 +268,11 @@ class Rig:
             if other != name:
                 match = ["u32", "match", "ip", "dst", f"{self.net.address(other)}/32", "flowid", "1:4"]
                 self._tc(name, "filter", "add", "dev", "eth0", "parent", "1:", "protocol", "ip", *match)
+
+    def lose(self, name: str, percent: int) -> None:
+        """Lose a part of what other nodes send to a node."""
+        others = ", ".join(self.net.address(other) for other in self.names if other != name)
+        self._filter(name, "input", f"ip saddr {{ {others} }} numgen random mod 100 < {percent} drop")
 
     def fast(self, name: str) -> None:
         self._tc(name, "qdisc", "del", "dev", "eth0", "root")
@@ -316,6 +333,17 @@ class Rig:
         if done.returncode:
             raise Unable(f"mounting a small file system needs root: {done.stderr.strip()}")
         self.mounts.append(place)
+
+    def _filter(self, name: str, hook: str, rule: str) -> None:
+        """Add a rule of nftables in the namespace of a node."""
+        chain = f"add chain inet jepsen {hook} {{ type filter hook {hook} priority 0; }}"
+        self._nft(name, f"add table inet jepsen; {chain}; add rule inet jepsen {hook} {rule}")
+        self.filtered.add(name)
+
+    def _nft(self, name: str, text: str) -> None:
+        done = subprocess.run([*self.net.enter(name), "nft", text], capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise Unable(f"nft {text}: {done.stderr.strip()}")
 
     def _tc(self, name: str, *words: str) -> None:
         done = subprocess.run([*self.net.enter(name), "tc", *words], capture_output=True, text=True, check=False)

@@ -18,6 +18,7 @@ class Board:
 
     def __init__(self) -> None:
         self.done: list[str] = []
+        self.resets: list[bool] = []
         self.down: set[str] = set()
         self.frozen: set[str] = set()
         self.slowed: set[str] = set()
@@ -74,8 +75,9 @@ class Board:
         self.clocks[name] = offset_s
         self.done.append(f"clock {name} {offset_s}")
 
-    def cut(self, pairs: list[tuple[str, str]]) -> None:
+    def cut(self, pairs: list[tuple[str, str]], *, reset: bool = False) -> None:
         assert all(one != other for one, other in pairs)
+        self.resets.append(reset)
         self.cuts |= set(pairs)
         self.done.append(f"cut {len(pairs)}")
 
@@ -90,6 +92,10 @@ class Board:
     def slow(self, name: str, words: list[str]) -> None:
         self.slowed.add(name)
         self.done.append(f"slow {name}")
+
+    def lose(self, name: str, percent: int) -> None:
+        self.cuts.add((name, f"{percent} %"))
+        self.done.append(f"lose {name} {percent}")
 
     def fast(self, name: str) -> None:
         self.slowed.remove(name)
@@ -146,8 +152,9 @@ def test_faults_follow_one_another_and_end_with_the_run() -> None:
 
 def test_a_bridge_leaves_one_node_that_sees_all() -> None:
     for seed in range(20):
-        board = Board()
-        draw(seed, NODES, 10.0, ["bridge"])[0].steps[0][1](cast("Rig", board))
+        board, reset = Board(), bool(seed % 2)
+        draw(seed, NODES, 10.0, ["bridge-reset" if reset else "bridge"])[0].steps[0][1](cast("Rig", board))
+        assert board.resets == [reset]
         free = [name for name in NODES if not any(name in pair for pair in board.cuts)]
         assert len(free) == 1
         assert len(board.cuts) == 8, "two by two, both ways"
