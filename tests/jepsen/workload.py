@@ -22,6 +22,7 @@ STREAM = "all"
 STREAM_FILTER = "j/#"
 TOPICS = 6
 SLEEPERS = 12
+DORMANT = 30
 RETAINED = 5
 WINDOW = 16
 STALLED_S = 6.0
@@ -101,6 +102,7 @@ class Publisher(Actor):
         super().__init__(workload, f"pub{number}")
         self.topics = [f"j/{number % TOPICS}", f"j/{(number + 1) % TOPICS}"]
         self.rare = [f"s/{place}" for place in range(number, SLEEPERS, count)]
+        self.rare += [f"d/{place}" for place in range(number, DORMANT, count)]
         self.pause_s = count / self.plan.rate
         self.sent = 0
 
@@ -413,6 +415,9 @@ class Workload:
         for number in range(SLEEPERS):
             qos = 1 + number % 2
             found.append(Subscriber(self, f"sleeper{number}", [(f"s/{number}", qos)], (0.5, 4.0), (2.0, 10.0)))
+        for number in range(DORMANT):
+            filters = [(f"d/{(number + step) % DORMANT}", 1 + step % 2) for step in (0, 7, 13)]
+            found.append(Subscriber(self, f"dormant{number}", filters, (0.2, 1.0), (5.0, 20.0)))
         return found
 
     # --- how it goes
