@@ -4,7 +4,8 @@ A topic is a register. A value may be found unless another one was written betwe
 acknowledgement) and the beginning of the look, both ends included in the writing of the other: then every order has
 the other one later. A write without acknowledgement may have happened at any time after it was sent.
 
-A value that was sent before SUBACK came may arrive as a message of the new subscription, and not as a retained one.
+What counts is what comes first: a value that is written during the look may come as a message of the new subscription,
+and not as a retained one.
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ def check_retained(ledger: Ledger, excuses: Excuses, verdict: Verdict) -> None:
         if message.retain and not (message.refused and not message.is_acknowledged):
             writes[message.topic].append(message)
     last: dict[str, dict[str, str]] = defaultdict(dict)
-    for number, (asked, accepted, filters) in ledger.subscribes.items():
+    for number, (asked, filters) in ledger.subscribes.items():
         connection = ledger.connections[number]
-        found = first_values(ledger, number, accepted)
+        found = first_values(ledger, number)
         for topic, history in writes.items():
             if not any(matches(name, topic) for name, _ in filters):
                 continue
@@ -50,16 +51,12 @@ def check_retained(ledger: Ledger, excuses: Excuses, verdict: Verdict) -> None:
             verdict.find("A8", "nodes differ", end, f"{topic} at the end: {by_node}")
 
 
-def first_values(ledger: Ledger, number: int, accepted: int) -> dict[str, tuple[str, int]]:
-    """What a look found first, by topic: the value and when it came."""
+def first_values(ledger: Ledger, number: int) -> dict[str, tuple[str, int]]:
+    """What came first over a connection, by topic: the value and when it came."""
     found: dict[str, tuple[str, int]] = {}
     for one in ledger.arrivals.get(ledger.connections[number].client, []):
-        if one.connection != number or one.topic in found:
-            continue
-        live = [ledger.publications[one.value]] if one.value in ledger.publications else []
-        live = live or [clear for clear in ledger.clears if clear.topic == one.topic and clear.sent < one.at]
-        if one.retain or any(message.sent < accepted for message in live[-1:]):
-            found[one.topic] = one.value, one.at
+        if one.connection == number:
+            found.setdefault(one.topic, (one.value, one.at))
     return found
 
 

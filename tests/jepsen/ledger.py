@@ -153,7 +153,7 @@ class Ledger:
         self.ready: dict[str, list[Event]] = {}
         self.records: list[Event] = []
         self.died: list[Event] = []
-        self.subscribes: dict[int, tuple[int, int, list[list[Any]]]] = {}  # by connection: sent, accepted, filters
+        self.subscribes: dict[int, tuple[int, list[list[Any]]]] = {}  # accepted: by connection, when and what
         self.quiet: dict[int, int] = {}
         self._pids: dict[str, dict[int, Publication]] = {}
         self._asked: dict[tuple[int, int], Event] = {}
@@ -295,7 +295,7 @@ class Ledger:
             if code < 0x80 and not any(one.filter == name and one.end == FOREVER for one in held):
                 held.append(Interval(client, name, min(qos, code), event["t"]))
         if all(code < 0x80 for code in event["codes"]):
-            self.subscribes[event["k"]] = (asked["t"], event["t"], asked["filters"])
+            self.subscribes[event["k"]] = (asked["t"], asked["filters"])
 
     def _on_unsuback(self, event: Event) -> None:
         self._heard(event)
