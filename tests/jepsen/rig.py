@@ -30,6 +30,8 @@ FAKETIME = next(map(str, Path("/usr/lib").glob("*/faketime/libfaketime.so.1")), 
 """The library that gives a process another clock (Debian and Ubuntu: the package `libfaketime`); empty if missing."""
 
 CONFIG = """
+[node]
+partitions = {partitions}
 [auth]
 allow_anonymous = true
 [admin]
@@ -39,7 +41,7 @@ secret_file = "{folder}/secret"
 split_policy = "{policy}"
 [streams.{stream}]
 filter = "{filter}"
-partitions = {partitions}
+partitions = {stream_partitions}
 """
 
 
@@ -99,6 +101,7 @@ class Rig:
         *,
         policy: str,
         replicas: int,
+        partitions: int,
         stream: tuple[str, str],
         small: Iterable[str] = (),
         clocks: Iterable[str] = (),
@@ -116,7 +119,8 @@ class Rig:
         (folder / "secret").write_text("a-secret-of-the-history-checker")
         for name in ("token", "secret"):
             (folder / name).chmod(0o600)
-        settings = {"policy": policy, "stream": stream[0], "filter": stream[1], "partitions": PARTITIONS}
+        settings = {"policy": policy, "partitions": partitions, "stream": stream[0], "filter": stream[1]}
+        settings["stream_partitions"] = PARTITIONS
         (folder / "node.toml").write_text(CONFIG.format(folder=folder, **settings))
         for name in clocks:
             self._clock(name).write_text("+0s\n")

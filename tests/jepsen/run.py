@@ -33,6 +33,7 @@ class Options:
     nodes: int = 5
     policy: str = "majority"
     replicas: int = 3
+    partitions: int = 256
     seconds: float = 60.0
     seed: int = 1
     rate: float = 100.0
@@ -89,6 +90,7 @@ def run(options: Options, schedule: Sequence[Fault], folder: Path, say: Callable
             recorder,
             policy=options.policy,
             replicas=options.replicas,
+            partitions=options.partitions,
             stream=(STREAM, STREAM_FILTER),
             small={name for fault in schedule for name in fault.small},
             clocks={name for fault in schedule for name in fault.clocks},

@@ -51,3 +51,18 @@ def expect_kept(verdict: Verdict, options: Options) -> None:
 def test_killed_and_restarted_nodes_break_no_promise(tmp_path: Path) -> None:
     options = Options(nodes=3, seconds=38.0, seed=SEED)
     expect_kept(judged(tmp_path, options, "kill", "rolling"), options)
+
+
+HELD = [
+    "kill,kill-all,stop,rolling,clients,split",
+    "wiped-disk,old-folder,full-disk,leave-join,loss,twice",
+]
+"""Nemeses that break no promise with `majority`."""
+
+
+@pytest.mark.slow
+@pytest.mark.soak("five nodes under all nemeses that break nothing: three nodes under two of them run always")
+@pytest.mark.parametrize("nemeses", HELD)
+def test_a_majority_keeps_every_promise(tmp_path: Path, nemeses: str) -> None:
+    options = Options(nodes=5, seconds=100.0, seed=SEED)
+    expect_kept(judged(tmp_path, options, *nemeses.split(",")), options)

@@ -115,7 +115,7 @@ class Publisher(Actor):
                 self.client.node = ""
             elif not self.stage.resting and len(self.client.inflight) < WINDOW:
                 self.send(self.rng.choice(self.rare if self.rng.random() < 0.1 else self.topics))
-                if self.rng.random() < 0.002:
+                if self.rng.random() < 0.006:
                     self.client.drop("moves")
             await asyncio.sleep(self.pause_s)
             if self.stage.resting:
