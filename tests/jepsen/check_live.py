@@ -44,7 +44,7 @@ def probe(ledger: Ledger, verdict: Verdict, one: Connection, message: Publicatio
         return
     judge(verdict, polls, one.node, "CONNECT", one.began, one.accepted)
     if message is not None:
-        answered = min(message.acknowledged, one.ended if one.by == "peer" else FOREVER)
+        answered = min(message.answered, one.ended if one.by == "peer" else FOREVER)
         judge(verdict, polls, one.node, "PUBLISH", message.sent, answered)
 
 

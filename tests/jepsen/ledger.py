@@ -51,6 +51,7 @@ class Publication:
     sends: list[tuple[int, int]] = field(default_factory=list)  # time, connection
     acknowledged: int = FOREVER
     acknowledged_on: int = 0  # connection
+    answered: int = FOREVER  # acknowledged or refused
     refused: bool = False
 
     @property
@@ -262,6 +263,7 @@ class Ledger:
         found = self._pids.get(self._heard(event).client, {}).get(event["id"])
         if found is None:
             return
+        found.answered = min(found.answered, event["t"])
         if event["code"] >= 0x80:
             found.refused = True
         elif not found.is_acknowledged:

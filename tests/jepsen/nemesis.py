@@ -194,7 +194,7 @@ def wiped_disk(rng: random.Random, nodes: list[str]) -> Fault:
 def old_folder(rng: random.Random, nodes: list[str], times: int = 1) -> Fault:
     """A copy of a node's folder is kept, and put in its place later, once or twice."""
     victim = rng.choice(nodes)
-    away = rng.uniform(0.3, 2.0)
+    away = rng.uniform(0.05, 1.0)
 
     def keep(rig: Rig) -> None:
         rig.kill(victim)
