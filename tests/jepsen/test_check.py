@@ -397,6 +397,15 @@ def test_a_refused_message_is_not_owed() -> None:
     assert broken(check(events)) == set()
 
 
+def test_a_refusal_is_an_answer() -> None:
+    events = copy.deepcopy(good().events)
+    unanswered("puback")(events)
+    last = where(events, "publish", d="out", value="probe-n1-60")[0]
+    refusal = {"e": "puback", "d": "in", "k": events[last]["k"], "id": events[last]["id"], "code": 0x97}
+    events.insert(last + 1, {**refusal, "t": events[last]["t"] + 1})
+    assert broken(check(sorted(events, key=lambda event: event["t"]))) == set()
+
+
 def test_what_was_unsubscribed_is_not_owed() -> None:
     story = Story()
     subscriber = story.connect("steady", "n2")

@@ -56,6 +56,7 @@ def test_killed_and_restarted_nodes_break_no_promise(tmp_path: Path) -> None:
 HELD = [
     "kill,kill-all,stop,rolling,clients,split",
     "wiped-disk,old-folder,full-disk,leave-join,loss,twice",
+    "one-way,twice-reset,stutter,clock-jump,split-reset",
 ]
 """Nemeses that break no promise with `majority`."""
 
