@@ -89,6 +89,12 @@ def at_the_end(ledger: Ledger, excuses: Excuses, verdict: Verdict) -> None:
         newest = next((one for one in reversed(ledger.ready.get(node, [])) if one["t"] <= end), None)
         if newest is None or newest["status"] != 200:
             verdict.find("A12", "not ready", end, f"{node} is not ready at the end: {newest and newest['status']}")
+    verdict.judge("A12")
+    for event in ledger.unsettled:
+        text = "; ".join(f"{client} {what}" for client, what in sorted(event["busy"].items()))
+        verdict.find(
+            "A12", "no rest", event["t"], f"long after the last fault: {text or 'a subscriber is not connected'}"
+        )
     for client, intervals in ledger.intervals.items():
         if not intervals or not ledger.of_client[client][0].expiry:
             continue

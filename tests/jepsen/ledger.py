@@ -154,6 +154,7 @@ class Ledger:
         self.ready: dict[str, list[Event]] = {}
         self.records: list[Event] = []
         self.died: list[Event] = []
+        self.unsettled: list[Event] = []
         self.subscribes: dict[int, tuple[int, list[list[Any]]]] = {}  # accepted: by connection, when and what
         self.quiet: dict[int, int] = {}
         self._pids: dict[str, dict[int, Publication]] = {}
@@ -315,6 +316,9 @@ class Ledger:
 
     def _on_died(self, event: Event) -> None:
         self.died.append(event)
+
+    def _on_unsettled(self, event: Event) -> None:
+        self.unsettled.append(event)
 
     def _on_records(self, event: Event) -> None:
         self.records.append(event)

@@ -256,6 +256,12 @@ def died(events: list[Event]) -> None:
     events.insert(5, {"t": events[4]["t"], "e": "died", "node": "n2", "status": -6})
 
 
+def no_rest(events: list[Event]) -> None:
+    place = where(events, "phase", name="final")[0]
+    busy = {"pub0": "waits for 2 acknowledgements"}
+    events.insert(place, {"t": events[place]["t"] - 1, "e": "unsettled", "busy": busy})
+
+
 PLANTS: dict[str, tuple[Plant, str, str]] = {
     "a message is lost": (drop("pub0:24"), "A1", "lost"),
     "a message is lost to all members of a group": (drop("pub0:25", 3), "A1", "lost to a group"),
@@ -288,6 +294,7 @@ PLANTS: dict[str, tuple[Plant, str, str]] = {
     "a PUBLISH is not answered": (unanswered("puback"), "A11", "not served"),
     "a node ends by itself": (died, "A11", "ended by itself"),
     "a node is not ready at the end": (not_ready_at_the_end, "A12", "not ready"),
+    "clients find no rest": (no_rest, "A12", "no rest"),
     "a client is not connected at the end": (gone_at_the_end, "A12", "not connected"),
 }
 
