@@ -137,7 +137,7 @@ def twice(rng: random.Random, nodes: list[str], *, reset: bool = False) -> Fault
     """One node is cut off, comes back, and is cut off again."""
     victim = rng.choice(nodes)
     pairs = both([victim], nodes)
-    first, second = rng.uniform(4.0, 9.0), rng.uniform(4.0, 9.0)
+    first, second = rng.uniform(5.0, 12.0), rng.uniform(5.0, 12.0)
     between = rng.choice((rng.uniform(0.2, 1.5), rng.uniform(1.0, 6.0)))
 
     def cut(rig: Rig) -> None:

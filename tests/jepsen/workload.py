@@ -22,7 +22,7 @@ STREAM = "all"
 STREAM_FILTER = "j/#"
 TOPICS = 6
 SLEEPERS = 12
-DORMANT = 30
+GUESTS = 30
 RETAINED = 5
 WINDOW = 16
 STALLED_S = 6.0
@@ -102,7 +102,7 @@ class Publisher(Actor):
         super().__init__(workload, f"pub{number}")
         self.topics = [f"j/{number % TOPICS}", f"j/{(number + 1) % TOPICS}"]
         self.rare = [f"s/{place}" for place in range(number, SLEEPERS, count)]
-        self.rare += [f"d/{place}" for place in range(number, DORMANT, count)]
+        self.rare += [f"d/{place}" for place in range(number, GUESTS, count)]
         self.pause_s = count / self.plan.rate
         self.sent = 0
 
@@ -144,6 +144,7 @@ class Subscriber(Actor):
 
     online, offline: how long it stays and is away, from and to, in seconds.
     toggles: a filter that it subscribes and unsubscribes again and again.
+    home: a node at which it nearly always connects, if it can.
     """
 
     def __init__(
@@ -154,10 +155,15 @@ class Subscriber(Actor):
         online: tuple[float, float],
         offline: tuple[float, float],
         toggles: str = "",
+        home: str = "",
     ) -> None:
         super().__init__(workload, name)
+        self.home = home
         self.filters, self.online, self.offline, self.toggles = filters, online, offline, toggles
         self.subscribed = asyncio.Event()
+
+    def node(self) -> str:
+        return self.home if self.home and self.rng.random() < 0.8 else super().node()
 
     async def run(self) -> None:
         while not self.stage.ended:
@@ -415,9 +421,12 @@ class Workload:
         for number in range(SLEEPERS):
             qos = 1 + number % 2
             found.append(Subscriber(self, f"sleeper{number}", [(f"s/{number}", qos)], (0.5, 4.0), (2.0, 10.0)))
-        for number in range(DORMANT):
-            filters = [(f"d/{(number + step) % DORMANT}", 1 + step % 2) for step in (0, 7, 13)]
-            found.append(Subscriber(self, f"dormant{number}", filters, (0.2, 1.0), (5.0, 20.0)))
+        homes = list(self.plan.mqtt)
+        for number in range(GUESTS):
+            filters = [(f"d/{(number + step) % GUESTS}", 1 + step % 2) for step in (0, 7, 13)]
+            found.append(
+                Subscriber(self, f"guest{number}", filters, (0.2, 1.5), (1.0, 6.0), home=homes[number % len(homes)])
+            )
         return found
 
     # --- how it goes
