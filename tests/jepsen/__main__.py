@@ -29,6 +29,7 @@ def parser() -> argparse.ArgumentParser:
         one.add_argument("--policy", choices=("majority", "available"), default="majority")
         one.add_argument("--replicas", type=int, default=3)
         one.add_argument("--partitions", type=int, default=256, help="few of them let clients share one")
+        one.add_argument("--cluster", action="append", default=[], help="a line for the section [cluster] of the nodes")
         one.add_argument("--seconds", type=float, default=60.0, help="of faults; setting up and resting come on top")
         one.add_argument("--nemesis", default="all", help=f"names with commas, or all: {', '.join(NEMESES)}")
         one.add_argument("--seed", type=int, default=int(os.environ.get("FOLKMOOT_SEED", "1")))
@@ -69,7 +70,7 @@ def main() -> int:
     folder = given.folder or Path(tempfile.mkdtemp(prefix="jepsen-"))
     folder.mkdir(parents=True, exist_ok=True)
     names = ("nodes", "policy", "replicas", "partitions", "seconds", "seed", "rate")
-    options = Options(**{name: getattr(given, name) for name in names})
+    options = Options(**{name: getattr(given, name) for name in names}, cluster=tuple(given.cluster))
     try:
         events = run(options, schedule, folder, lambda text: print(f"-- {text}", flush=True))
     except (Unable, RuntimeError, pytest.skip.Exception) as error:

@@ -39,6 +39,7 @@ token_file = "{folder}/token"
 [cluster]
 secret_file = "{folder}/secret"
 split_policy = "{policy}"
+{cluster}
 [streams.{stream}]
 filter = "{filter}"
 partitions = {stream_partitions}
@@ -89,6 +90,7 @@ class Node:
 class Rig:
     """Nodes n1 to nN in `net`, each with one address.
 
+    cluster: further lines of the section [cluster] of their configuration.
     small: those whose disk can be filled; clocks: those whose clock can be set.
     """
 
@@ -102,6 +104,7 @@ class Rig:
         policy: str,
         replicas: int,
         partitions: int,
+        cluster: Sequence[str],
         stream: tuple[str, str],
         small: Iterable[str] = (),
         clocks: Iterable[str] = (),
@@ -119,8 +122,13 @@ class Rig:
         (folder / "secret").write_text("a-secret-of-the-history-checker")
         for name in ("token", "secret"):
             (folder / name).chmod(0o600)
-        settings = {"policy": policy, "partitions": partitions, "stream": stream[0], "filter": stream[1]}
-        settings["stream_partitions"] = PARTITIONS
+        settings: dict[str, object] = {
+            "policy": policy,
+            "partitions": partitions,
+            "stream": stream[0],
+            "filter": stream[1],
+        }
+        settings |= {"stream_partitions": PARTITIONS, "cluster": "\n".join(cluster)}
         (folder / "node.toml").write_text(CONFIG.format(folder=folder, **settings))
         for name in clocks:
             self._clock(name).write_text("+0s\n")

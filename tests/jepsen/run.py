@@ -34,6 +34,7 @@ class Options:
     policy: str = "majority"
     replicas: int = 3
     partitions: int = 256
+    cluster: tuple[str, ...] = ()
     seconds: float = 60.0
     seed: int = 1
     rate: float = 100.0
@@ -91,6 +92,7 @@ def run(options: Options, schedule: Sequence[Fault], folder: Path, say: Callable
             policy=options.policy,
             replicas=options.replicas,
             partitions=options.partitions,
+            cluster=options.cluster,
             stream=(STREAM, STREAM_FILTER),
             small={name for fault in schedule for name in fault.small},
             clocks={name for fault in schedule for name in fault.clocks},

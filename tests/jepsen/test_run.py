@@ -67,3 +67,44 @@ HELD = [
 def test_a_majority_keeps_every_promise(tmp_path: Path, nemeses: str) -> None:
     options = Options(nodes=5, seconds=100.0, seed=SEED)
     expect_kept(judged(tmp_path, options, *nemeses.split(",")), options)
+
+
+def known(name: str, options: Options, nemesis: str, sentence: str) -> object:
+    """A run that breaks a promise in this version: it is expected to fail until the defect is mended."""
+    mark = pytest.mark.xfail(reason=sentence, raises=AssertionError, strict=False)
+    return pytest.param(options, nemesis, id=name, marks=mark)
+
+
+KNOWN = [
+    known(
+        "a-side-without-copies",
+        Options(policy="available", seconds=45.0, seed=1),
+        "twice",
+        "A side that has no copy of a partition acknowledges messages for subscribers that it does not know.",
+    ),
+    known(
+        "wills-of-both-sides",
+        Options(policy="available", replicas=5, seconds=45.0, seed=1),
+        "twice",
+        "Both sides of a split publish the will of a client, and both wills arrive.",
+    ),
+    known(
+        "bridge",
+        Options(policy="available", seconds=45.0, seed=2),
+        "bridge",
+        "Two nodes stay ready in a view that the others have left, and answer nothing.",
+    ),
+    known(
+        "bridge-with-resets",
+        Options(policy="available", seconds=45.0, seed=1),
+        "bridge-reset",
+        "The node in the middle changes between two views several times a second.",
+    ),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.soak("runs that show known defects: they are expected to fail, and prove that the checker finds them")
+@pytest.mark.parametrize(("options", "nemesis"), KNOWN)
+def test_a_known_defect_is_mended(tmp_path: Path, options: Options, nemesis: str) -> None:
+    assert judged(tmp_path, options, nemesis).broken() == []
