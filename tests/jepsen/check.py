@@ -13,6 +13,7 @@ from tests.jepsen.check_live import check_live
 from tests.jepsen.check_retained import check_retained
 from tests.jepsen.check_session import check_session
 from tests.jepsen.check_stream import check_stream
+from tests.jepsen.check_transaction import check_transactions
 from tests.jepsen.excuse import Excuses
 from tests.jepsen.history import Event
 from tests.jepsen.ledger import Ledger
@@ -28,7 +29,7 @@ def check(events: list[Event]) -> Verdict:
     ledger = Ledger(events)
     verdict = Verdict()
     excuses = Excuses(ledger)
-    for part in (check_delivery, check_session, check_retained, check_stream, check_live):
+    for part in (check_delivery, check_session, check_retained, check_stream, check_transactions, check_live):
         part(ledger, excuses, verdict)
     return verdict
 

@@ -58,6 +58,8 @@ def invented(ledger: Ledger, verdict: Verdict, client: str, arrivals: list[Arriv
             if not any(clear.topic == one.topic and clear.sent < one.at for clear in ledger.clears):
                 verdict.find("A2", "never cleared", one.at, f"{client} got an empty message on {one.topic}")
             continue
+        if one.value in ledger.staged:
+            continue  # judged with its transaction
         message, will = ledger.publications.get(one.value), ledger.wills.get(one.value)
         if message is not None:
             topic, sent = message.topic, message.sent

@@ -18,6 +18,9 @@ kind. The other fields by kind (k: the number of a connection, unique in a run):
     pingreq, pingresp   k
     disconnect    k, d, code
     close         k, by: client or peer, why; the connection has ended
+    stage         app, number, messages: [[topic, value]]; a transaction with these is begun
+    commit        app, number; its commit was sent for the first time
+    committed, uncommitted    app, number; a node has confirmed it, or refused it though all was staged
     quiet         k; a reader of retained messages has waited long enough for what it lacks
     ready         node, sent, status: of /health/ready, 0 without an answer
     records       node, sent, partition, from, status, end, records: [[offset, topic, value, publisher]]

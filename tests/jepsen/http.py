@@ -12,11 +12,17 @@ WAIT_S = 5.0
 
 
 async def request(
-    place: tuple[str, int], path: str, *, token: str = "", method: str = "GET", accept: str = "application/json"
+    place: tuple[str, int],
+    path: str,
+    *,
+    token: str = "",
+    method: str = "GET",
+    accept: str = "application/json",
+    body: bytes = b"",
 ) -> tuple[int, dict[str, str], bytes]:
     """Status, headers in lower case, and body; the status is 0 when there was no whole answer in time."""
     try:
-        return await asyncio.wait_for(_request(place, path, token, method, accept), WAIT_S)
+        return await asyncio.wait_for(_request(place, path, token, method, accept, body), WAIT_S)
     except (OSError, ValueError, TimeoutError, asyncio.IncompleteReadError):
         return 0, {}, b""
 
@@ -28,14 +34,15 @@ async def ask(place: tuple[str, int], path: str, token: str) -> Any:
 
 
 async def _request(
-    place: tuple[str, int], path: str, token: str, method: str, accept: str
+    place: tuple[str, int], path: str, token: str, method: str, accept: str, content: bytes
 ) -> tuple[int, dict[str, str], bytes]:
     reader, writer = await asyncio.open_connection(*place)
     try:
         lines = [f"{method} {path} HTTP/1.1", "host: node", "connection: close", f"accept: {accept}"]
-        lines += ["content-type: application/json", "content-length: 0"] if method == "POST" else []
+        if method != "GET":
+            lines += ["content-type: application/json", f"content-length: {len(content)}"]
         lines += [f"authorization: Bearer {token}"] if token else []
-        writer.write("\r\n".join([*lines, "", ""]).encode())
+        writer.write("\r\n".join([*lines, "", ""]).encode() + content)
         head = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
         pairs = (line.partition(":") for line in head[1:] if line)
         headers = {name.strip().lower(): value.strip() for name, _, value in pairs}

@@ -11,7 +11,7 @@ from typing import Any
 
 from tests.jepsen.history import Event
 
-__all__ = ["Arrival", "Connection", "Interval", "Ledger", "Publication", "World", "matches"]
+__all__ = ["Arrival", "Connection", "Interval", "Ledger", "Publication", "Transaction", "World", "matches"]
 
 FOREVER = 1 << 62
 
@@ -61,6 +61,19 @@ class Publication:
     @property
     def is_acknowledged(self) -> bool:
         return self.acknowledged < FOREVER
+
+
+@dataclass
+class Transaction:
+    """Messages that were staged together."""
+
+    app: str
+    number: int
+    messages: list[list[str]]
+    staged: int
+    asked: int = FOREVER  # when its commit was sent
+    committed: int = FOREVER
+    refused: int = FOREVER
 
 
 @dataclass(frozen=True)
@@ -153,6 +166,8 @@ class Ledger:
         self.phases: dict[str, int] = {}
         self.ready: dict[str, list[Event]] = {}
         self.records: list[Event] = []
+        self.transactions: dict[tuple[str, int], Transaction] = {}
+        self.staged: dict[str, Transaction] = {}  # by value
         self.died: list[Event] = []
         self.unsettled: list[Event] = []
         self.subscribes: dict[int, tuple[int, list[list[Any]]]] = {}  # accepted: by connection, when and what
@@ -313,6 +328,21 @@ class Ledger:
 
     def _on_ready(self, event: Event) -> None:
         self.ready.setdefault(event["node"], []).append(event)
+
+    def _on_stage(self, event: Event) -> None:
+        found = Transaction(event["app"], event["number"], event["messages"], event["t"])
+        self.transactions[found.app, found.number] = found
+        for _, value in found.messages:
+            self.staged[value] = found
+
+    def _on_commit(self, event: Event) -> None:
+        self.transactions[event["app"], event["number"]].asked = event["t"]
+
+    def _on_committed(self, event: Event) -> None:
+        self.transactions[event["app"], event["number"]].committed = event["t"]
+
+    def _on_uncommitted(self, event: Event) -> None:
+        self.transactions[event["app"], event["number"]].refused = event["t"]
 
     def _on_died(self, event: Event) -> None:
         self.died.append(event)

@@ -113,7 +113,7 @@ def good(policy: str = "majority") -> Story:
     for member in members:
         story.subscribe(member, ("$share/g/j/1", 2))
     collector = story.connect("wills", "n1")
-    story.subscribe(collector, ("w/#", 2))
+    story.subscribe(collector, ("w/#", 2), ("t/#", 2))
     story.ready("n1")
     records: list[list[Any]] = []
     for number in range(1, 61):
@@ -155,6 +155,14 @@ def good(policy: str = "majority") -> Story:
     story.subscribe(looker, ("r/#", 1))
     story.add("quiet", k=looker)
     story.disconnect(looker)
+    for number, committed in ((1, True), (2, False), (3, True)):
+        messages = [["t/1", f"teller:{number}:{place}"] for place in range(3)]
+        story.add("stage", app="teller", number=number, messages=messages)
+        if committed:
+            story.add("commit", app="teller", number=number)
+            story.add("committed", app="teller", number=number)
+            for topic, value in messages:
+                story.deliver(collector, topic, value, 2)
     story.add("phase", name="rest")
     story.add("phase", name="final")
     for node in ("n1", "n2", "n3"):

@@ -262,6 +262,26 @@ def no_rest(events: list[Event]) -> None:
     events.insert(place, {"t": events[place]["t"] - 1, "e": "unsettled", "busy": busy})
 
 
+def uncommitted(events: list[Event]) -> None:
+    for kind in ("commit", "committed"):
+        del events[where(events, kind, number=3)[0]]
+
+
+def refused(events: list[Event]) -> None:
+    place = where(events, "committed", number=3)[0]
+    events[place]["e"] = "uncommitted"
+
+
+def whole(number: int) -> Plant:
+    """A transaction does not arrive."""
+
+    def plant(events: list[Event]) -> None:
+        for place in range(3):
+            drop(f"teller:{number}:{place}")(events)
+
+    return plant
+
+
 PLANTS: dict[str, tuple[Plant, str, str]] = {
     "a message is lost": (drop("pub0:24"), "A1", "lost"),
     "a message is lost to all members of a group": (drop("pub0:25", 3), "A1", "lost to a group"),
@@ -290,6 +310,12 @@ PLANTS: dict[str, tuple[Plant, str, str]] = {
     "a message is in no stream": (in_no_stream, "A9", "in no stream"),
     "a record is there twice": (in_no_stream, "A9", "record twice"),
     "a node lacks the end of the stream": (stream_behind, "A9", "nodes differ"),
+    "a transaction is lost": (whole(1), "A10", "lost"),
+    "a transaction arrives in part": (drop("teller:1:1"), "A10", "in part"),
+    "a message of a transaction comes twice": (arrives_again("teller:1:1"), "A10", "twice"),
+    "a transaction arrives that nobody committed": (uncommitted, "A10", "not committed"),
+    "transactions arrive in the wrong order": (swapped("teller:1:1", "teller:3:1"), "A10", "overtaken"),
+    "a staged transaction is refused": (refused, "A10", "refused"),
     "a CONNECT is not answered": (unanswered("connack"), "A11", "not served"),
     "a PUBLISH is not answered": (unanswered("puback"), "A11", "not served"),
     "a node ends by itself": (died, "A11", "ended by itself"),

@@ -19,6 +19,7 @@ PROMISES = {
     "A7": "wills exactly once",
     "A8": "retained: the latest",
     "A9": "streams: dense, never changed, complete",
+    "A10": "transactions: all or nothing, once, in order",
     "A11": "a node that is ready serves",
     "A12": "all is well after the faults",
 }

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from tests.jepsen.client import Client
 from tests.jepsen.history import Recorder, payload_of, value_of
 from tests.jepsen.http import ask, request
-from tests.jepsen.wire import Will
+from tests.jepsen.wire import Will, publish
 
 __all__ = ["STREAM", "Plan", "Workload"]
 
@@ -353,6 +353,55 @@ def payload(row: dict[str, str]) -> bytes:
     return row.get("payload", "").encode()
 
 
+class Teller(Actor):
+    """Stages and commits transactions over HTTP, at any node, repeating a request until it is answered; or aborts."""
+
+    def __init__(self, workload: Workload, number: int) -> None:
+        super().__init__(workload, f"teller{number}")
+
+    async def run(self) -> None:
+        number = 0
+        while not self.stage.resting:
+            number += 1
+            await self.transaction(number, aborted=self.rng.random() < 0.2)
+            await self.pause(0.2, 1.0)
+
+    async def transaction(self, number: int, *, aborted: bool) -> None:
+        parts = self.rng.randrange(1, 3)
+        values = [f"{self.name}:{number}:{place}" for place in range(parts * 3)]
+        topics = [f"t/{self.name}/{self.rng.randrange(3)}" for _ in values]
+        messages = [list(one) for one in zip(topics, values, strict=True)]
+        self.recorder.add("stage", app=self.name, number=number, messages=messages)
+        for part in range(parts):
+            packets = [
+                publish(topic, payload_of(value), qos=2, retain=False, dup=False, packet_id=place + 1)
+                for place, (topic, value) in enumerate(messages[part * 3 : part * 3 + 3])
+            ]
+            if not await self.until_done("PUT", f"/{number}/{part}/0", b"".join(packets)):
+                return
+        if aborted:
+            await self.until_done("DELETE", f"/{number}/0", b"")
+            return
+        self.recorder.add("commit", app=self.name, number=number)
+        asked = {"parts": [[str(part), 1] for part in range(parts)]}
+        done = await self.until_done("POST", f"/{number}/commit", json.dumps(asked).encode())
+        if not self.stage.ended:
+            self.recorder.add("committed" if done else "uncommitted", app=self.name, number=number)
+
+    async def until_done(self, method: str, path: str, body: bytes) -> bool:
+        """Whether a node has answered with success before the end of the run; a refusal that is final is no success."""
+        while not self.stage.ended:
+            self.stage.busy[self.name] = f"waits for {method} {path}"
+            place = self.plan.admin[self.rng.choice(list(self.plan.mqtt))]
+            whole = f"/api/v1/transactions/{self.name}{path}"
+            status, _, _ = await request(place, whole, token=self.plan.token, method=method, body=body)
+            if status and status not in (503, 507):
+                self.stage.busy.pop(self.name, None)
+                return 200 <= status < 300
+            await asyncio.sleep(AGAIN_S)
+        return False
+
+
 class Prober(Actor):
     """Asks a node whether it is ready, and whether it serves a new client."""
 
@@ -404,7 +453,7 @@ class Workload:
         self.readers = [Reader(self, f"reader{number}") for number in range(2)]
         self.subscribers = self._subscribers()
         self.others: list[Actor] = [Mortal(self, 0, 0), Mortal(self, 1, 0), Mortal(self, 2, 2)]
-        self.others += [Twins(self, 0), Twins(self, 1)]
+        self.others += [Twins(self, 0), Twins(self, 1), Teller(self, 0), Teller(self, 1)]
         self.probers = [Prober(self, name) for name in plan.mqtt]
         self.tasks: list[asyncio.Task[None]] = []
 
@@ -415,6 +464,7 @@ class Workload:
             Subscriber(self, "long", [("j/0", 1), ("j/1", 2), ("j/2", 1)], (1.0, 4.0), (3.0, 8.0)),
             Subscriber(self, "fickle", [("j/5", 2)], (2.0, 6.0), (0.2, 1.0), "j/4"),
             Subscriber(self, "wills", [("w/#", 2)], (4.0, 12.0), (0.2, 1.0)),
+            Subscriber(self, "teller-book", [("t/#", 2)], (2.0, 8.0), (0.2, 2.0)),
         ]
         groups = [f"group{number}" for number in range(3)]
         found += [Subscriber(self, name, [("$share/g/j/3", 2)], (2.0, 8.0), (0.2, 2.0)) for name in groups]
