@@ -191,10 +191,14 @@ def wiped_disk(rng: random.Random, nodes: list[str]) -> Fault:
     return Fault("wiped-disk", f"{victim}, {away:.1f} s", steps)
 
 
-def old_folder(rng: random.Random, nodes: list[str], times: int = 1) -> Fault:
-    """A copy of a node's folder is kept, and put in its place later, once or twice."""
-    victim = rng.choice(nodes)
-    away = rng.uniform(0.05, 1.0)
+def old_folder(rng: random.Random, nodes: list[str], *, twice: bool = False) -> Fault:
+    """A copy of a node's folder is kept, and put in its place later.
+
+    Twice: the second time as a virtual machine is reset to a snapshot. The node is not heard while its process is
+    replaced, so the others do not learn that it has ended, and soon hear one with the same folder again.
+    """
+    victim, away, unheard = rng.choice(nodes), rng.uniform(0.05, 1.0), rng.uniform(0.8, 1.8)
+    pairs = both([victim], nodes)
 
     def keep(rig: Rig) -> None:
         rig.kill(victim)
@@ -207,20 +211,18 @@ def old_folder(rng: random.Random, nodes: list[str], times: int = 1) -> Fault:
     def start(rig: Rig) -> None:
         rig.start(victim)
 
-    steps: list[tuple[float, Step]] = [(0.0, keep), (away, start)]
-    at = away
-    for _ in range(times):
-        at += rng.uniform(4.0, 8.0)
-        steps.append((at, restore))
-        at += away
-        steps.append((at, start))
-    name = "old-folder" if times == 1 else "old-folder-twice"
-    return Fault(name, f"{victim}, {', '.join(f'{at:.1f}' for at, _ in steps)} s", steps)
+    def reset(rig: Rig) -> None:
+        rig.cut(pairs)
+        restore(rig)
+        start(rig)
 
-
-def old_folder_twice(rng: random.Random, nodes: list[str]) -> Fault:
-    """The same copy is put back twice."""
-    return old_folder(rng, nodes, 2)
+    at = away + rng.uniform(4.0, 8.0)
+    steps: list[tuple[float, Step]] = [(0.0, keep), (away, start), (at, restore), (at + away, start)]
+    if twice:
+        at += away + rng.uniform(4.0, 8.0)
+        steps += [(at, reset), (at + unheard, Rig.mend)]
+    what = f"{victim}, {', '.join(f'{at:.1f}' for at, _ in steps)} s"
+    return Fault("old-folder-twice" if twice else "old-folder", what, steps)
 
 
 def clock_jump(rng: random.Random, nodes: list[str]) -> Fault:
@@ -323,7 +325,7 @@ NEMESES: dict[str, Callable[[random.Random, list[str]], Fault]] = {
     "full-disk": full_disk,
     "wiped-disk": wiped_disk,
     "old-folder": old_folder,
-    "old-folder-twice": old_folder_twice,
+    "old-folder-twice": partial_of(old_folder, twice=True),
     "clock-jump": clock_jump,
     "clock-slow": clock_slow,
     "rolling": rolling,
