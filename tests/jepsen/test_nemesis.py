@@ -165,7 +165,7 @@ def test_old_folders_come_back_once_or_twice() -> None:
     for name, times in (("old-folder", 1), ("old-folder-twice", 2)):
         board = Board()
         for _, step in draw(5, NODES, 10.0, [name])[0].steps:
-            step(cast("Rig", board))
+            board.mend() if step is Rig.mend else step(cast("Rig", board))
         assert len([done for done in board.done if done.startswith("restore")]) == times
 
 
