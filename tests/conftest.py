@@ -39,7 +39,7 @@ for key in (ROOT / "tests" / "integration" / "certificates").glob("*.key"):
         key.chmod(0o600)
 
 # Folders whose tests take long, in the order in which they begin: two workers end at about the same time then.
-LONG = {"e2e": 0, "pyspark_folkmoot": 1, "sim": 2, "integration": 3}
+LONG = {"e2e": 0, "pyspark_folkmoot": 1, "sim": 2, "integration": 3, "jepsen": 4}
 
 # A run is the same run every time; FOLKMOOT_FUZZ=10 searches ten times as long, with fresh examples.
 FUZZ = int(os.environ.get("FOLKMOOT_FUZZ", "0"))

@@ -63,6 +63,10 @@ ALLOWED: Final[dict[str, dict[str, str]]] = {
     "docs/cost.md": {"256 KiB": "the size of a page, a constant of the digests"},
     "docs/events.md": {"128 µs": "the definition of the buckets"},
     "docs/install.md": {"800 MB": "the size of packages, which pip tells"},
+    "docs/jepsen.md": {
+        "100 messages a second": "the default of --rate in tests/jepsen/__main__.py",
+        "400 ms": "a constant of tests/jepsen/nemesis.py",
+    },
     "docs/limits.md": {
         "4 KiB": "_SMALL_BYTES in src/folkmoot/partition/retained.py",
         "64 KiB": "a constant of the HTTP server",

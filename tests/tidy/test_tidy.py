@@ -211,11 +211,11 @@ def test_tests_need_no_clock() -> None:
     faults = [
         f"{name_of(path)}:{number} {line.strip()}"
         for path in modules_of_tests()
-        if path.relative_to(TESTS).parts[0] not in ("integration", "e2e") and path != Path(__file__)
+        if path.relative_to(TESTS).parts[0] not in ("integration", "e2e", "jepsen") and path != Path(__file__)
         for number, line in enumerate(text_of(path).splitlines(), 1)
         if CLOCK.search(line)
     ]
-    refuse(faults, "time is an argument; real clocks belong in tests/integration and tests/e2e")
+    refuse(faults, "time is an argument; real clocks belong in tests/integration, tests/e2e and tests/jepsen")
 
 
 def test_the_pure_half_reads_no_clock() -> None:

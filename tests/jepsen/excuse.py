@@ -1,0 +1,182 @@
+"""What docs/limits.md does not promise, as conditions over what clients saw and what was done to the network.
+
+One table, `EXCUSES`. An excuse is causal: it speaks of this message, its connections, and the links of their nodes.
+What a node reports about itself excuses nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from tests.jepsen.ledger import FOREVER, Connection, Ledger, Publication
+
+__all__ = ["EXCUSES", "HEAL_US", "Excuse", "Excuses"]
+
+HEAL_US: Final = 15_000_000
+"""How long two sides may still be apart after their links are back."""
+
+
+@dataclass(frozen=True)
+class Excuse:
+    """promise: which it qualifies; when: the condition; where: the point of docs/limits.md that documents it."""
+
+    promise: str
+    when: str
+    where: str
+
+
+EXCUSES: Final = {
+    "no-copy": Excuse(
+        "A1",
+        "`available`: a client is told that there is no session by a node that could not reach as many others as there "
+        "are copies",
+        "Sessions and retained messages are gone until a copy is back.",
+    ),
+    "no-copy-retained": Excuse(
+        "A8",
+        "`available`: nothing retained is found at a node that could not reach as many others as there are copies",
+        "Sessions and retained messages are gone until a copy is back.",
+    ),
+    "given-up": Excuse(
+        "A3",
+        "the late message was never acknowledged, and its publisher was told that there is no session",
+        "Messages of a publisher that changes nodes arrive in a different order",
+    ),
+    "ended-together": Excuse(
+        "A3",
+        "both messages were sent over a connection that ended before either was acknowledged",
+        "Messages of a connection that has ended arrive in a different order",
+    ),
+    "two-crashes": Excuse(
+        "A3",
+        "QoS 1: the late message was sent over two connections, and two nodes have died meanwhile",
+        "A message with QoS 1 arrives behind newer ones after two crashes in a row.",
+    ),
+    "two-sides-order": Excuse(
+        "A3",
+        "`available`: a link was cut of a node to which one of the two messages was sent",
+        "Messages of the two sides arrive in a different order",
+    ),
+    "two-sides-twice": Excuse(
+        "A4",
+        "`available`: the message was sent to, or came from, two nodes, and a link of one of them was cut",
+        "A message with QoS 2 arrives twice.",
+    ),
+    "no-session-twice": Excuse(
+        "A4",
+        "`available`: the subscriber was told between the two arrivals that there is no session, as in `no-copy`",
+        "Sessions and retained messages are gone until a copy is back.",
+    ),
+    "two-sides-id": Excuse(
+        "A6",
+        "`available`: a link was cut of one of the two nodes to which the client id is connected",
+        "One client id is connected on both sides.",
+    ),
+    "clock-will": Excuse(
+        "A7",
+        "a will with a delay comes early after the clock of a node was changed",
+        "Messages and sessions expire early or late.",
+    ),
+    "two-sides-retained": Excuse(
+        "A8",
+        "`available`: a link was cut of the node that was read, or of a node to which the newer value was sent",
+        "A side does not see what the other side has acknowledged",
+    ),
+    "forwarded-twice": Excuse(
+        "A9",
+        "`available`: a link was cut of a node to which the message was sent, or half of the nodes were gone",
+        "Stream records of the minority side get their offsets after the merge",
+    ),
+}
+
+
+class Excuses:
+    """Answers with the name of the excuse that applies, or with nothing."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self.ledger = ledger
+        self.world = ledger.world
+        self.splits = ledger.policy == "available"
+        self.replicas = ledger.replicas
+        self.clocks = [
+            event["t"] for event in ledger.events if event["e"] == "fault" and event["name"].startswith("clock")
+        ]
+
+    def no_session(self, connection: Connection) -> str:
+        """For `session present 0` to a client that has a session."""
+        return "no-copy" if self._no_copy(connection.node, connection.began, connection.accepted) else ""
+
+    def order(self, late: Publication, before: Publication, arrived: int) -> str:
+        """For a message that arrived after a later one of the same publisher, topic and QoS."""
+        if not late.is_acknowledged and self._lost_session(late.client, late.sent):
+            return "given-up"
+        shared = {number for _, number in late.sends} & {number for _, number in before.sends}
+        for number in shared:
+            if self.ledger.connections[number].ended < min(late.acknowledged, before.acknowledged):
+                return "ended-together"
+        if late.qos == 1 and len({number for _, number in late.sends}) > 1 and self._deaths(late.sent, arrived) > 1:
+            return "two-crashes"
+        return "two-sides-order" if self._cut((late, before), late.sent, arrived) else ""
+
+    def twice(self, message: Publication, client: str, first: tuple[int, int], second: tuple[int, int]) -> str:
+        """For a message of QoS 2 that arrived twice; first, second: time and connection."""
+        if not self.splits:
+            return ""
+        for one in self.ledger.of_client.get(client, []):
+            if first[0] < one.accepted < second[0] and not one.present and self.no_session(one):
+                return "no-session-twice"
+        sent = {self.ledger.name(number) for _, number in message.sends}
+        came = {self.ledger.name(number) for _, number in (first, second)}
+        begin = message.sent - HEAL_US
+        for nodes in (sent, came):
+            if len(nodes) > 1 and self.world.cut_off(nodes, begin, second[0]):
+                return "two-sides-twice"
+        return ""
+
+    def two_alive(self, one: Connection, other: Connection, at: int) -> str:
+        """For two connections of one client id that are both served."""
+        nodes = {one.node, other.node}
+        return "two-sides-id" if self.splits and self.world.cut_off(nodes, one.accepted - HEAL_US, at) else ""
+
+    def early_will(self, connection: Connection, at: int) -> str:
+        """For a will that came before its delay was over."""
+        delayed = connection.will is not None and connection.will["delay"]
+        return "clock-will" if delayed and any(time < at for time in self.clocks) else ""
+
+    def stale(self, node: str, newer: Publication | None, begin: int, end: int) -> str:
+        """For a retained value, or none, that was not the latest."""
+        if self._no_copy(node, begin, end):
+            return "no-copy-retained"
+        nodes = {node} | ({self.ledger.name(number) for _, number in newer.sends} if newer else set())
+        since = (newer.sent if newer else begin) - HEAL_US
+        return "two-sides-retained" if self.splits and self.world.cut_off(nodes, since, end) else ""
+
+    def record_twice(self, message: Publication) -> str:
+        """For a message that is in a stream more often than it was published."""
+        end = min(message.acknowledged, message.sends[-1][0] + HEAL_US) + HEAL_US
+        if self._cut((message,), message.sent, end):
+            return "forwarded-twice"
+        gone = self.splits and self.world.half_gone(message.sent, end)
+        return "forwarded-twice" if gone else ""
+
+    def _no_copy(self, node: str, begin: int, end: int) -> bool:
+        return self.splits and self.world.unreachable(node, begin - HEAL_US, end) >= self.replicas
+
+    def _cut(self, messages: Iterable[Publication], begin: int, end: int) -> bool:
+        nodes = {self.ledger.name(number) for message in messages for _, number in message.sends}
+        return self.splits and self.world.cut_off(nodes, begin - HEAL_US, end)
+
+    def _lost_session(self, client: str, since: int) -> bool:
+        return any(one.accepted > since and not one.present for one in self.accepted(client))
+
+    def accepted(self, client: str) -> list[Connection]:
+        """The connections of a client id that were accepted."""
+        return [one for one in self.ledger.of_client.get(client, []) if one.accepted < FOREVER]
+
+    def _deaths(self, begin: int, end: int) -> int:
+        gone: set[str] = set()
+        for number in self.world.during(begin, end):
+            gone |= self.world.gone[number]
+        return len(gone)

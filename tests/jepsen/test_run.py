@@ -1,0 +1,129 @@
+"""Real nodes under faults, judged by the history checker: a minute in `make test`, the rest in `make soak`.
+
+FOLKMOOT_SEED chooses another seed for the runs that are expected to hold. A run that fails prints its schedule and its
+verdict, and keeps its history in the folder of the test.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.jepsen.check import check, report
+from tests.jepsen.nemesis import draw, missing
+from tests.jepsen.rig import Unable
+from tests.jepsen.run import Options, run
+from tests.jepsen.verdict import PROMISES, Verdict
+
+SEED = int(os.environ.get("FOLKMOOT_SEED", "1"))
+EXCUSED_MOST = {"majority": 0.05, "available": 0.20}
+
+
+def judged(folder: Path, options: Options, *nemeses: str) -> Verdict:
+    """Run, check and print; skips where the machine does not allow it."""
+    for name in nemeses:
+        if why := missing(name):
+            pytest.skip(why)
+    names = [f"n{number}" for number in range(1, options.nodes + 1)]
+    schedule = draw(options.seed, names, options.seconds, nemeses)
+    print("\n".join([f"seed {options.seed}", *(str(fault) for fault in schedule)]))
+    try:
+        events = run(options, schedule, folder, lambda text: None)
+    except Unable as error:
+        pytest.skip(str(error))
+    verdict = check(events)
+    print(report(verdict))
+    return verdict
+
+
+def expect_kept(verdict: Verdict, options: Options) -> None:
+    """No promise is broken, each was tested, and few of its cases were excused."""
+    assert verdict.broken() == [], report(verdict)
+    for promise in PROMISES:
+        assert verdict.judged[promise], f"{promise} was not tested"
+        share = len(verdict.excused(promise)) / verdict.judged[promise]
+        assert share <= EXCUSED_MOST[options.policy], f"{promise}: {share:.0%} of its cases were excused"
+
+
+@pytest.mark.slow
+def test_killed_and_restarted_nodes_break_no_promise(tmp_path: Path) -> None:
+    options = Options(nodes=3, seconds=38.0, seed=SEED)
+    expect_kept(judged(tmp_path, options, "kill", "rolling"), options)
+
+
+HELD = [
+    "kill,kill-all,stop,rolling,clients,split",
+    "wiped-disk,old-folder,full-disk,leave-join,loss,twice",
+    "one-way,twice-reset,stutter,clock-jump,split-reset",
+]
+"""Nemeses that break no promise with `majority`."""
+
+
+@pytest.mark.slow
+@pytest.mark.soak("five nodes under all nemeses that break nothing: three nodes under two of them run always")
+@pytest.mark.parametrize("nemeses", HELD)
+def test_a_majority_keeps_every_promise(tmp_path: Path, nemeses: str) -> None:
+    options = Options(nodes=5, seconds=80.0, seed=SEED)
+    expect_kept(judged(tmp_path, options, *nemeses.split(",")), options)
+
+
+def known(name: str, nemeses: str, sentence: str, **options: Any) -> Any:
+    """A run that breaks a promise in this version: it is expected to fail until the defect is mended."""
+    mark = pytest.mark.xfail(reason=sentence, raises=AssertionError, strict=False)
+    return pytest.param(nemeses, Options(**options), id=name, marks=mark)
+
+
+KNOWN = [
+    known(
+        "a-subscription-disappears",
+        "twice,twice-reset",
+        "A heal drops subscriptions of clients that never unsubscribed, and are told that their sessions are present.",
+        policy="available",
+        seconds=130.0,
+        seed=11,
+    ),
+    known(
+        "messages-of-a-lone-node",
+        "twice,twice-reset",
+        "A heal drops messages of QoS 2 that a node has acknowledged while it was alone; wills arrive from both sides.",
+        policy="available",
+        replicas=5,
+        partitions=32,
+        seconds=130.0,
+        seed=12,
+    ),
+    known(
+        "bridge",
+        "bridge",
+        "Two nodes stay ready in a view that the others have left, and answer nothing.",
+        policy="available",
+        seconds=45.0,
+        seed=2,
+    ),
+    known(
+        "bridge-with-resets",
+        "bridge-reset",
+        "The node in the middle changes between two views several times a second; offsets that were read change.",
+        policy="available",
+        seconds=130.0,
+        seed=13,
+    ),
+    known(
+        "slow-clock",
+        "clock-slow",
+        "A node that was cut off, and whose clock runs slow, goes on answering while the others go on without it.",
+        nodes=3,
+        seconds=40.0,
+        seed=1,
+    ),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.soak("runs that show known defects: they are expected to fail, and prove that the checker finds them")
+@pytest.mark.parametrize(("nemeses", "options"), KNOWN)
+def test_a_known_defect_is_mended(tmp_path: Path, nemeses: str, options: Options) -> None:
+    assert judged(tmp_path, options, *nemeses.split(",")).broken() == []
