@@ -48,6 +48,12 @@ LEAST = {"rounds": 1, "clients": 2, "topics": 1, "depth": 1, "spares": 0}
     "--mix", is_flag=True, help="With --seeds: also draw the nodes (up to --nodes) and steps (up to --steps)."
 )
 @click.option(
+    "--topologies",
+    is_flag=True,
+    help="Runs with arbitrary topologies, clocks and folders, judged without time windows; without --nodes, each seed"
+    " also draws the nodes.",
+)
+@click.option(
     "--minutes",
     type=click.FloatRange(min=0),
     default=0,
@@ -70,6 +76,7 @@ def simulate(
     verbose: bool,
     marks: bool,
     mix: bool,
+    topologies: bool,
     minutes: float,
     jobs: int,
 ) -> int:
@@ -79,7 +86,7 @@ def simulate(
     """
     if scenario is not None:
         return run_one(read_scenario(scenario), f"folkmoot simulate --scenario {scenario}", trace, verbose, marks)
-    options = Options(seed, steps, nodes)
+    options = Options(seed, steps, nodes, topologies=topologies)
     try:
         options.switch(switch_off, on=False)
         options.switch(switch_on, on=True)

@@ -13,6 +13,7 @@ from folkmoot.kernel.clock import MILLISECOND, NEVER, SECOND
 from folkmoot.kernel.rng import Rng
 from folkmoot.sim.fault_cluster import ClusterFaults
 from folkmoot.sim.fault_disk import DiskFaults
+from folkmoot.sim.fault_topology import TopologyFaults
 from folkmoot.sim.host import Host
 from folkmoot.sim.mesh import Mesh
 from folkmoot.sim.network import Link, Network
@@ -43,6 +44,7 @@ class Faults:
         self.trouble = trouble
         self.cluster: ClusterFaults | None = None
         self.disks: DiskFaults | None = None
+        self.topologies: TopologyFaults | None = None
         self._actions: list[Callable[[], None]] = []
         self._add(3, "crashes", self._crash)
         self._add(1, "restarts", self._restart)
@@ -57,6 +59,10 @@ class Faults:
             self.cluster = ClusterFaults(world, rng.fork(), site, trouble, mesh)
             self.disks = DiskFaults(world, rng.fork(), site, trouble)
             for weight, name, action in self.cluster.actions() + self.disks.actions():
+                self._add(weight, name, action)
+        if mesh is not None and swarm.family is not None:
+            self.topologies = TopologyFaults(world, swarm.family, site, trouble, mesh, splits=swarm.splits)
+            for weight, name, action in self.topologies.actions():
                 self._add(weight, name, action)
 
     def _add(self, weight: int, name: str, action: Callable[[], None]) -> None:
@@ -73,6 +79,8 @@ class Faults:
         """Whether a fault is active that keeps a cluster from being whole."""
         if self.cluster is not None and self.cluster.active:
             return True
+        if self.topologies is not None and self.topologies.active:
+            return True
         if self.disks is not None and not self.disks.whole:
             return True
         return any(host.full_since_us < NEVER or host.disk.slow for host in self.site.hosts)
@@ -80,6 +88,8 @@ class Faults:
     def heal(self) -> None:
         """End all faults."""
         self.world.note("world", "heal")
+        if self.topologies is not None:
+            self.topologies.heal()
         if self.cluster is not None:
             self.cluster.heal()
         self.network.heal()

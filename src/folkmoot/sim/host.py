@@ -77,6 +77,7 @@ class Host(Machine):
         if self.off:
             self.off = False
             self.reach()
+        self.on_change()
         self.node.open(self.clock())
         self.set_turn()
         if self.leaving:
@@ -114,6 +115,7 @@ class Host(Machine):
         for link in self.parting:
             link.reset(self.rng.below(50 * MILLISECOND), NEVER)
         self.parting.clear()
+        self.on_change()
         self.on_fail(self)
 
     def leave(self) -> None:
@@ -190,6 +192,7 @@ class Host(Machine):
         self.life += 1
         if self.peering is not None:
             self.peering.die(silent=False)
+        self.on_change()
         then()
 
     # Links
@@ -358,12 +361,19 @@ class Host(Machine):
 
     def _set_wake(self, node: Core) -> None:
         due = node.next_wake()
-        if due < NEVER:
+        if due < NEVER and self.clock_percent:
             now = self.world.now
-            due = max(due - self.clock() + now, now)
+            left = due - self.clock()
+            due = max(now + (left if self.clock_percent == 100 else left * 100 // self.clock_percent + 1), now)
             if due < self._wake_us or self._wake_us <= now:
                 self._wake_us = due
                 self.world.later(due - now, self._wake, self.life, due)
+
+    def set_clock(self) -> None:
+        """Look at the clock again: the next wake-up is computed at the end of a turn."""
+        self._wake_us = NEVER
+        if self.node is not None:
+            self.set_turn()
 
     def _wake(self, life: int, due: int) -> None:
         if life == self.life and due == self._wake_us:

@@ -9,6 +9,7 @@ import traceback
 from collections.abc import Callable
 
 from folkmoot.kernel.clock import MILLISECOND, SECOND
+from folkmoot.kernel.rng import Rng
 from folkmoot.node import Node, NodeConfig
 from folkmoot.sim.audit import Auditor
 from folkmoot.sim.check_bound import BoundChecker, leftovers
@@ -59,6 +60,9 @@ _KILLED_OUT_US = 500 * MILLISECOND
 _SILENT_OUT_US = 3 * SECOND
 """A node that was killed, or is silent, has left the view after this time and what the network and the disks take."""
 
+_TOPOLOGIES = 0x746F706F6C6F6779
+"""Gives the family of topologies its own randomness: runs of the other one stay the same."""
+
 _LOOK_US = 50 * MILLISECOND
 
 _EVENTS_PER_STEP_MAX = 2_000
@@ -89,6 +93,7 @@ class Simulation:
     """A run of one node or several. The classes of hosts and disks and the node itself can be replaced, to plant bugs.
 
     `script`, if given, takes the place of what the seed would do: it is called once, between start and healing.
+    `topologies`: a run of the family with arbitrary topologies, judged by causes.
     """
 
     def __init__(
@@ -101,12 +106,14 @@ class Simulation:
         shape: Shape | None = None,
         nodes: int = 1,
         make_core: MakeCore = Node,
+        *,
+        topologies: bool = False,
     ) -> None:
         self.seed = seed
         self.steps = steps
         self.world = World(seed, Trace(sink))
         world = self.world
-        self.swarm = Swarm(world.fork(), shape, nodes)
+        self.swarm = Swarm(world.fork(), shape, nodes, Rng(seed ^ _TOPOLOGIES) if topologies else None)
         self.script: Callable[[], None] | None = None
         self._make_core = make_core
         self.network = Network(world, world.fork(), self.swarm.latency_us, self.swarm.split)
@@ -188,9 +195,9 @@ class Simulation:
     def _make_node(self, host: Host, reader: Reader, seed: int) -> Core:
         if self.mesh is None:
             return self._make_core(self.swarm.config, reader, seed)
-        host.node_id = host.name if host.births == 0 else f"{host.name}.{host.births}"
+        host.node_id = host.id_of_clone or (host.name if host.births == 0 else f"{host.name}.{host.births}")
         number = self.site.hosts.index(host) + 1
-        return self._make_core(self.swarm.node_config(host.node_id, number), reader, seed)
+        return self._make_core(self.swarm.node_config(host.node_id, number, host.build), reader, seed)
 
     def _client(self, profile: Profile) -> Client:
         return Client(self.world, self.world.fork(), self.network, self.site, self.oracle, profile)
