@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from folkmoot.cli.error import Refusal
-from folkmoot.cli.seeds import print_marks, run_many
+from folkmoot.cli.seeds import judgement_lines, print_marks, run_many
 from folkmoot.sim import Options, Scenario, ScriptError, Shrinker, UnknownOption, parse_scenario
 
 __all__ = ["simulate"]
@@ -123,6 +123,8 @@ def run_one(scenario: Scenario, command: str, trace: bool, verbose: bool, marks:
         print("\n".join(simulation.world.trace.tail(TAIL_LINES)))
     if marks:
         print_marks(result.marks)
+    for line in judgement_lines(result.judged, result.excused):
+        print(line)
     for violation in result.violations:
         print(f"violation {violation!r}")
     if result.violations:

@@ -15,6 +15,7 @@ from folkmoot.sim.fault_cluster import ClusterFaults
 from folkmoot.sim.fault_disk import DiskFaults
 from folkmoot.sim.fault_topology import TopologyFaults
 from folkmoot.sim.host import Host
+from folkmoot.sim.judge import Judge
 from folkmoot.sim.mesh import Mesh
 from folkmoot.sim.network import Link, Network
 from folkmoot.sim.pipe import Pipe
@@ -34,7 +35,15 @@ class Faults:
     """Draws a fault now and then; `heal` ends all of them."""
 
     def __init__(
-        self, world: World, rng: Rng, swarm: Swarm, network: Network, site: Site, trouble: Trouble, mesh: Mesh | None
+        self,
+        world: World,
+        rng: Rng,
+        swarm: Swarm,
+        network: Network,
+        site: Site,
+        trouble: Trouble,
+        judge: Judge,
+        mesh: Mesh | None,
     ) -> None:
         self.world = world
         self.rng = rng
@@ -54,7 +63,7 @@ class Faults:
         self._add(2, "disk stalls", self._stall)
         self._add(1, "disk full", self._fill)
         self._add(1, "clock steps", self._step_clock)
-        self._add(3, "vandals", Vandals(world, rng.fork(), network, site, trouble).strike)
+        self._add(3, "vandals", Vandals(world, rng.fork(), network, site, judge).strike)
         if mesh is not None:
             self.cluster = ClusterFaults(world, rng.fork(), site, trouble, mesh)
             self.disks = DiskFaults(world, rng.fork(), site, trouble)

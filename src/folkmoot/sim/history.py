@@ -23,6 +23,10 @@ HEAL_US: Final = 15 * SECOND
 """Two sides are one again after this time in which both could reach each other, and the same others."""
 
 
+_WRONG_US: Final = 5 * SECOND
+"""A clock that is further from the right time is wrong; drift and the steps that NTP makes are not."""
+
+
 class Span:
     """A time between two moments; `end_us` is NEVER while it lasts."""
 
@@ -47,6 +51,7 @@ class History:
         self._epochs: list[tuple[int, list[int]]] = []  # (since, for each machine the bits of those it can reach)
         self._downs: dict[str, list[Span]] = {}  # times in which the machine did not run, hung or was cut off
         self._failures: list[tuple[int, str]] = []
+        self._clocks: dict[str, list[Span]] = {}  # times in which the clock of the machine was wrong
         self._pairs: dict[tuple[int, int], list[Span]] = {}  # times on different sides; for `_known` epochs
         self._known = 0
 
@@ -67,6 +72,7 @@ class History:
                 self._failures.append((now, host.name))
             elif lasts and not down:
                 spans[-1].end_us = now
+            self._look_at_clock(host, now)
         if self._epochs and self._epochs[-1][1] == masks:
             return
         self.changed_us = now
@@ -76,16 +82,25 @@ class History:
             self._pairs.clear()
         self._epochs.append((now, masks))
 
+    def _look_at_clock(self, host: Host, now: int) -> None:
+        spans = self._clocks.setdefault(host.name, [])
+        wrong = host.clock_percent != 100 or host.clock_error_us > _WRONG_US
+        lasts = bool(spans) and spans[-1].end_us == NEVER
+        if wrong and not lasts:
+            spans.append(Span(now, NEVER))
+        elif lasts and not wrong:
+            spans[-1].end_us = now
+
     def _masks(self) -> list[int]:
         masks: list[int] = []
         mesh = self.mesh
         for number, host in enumerate(self.hosts):
-            if not host.up:
+            if not _runs(host):
                 masks.append(0)
                 continue
             mask = 1 << number
             for other, there in enumerate(self.hosts):
-                if there is not host and there.up and mesh is not None:
+                if there is not host and _runs(there) and mesh is not None:
                     if mesh.passes(host, there) and mesh.passes(there, host):
                         mask |= 1 << other
             masks.append(mask)
@@ -96,6 +111,10 @@ class History:
     def down(self, name: str, since_us: int, until_us: int = NEVER) -> bool:
         """Whether a machine was down, hung or cut off from everything at some moment of this time."""
         return any(span.overlaps(since_us, until_us) for span in self._downs.get(name, []))
+
+    def clock_wrong(self, since_us: int, until_us: int = NEVER) -> bool:
+        """Whether the clock of some machine was wrong at some moment of this time."""
+        return any(span.overlaps(since_us, until_us) for spans in self._clocks.values() for span in spans)
 
     def fell_at(self, name: str, since_us: int) -> int:
         """Return when a machine went down first since then, or NEVER."""
@@ -183,13 +202,42 @@ class History:
         """Return how many members may have been of other sides than this machine at some moment of this time."""
         return sum([1 for host in self.hosts if host.starts_us and self.apart(name, host.name, since_us, until_us)])
 
+    def lacks(self, name: str, since_us: int, until_us: int) -> int:
+        """Return how many machines may lack changes that a side has made, or are not of it: that of this machine.
+
+        Those of other sides, and those that had failed or been of another side shortly before `since_us`.
+        """
+        return sum(
+            [
+                1
+                for host in self.hosts
+                if host.starts_us
+                and (
+                    self.apart(name, host.name, since_us, until_us)
+                    or self.down(host.name, since_us - HEAL_US, until_us)
+                    or self.forked(host.name, since_us - HEAL_US, since_us)
+                )
+            ]
+        )
+
     # The present
 
-    def groups_at(self) -> list[list[Host]]:
+    def reached(self) -> list[list[Host]]:
         """Return, for each member that runs, the members that it reaches at present, itself first."""
         masks = self._masks()
         return [
-            [host, *[other for at, other in enumerate(self.hosts) if other is not host and masks[number] >> at & 1]]
+            [
+                host,
+                *[
+                    other
+                    for at, other in enumerate(self.hosts)
+                    if other is not host and other.member and masks[number] >> at & 1
+                ],
+            ]
             for number, host in enumerate(self.hosts)
             if host.member and masks[number]
         ]
+
+
+def _runs(host: Host) -> bool:
+    return host.up or (host.paused and not host.dark)

@@ -55,6 +55,7 @@ class Host(Machine):
         self.leaving = False
         # no node would remain; but a node that was cut off in the meantime continues with the order
         self._stays = False
+        self.believed = True  # what the node says about its copies counts for the budget of faults
         self.refilled = False  # a copy here was replaced: until it is filled it counts for nothing
         self._patience_us = 0  # until then a stopping node waits for the others
         self._wake_us = NEVER
@@ -89,6 +90,7 @@ class Host(Machine):
         """Kill the process: unsynced writes and all connections are lost."""
         assert self.node is not None, "only a running node can crash"
         self.hung = False
+        self.paused = False
         self._news = []
         self.world.mark("crash")
         self.crashed_us.append(self.world.now)
@@ -301,7 +303,7 @@ class Host(Machine):
             self.world.mark(f"event {event.kind}")
             if event.kind == "disconnected":
                 self._expelled(event.fields["connection"])
-            elif event.kind == "branch_overwritten":
+            elif event.kind == "branch_overwritten" and self.believed:
                 self.refilled = True
             elif event.kind == "leave_refused":
                 self._stay()

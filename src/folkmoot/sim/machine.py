@@ -46,6 +46,7 @@ class Machine(Server):
         self.off = False  # no power: nothing answers for the process that is down
         self.dark = False  # cut off from all others
         self.hung = False  # the process is stopped: its sockets stay open and are not read
+        self.paused = False  # and goes on soon: it does not count as failed
         self.links: dict[int, Link] = {}  # open ones, by number
         self.parting: list[Link] = []  # that the node has closed, while their clients could not hear of it
         self.on_fail: Callable[[Machine], None] = lambda _machine: None
@@ -82,6 +83,7 @@ class Machine(Server):
         self._lag_us += (self.world.now - self._paced_us) * (100 - self.clock_percent) // 100
         self._paced_us = self.world.now
         self.clock_percent = percent
+        self.on_change()
         self.set_clock()
 
     def adjust(self, offset_us: int) -> None:
@@ -89,6 +91,7 @@ class Machine(Server):
         self._lag_us = 0
         self._paced_us = self.world.now
         self.clock_offset_us = offset_us
+        self.on_change()
         self.set_clock()
 
     @property
@@ -122,6 +125,7 @@ class Machine(Server):
         if not self.hung and self.node is not None:
             self.world.note(self.name, "pause")
             self.hung = True
+            self.paused = True
             self.reach()
 
     def go_on(self) -> None:
@@ -129,6 +133,7 @@ class Machine(Server):
         if self.hung and self.node is not None:
             self.world.note(self.name, "goes on")
             self.hung = False
+            self.paused = False
             news = self._news
             self._news = []
             self.reach()

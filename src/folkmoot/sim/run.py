@@ -12,6 +12,7 @@ from folkmoot.kernel.clock import MILLISECOND, SECOND
 from folkmoot.kernel.rng import Rng
 from folkmoot.node import Node, NodeConfig
 from folkmoot.sim.audit import Auditor
+from folkmoot.sim.causes import Causes
 from folkmoot.sim.check_bound import BoundChecker, leftovers
 from folkmoot.sim.check_cluster import ClusterChecker
 from folkmoot.sim.check_copy import CopyChecker
@@ -21,20 +22,24 @@ from folkmoot.sim.core import Core
 from folkmoot.sim.disk import Disk
 from folkmoot.sim.fault import CLOCK_STEP_US, Faults
 from folkmoot.sim.fleet import Fleet
+from folkmoot.sim.history import History
 from folkmoot.sim.host import Host
 from folkmoot.sim.inside import difference, not_whole
+from folkmoot.sim.judge import Judge
 from folkmoot.sim.ledger import Ledger
 from folkmoot.sim.machine import Machine
 from folkmoot.sim.mesh import Mesh
 from folkmoot.sim.network import Link, Network
 from folkmoot.sim.oracle import Oracle
 from folkmoot.sim.peering import Peering
+from folkmoot.sim.probe import Prober
 from folkmoot.sim.profile import Profile
 from folkmoot.sim.site import Site, peer_address
 from folkmoot.sim.swarm import QUOTA_MESSAGES, Shape, Swarm
 from folkmoot.sim.trace import Trace
 from folkmoot.sim.trouble import Trouble
 from folkmoot.sim.workload import Workload
+from folkmoot.sim.windows import Windows
 from folkmoot.sim.world import Violation, World
 from folkmoot.store.reader import Reader
 
@@ -60,6 +65,7 @@ _KILLED_OUT_US = 500 * MILLISECOND
 _SILENT_OUT_US = 3 * SECOND
 """A node that was killed, or is silent, has left the view after this time and what the network and the disks take."""
 
+_PROBES = 0x70726F626573
 _TOPOLOGIES = 0x746F706F6C6F6779
 """Gives the family of topologies its own randomness: runs of the other one stay the same."""
 
@@ -82,6 +88,9 @@ class Result:
         self.events = world.events
         self.violations: list[Violation] = world.violations
         self.marks = world.marks
+        self.judged: dict[str, int] = {}
+        self.excused: dict[tuple[str, str], int] = {}
+        self.majority = False
 
     @property
     def line(self) -> str:
@@ -128,7 +137,11 @@ class Simulation:
         fleet = Fleet(self.swarm, world.fork())
         self.trouble = Trouble(world, hosts, self.swarm.replicas)
         self.trouble.majority = self.swarm.majority
-        self.ledger = Ledger(world, hosts, self.trouble)
+        self.history = History(world, hosts)
+        self.judging: Judge = Windows(self.trouble)
+        if self.swarm.causal:
+            self.judging = Causes(self.history, self.swarm.replicas, majority=self.swarm.majority)
+        self.ledger = Ledger(world, hosts, self.trouble, self.judging)
         self.oracle = Oracle(self.ledger, [profile.client_id for profile in fleet.watchers])
         self.checker = ClusterChecker(world, self.trouble, self.swarm.partitions)
         self.copies = CopyChecker(self.oracle.streams, self.site.hosts)
@@ -141,7 +154,9 @@ class Simulation:
         self._whole_since_us: int | None = None
         self._whole_us = _WHOLE_US
         self._delays_us = _DELAYS_US + SECOND * max([profile.delay_s for profile in fleet.actors])
-        self.faults = Faults(world, world.fork(), self.swarm, self.network, self.site, self.trouble, self.mesh)
+        self.faults = Faults(
+            world, world.fork(), self.swarm, self.network, self.site, self.trouble, self.judging, self.mesh
+        )
         self.workload = Workload(
             world,
             world.fork(),
@@ -153,6 +168,18 @@ class Simulation:
         )
         if self.swarm.has("transactions") and make_core is Node:
             self.workload.committers = committers(self.network, self.site, self.oracle, fleet.topics, self.swarm)
+        self.prober: Prober | None = None
+        if self.swarm.causal and self.mesh is not None and make_core is Node:
+            self.prober = Prober(
+                Rng(seed ^ _PROBES),
+                self.network,
+                self.site,
+                self.oracle,
+                self.history,
+                self.judging,
+                self.swarm.replicas,
+                majority=self.swarm.majority,
+            )
         self._prepare()
 
     # Building
@@ -191,6 +218,11 @@ class Simulation:
             if self.mesh is not None:
                 host.on_write = self.checker.write
                 host.on_fail = self._failed
+                host.on_change = self.history.look
+                host.believed = not self.swarm.causal
+        if self.mesh is not None:
+            self.history.mesh = self.mesh
+            self.mesh.on_change = self.history.look
 
     def _make_node(self, host: Host, reader: Reader, seed: int) -> Core:
         if self.mesh is None:
@@ -215,7 +247,7 @@ class Simulation:
 
     def _failed(self, machine: Machine) -> None:
         """A machine has failed: without other faults, the other nodes must notice it in time."""
-        if self._calm_before_us == self.world.now:
+        if self._calm_before_us == self.world.now and machine.member:
             swarm = self.swarm
             silent = machine.hung or machine.dark or machine.off
             limit = _SILENT_OUT_US if silent else _KILLED_OUT_US
@@ -233,7 +265,11 @@ class Simulation:
             self._run()
         except Exception as error:  # noqa: BLE001 - whatever the node raises breaks a promise, and the trace explains it
             self.world.violate("never raises", f"{error!r}\n{traceback.format_exc()}")
-        return Result(self.world, self.seed, self.steps)
+        result = Result(self.world, self.seed, self.steps)
+        result.judged = self.judging.judged
+        result.excused = self.judging.excused
+        result.majority = self.swarm.majority
+        return result
 
     def _run(self) -> None:
         world = self.world
@@ -262,6 +298,8 @@ class Simulation:
         world = self.world
         pace = self.swarm.pace_us
         self._whole_us = _WHOLE_US
+        if self.prober is not None:
+            self.prober.start()
         for _ in range(steps):
             self.workload.step()
             self._calm_before_us = world.now if self.trouble.calm else 0
@@ -293,6 +331,8 @@ class Simulation:
     def heal(self) -> bool:
         """End all faults and wait for rest; with everything at rest, a crash must change nothing."""
         self.faults.heal()
+        if self.prober is not None:
+            self.prober.stop()
         self._whole_us = _HEALED_US
         self.workload.hurry()
         if not self._rest():
