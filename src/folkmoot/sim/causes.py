@@ -88,7 +88,7 @@ class Causes(Judge):
 
     def sent_before(self, record: SessionRecord, message: Message) -> bool:
         """A leader that sent it first may have failed before the client got it."""
-        failed = self.history.troubled(message.first_us - _BEFORE_US, self.world.now)
+        failed = self.history.troubled(message.first_us - HEAL_US, self.world.now)  # or moved to a node that came back
         return self._decide("protocol", "a leader failed after it had sent the message", failed)
 
     def matched_otherwise(self, record: SessionRecord, message: Message) -> bool:
@@ -324,9 +324,9 @@ class Causes(Judge):
         failed = self.history.troubled(life.goodbye_us, until_us)
         return self._decide("A7", "a node failed soon after DISCONNECT", failed)
 
-    def put_out(self, link: Link) -> bool:
-        """Whether the node closed the connection, as its client sees it."""
-        return link.closed_by_node
+    def put_out(self, life: Life) -> bool:
+        """Whether the node closed the connection before it had read DISCONNECT."""
+        return life.link.closed_at_bytes < life.goodbye_bytes
 
     def due_until(self, life: Life, due_us: int, delay_us: int, slack_us: int) -> int:
         """A new leader of the session may restart the delay."""

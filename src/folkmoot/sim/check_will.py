@@ -89,7 +89,7 @@ class WillChecker:
         if self.judge.will_unsure(life, max(ended_us, self._last_us(life))):
             return MAYBE  # the side without its node takes the client for dead
         if life.goodbye_us < NEVER and life.goodbye_code == 0:
-            if not life.goodbye_read or self.judge.put_out(link):
+            if not life.goodbye_read or self.judge.put_out(life):
                 # The DISCONNECT was lost with its connection, or came when the node had ended it already.
                 return MAYBE if link.ended_us == NEVER else self._after_loss(life)
             return MAYBE if self.judge.goodbye_lost(life, life.goodbye_us + _GOODBYE_US) else NO

@@ -48,7 +48,8 @@ class History:
         self.mesh: Mesh | None = None
         self.changed_us = world.now  # when something changed last, machines or links
         self._numbers: dict[str, int] = {}
-        self._epochs: list[tuple[int, list[int]]] = []  # (since, for each machine the bits of those it can reach)
+        # (since, for each machine the bits of those it can reach, whether more than half of the members run)
+        self._epochs: list[tuple[int, list[int], bool]] = []
         self._downs: dict[str, list[Span]] = {}  # times in which the machine did not run, hung or was cut off
         self._failures: list[tuple[int, str]] = []
         self._clocks: dict[str, list[Span]] = {}  # times in which the clock of the machine was wrong
@@ -65,7 +66,7 @@ class History:
         masks = self._masks()
         for number, host in enumerate(self.hosts):
             spans = self._downs.setdefault(host.name, [])
-            down = not masks[number]
+            down = not masks[number] and bool(host.starts_us)
             lasts = bool(spans) and spans[-1].end_us == NEVER
             if down and not lasts:
                 spans.append(Span(now, NEVER))
@@ -73,14 +74,16 @@ class History:
             elif lasts and not down:
                 spans[-1].end_us = now
             self._look_at_clock(host, now)
-        if self._epochs and self._epochs[-1][1] == masks:
+        members = sum([1 for host in self.hosts if host.member])
+        most = 2 * sum([1 for mask in masks if mask]) > members
+        if self._epochs and self._epochs[-1][1:] == (masks, most):
             return
         self.changed_us = now
         if self._epochs and self._epochs[-1][0] == now:
             self._epochs.pop()
             self._known = 0
             self._pairs.clear()
-        self._epochs.append((now, masks))
+        self._epochs.append((now, masks, most))
 
     def _look_at_clock(self, host: Host, now: int) -> None:
         spans = self._clocks.setdefault(host.name, [])
@@ -126,7 +129,7 @@ class History:
 
     def troubled(self, since_us: int, until_us: int) -> bool:
         """Whether at some moment of this time a machine was down, or two that ran could not reach each other."""
-        for place, (begin, masks) in enumerate(self._epochs):
+        for place, (begin, masks, _) in enumerate(self._epochs):
             end = self._epochs[place + 1][0] if place + 1 < len(self._epochs) else NEVER
             if begin <= until_us and end >= since_us and not self._is_whole(masks):
                 return True
@@ -135,7 +138,7 @@ class History:
     def trouble_end(self, since_us: int, until_us: int) -> int:
         """Return the end of the last trouble that began before `until_us` and lasted after `since_us`; 0 for none."""
         last = 0
-        for place, (begin, masks) in enumerate(self._epochs):
+        for place, (begin, masks, _) in enumerate(self._epochs):
             end = self._epochs[place + 1][0] if place + 1 < len(self._epochs) else self.world.now
             if begin <= until_us and end >= since_us and not self._is_whole(masks):
                 last = max(last, end)
@@ -153,8 +156,9 @@ class History:
     def apart(self, first: str, second: str, since_us: int, until_us: int = NEVER) -> bool:
         """Whether two machines may have been of different sides at some moment of this time.
 
-        Not together are machines that cannot reach each other both ways, or do not reach the same others. They may be
-        of different sides after `FORK_US` of this, and until they have been together for `HEAL_US`.
+        Not together are machines that cannot reach each other both ways, or do not reach the same others; one that does
+        not run counts when half of the members are down, which looks like a split. They may be of different sides after
+        `FORK_US` of this, and until they have been together for `HEAL_US`.
         """
         if first == second:
             return False
@@ -178,9 +182,11 @@ class History:
     def _spans_of(self, pair: tuple[int, int]) -> list[Span]:
         one, two = pair
         raw: list[Span] = []
-        for begin, masks in self._epochs:
+        for begin, masks, most in self._epochs:
             lasts = bool(raw) and raw[-1].end_us == NEVER
-            together = masks[one] == masks[two] and masks[one] >> two & 1
+            together = masks[one] == masks[two] and bool(masks[one] >> two & 1)
+            if most and not (masks[one] and masks[two]):
+                together = True  # a machine that does not run is no side, and the others know that they are most
             if together and lasts:
                 raw[-1].end_us = begin
             elif not together and not lasts:
@@ -215,7 +221,6 @@ class History:
                 and (
                     self.apart(name, host.name, since_us, until_us)
                     or self.down(host.name, since_us - HEAL_US, until_us)
-                    or self.forked(host.name, since_us - HEAL_US, since_us)
                 )
             ]
         )

@@ -172,8 +172,8 @@ class Judge(ABC):
         """Whether a DISCONNECT that was read may have been forgotten."""
 
     @abstractmethod
-    def put_out(self, link: Link) -> bool:
-        """Whether the node has ended a connection by itself."""
+    def put_out(self, life: Life) -> bool:
+        """Whether the node has ended a connection by itself, before it read the client's DISCONNECT."""
 
     @abstractmethod
     def due_until(self, life: Life, due_us: int, delay_us: int, slack_us: int) -> int:

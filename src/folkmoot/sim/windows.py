@@ -241,9 +241,9 @@ class Windows(Judge):
         """Whether there was a fault soon after it."""
         return self.trouble.disturbed(life.goodbye_us, until_us)
 
-    def put_out(self, link: Link) -> bool:
+    def put_out(self, life: Life) -> bool:
         """Whether the node has said that it ended the connection."""
-        return link.expelled
+        return life.link.expelled
 
     def due_until(self, life: Life, due_us: int, delay_us: int, slack_us: int) -> int:
         """A new leader of the session may restart the delay."""
