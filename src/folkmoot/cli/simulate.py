@@ -15,13 +15,20 @@ __all__ = ["simulate"]
 
 
 TAIL_LINES = 60
+STEPS = 2_000
+TOPOLOGY_STEPS = 150
 LEAST = {"rounds": 1, "clients": 2, "topics": 1, "depth": 1, "spares": 0}
 """The numbers that `--shrink` reduces, with their lower limits."""
 
 
 @click.command()
 @click.option("--seed", "--from", type=click.IntRange(min=0), default=1, help="Seed, which determines the whole run.")
-@click.option("--steps", type=click.IntRange(min=1), default=2_000, help="Number of client actions in the run.")
+@click.option(
+    "--steps",
+    type=click.IntRange(min=1),
+    default=None,
+    help="Number of client actions in the run; default: 2000, with --topologies 150.",
+)
 @click.option("--nodes", type=click.IntRange(min=1, max=100), default=1, help="Number of nodes in the cluster.")
 @click.option("--seeds", type=click.IntRange(min=1), default=1, help="Number of seeds to run, beginning with --seed.")
 @click.option(
@@ -64,7 +71,7 @@ LEAST = {"rounds": 1, "clients": 2, "topics": 1, "depth": 1, "spares": 0}
 )
 def simulate(
     seed: int,
-    steps: int,
+    steps: int | None,
     nodes: int,
     seeds: int,
     switch_on: str,
@@ -86,7 +93,7 @@ def simulate(
     """
     if scenario is not None:
         return run_one(read_scenario(scenario), f"folkmoot simulate --scenario {scenario}", trace, verbose, marks)
-    options = Options(seed, steps, nodes, topologies=topologies)
+    options = Options(seed, steps or (TOPOLOGY_STEPS if topologies else STEPS), nodes, topologies=topologies)
     try:
         options.switch(switch_off, on=False)
         options.switch(switch_on, on=True)

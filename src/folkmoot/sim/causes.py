@@ -93,9 +93,13 @@ class Causes(Judge):
 
     def matched_otherwise(self, record: SessionRecord, message: Message) -> bool:
         """Whether the client changed its subscriptions on another side than the one that took the message."""
-        since = record.created_us
-        changed = record.began_without_copy or self._on_two_sides(self._links_of(record, [message], since), since)
-        return self._decide("A2", "subscription changed on another side", changed and not self.majority)
+        changed = record.began_without_copy and not self.majority
+        for sub in record.matching(message.topic):
+            since = sub.gone_us if sub.gone_us < NEVER else sub.asked_us
+            if sub.link is not None:
+                links = [sub.link, *[attempt.link for attempt in message.attempts]]
+                changed = changed or self._on_two_sides(links, since, min(message.acked_us, self.world.now))
+        return self._decide("A2", "subscription changed on another side", changed)
 
     def expires_late(self, message: Message, link: Link) -> bool:
         """Whether a clock was wrong while it was under way."""
@@ -109,9 +113,9 @@ class Causes(Judge):
         """Whether they were taken on two sides, or overtook each other as docs/limits.md says."""
         since = message.first_us
         links = [attempt.link for attempt in message.attempts + later.attempts]
-        if record is not None:
-            links += record.links_since(since)
-        if self._on_two_sides(links, since):
+        if self._on_two_sides(links, since) or (
+            record is not None and self._on_two_sides(record.links_since(since), since)
+        ):
             return self._excuse("A3", "messages of two sides")
         first, second = message.attempts[0], later.attempts[0]
         moved = second.link is not first.link and first.link.ended_us < NEVER
@@ -134,11 +138,13 @@ class Causes(Judge):
         """Whether publisher or client used two sides, or it was sent again where it was not known to be accepted."""
         promise = "A4" if message.qos == 2 else "A2"
         if message.is_will:
-            return False  # judged by A7
+            link = message.will_link
+            return self._decide("A7", "its node was of another side", link is not None and self._is_forked(link, link.opened_us))
         since = message.first_us
-        if self._on_two_sides(self._links_of(record, [message], since), since):
+        links = [attempt.link for attempt in message.attempts]
+        if self._on_two_sides(links, since) or self._on_two_sides(record.links_since(since), since):
             return self._excuse("A4", "publisher or client on two sides")
-        if len(message.attempts) > 1 and self._is_forked(message.attempts[0].link, since, message.acked_us):
+        if len(message.attempts) > 1 and self._parted_since(message):
             return self._excuse("A4", "sent again on one side, which the other side had accepted")
         if record.version == V31 and record.link is not None:
             if self._lacks_copies(record.link, since, self.world.now):
@@ -148,9 +154,9 @@ class Causes(Judge):
 
     def repeats_qos0(self, message: Message) -> int:
         """QoS 0 is sent before the message is on disk: after a failure its publisher, or the node, repeats it."""
-        if self.history.troubled(message.first_us - _BEFORE_US, self.world.now):
-            return -1
-        return self.history.falls(0) if message.is_will or message.staged else 0
+        if message.is_will or message.staged:
+            return self.history.falls(0)
+        return -1 if self.history.troubled(message.first_us - _BEFORE_US, self.world.now) else 0
 
     def repeats_scan(self, record: SessionRecord) -> int:
         """Return how many machines have failed since the session began."""
@@ -233,6 +239,8 @@ class Causes(Judge):
     def without_copy(self, record: SessionRecord, life: Life) -> bool:
         """Whether the side of this connection may have had no copy of the session."""
         lacks = self._lacks_copies(life.link, life.connect_us, self.world.now)
+        if not record.every:
+            return lacks  # nothing was owed to it: no case
         return self._decide("A1", "no copy of the session on this side", lacks)
 
     def expires_elsewhere(self, record: SessionRecord) -> bool:
@@ -269,10 +277,23 @@ class Causes(Judge):
     def stored_twice(self, message: Message) -> bool:
         """Whether it was being forwarded when the network split."""
         if message.is_will:
-            apart = not self.majority and self.history.troubled(0, self.world.now)
+            link = message.will_link
+            apart = link is not None and self._is_forked(link, link.opened_us)
         else:
-            apart = any(self._is_forked(attempt.link, message.first_us, message.settled_us) for attempt in message.attempts)
+            apart = self._parted_since(message) or self._on_two_sides(
+                [attempt.link for attempt in message.attempts], message.first_us
+            )
         return self._decide("A9", "being forwarded when the network split", apart)
+
+    def _parted_since(self, message: Message) -> bool:
+        """Whether a node that took the message became another side than some node before it had acknowledged it."""
+        if self.majority:
+            return False
+        until = min(message.acked_us, self.world.now)
+        return any(
+            self.history.parted(attempt.link.server.name, message.first_us - _BEFORE_US, until)
+            for attempt in message.attempts
+        )
 
     def replayed_elsewhere(self, record: SessionRecord) -> bool:
         """Whether the client used two sides."""
@@ -288,9 +309,9 @@ class Causes(Judge):
 
     # Retained messages
 
-    def retained_elsewhere(self, message: Message) -> bool:
-        """Whether the message was taken on one of two sides."""
-        apart = any(self._is_forked(attempt.link, message.first_us) for attempt in message.attempts)
+    def retained_elsewhere(self, record: SessionRecord, message: Message) -> bool:
+        """Whether the message was taken on another side than the subscriber's."""
+        apart = self._on_two_sides(self._links_of(record, [message], message.first_us), message.first_us)
         return self._decide("A8", "writes on two sides", apart)
 
     def unordered(self, message: Message, other: Message) -> bool:

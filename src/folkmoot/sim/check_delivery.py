@@ -291,7 +291,7 @@ class DeliveryChecker:
             if record.ended or record.replayer or (not record.durable and not self._alive(record)):
                 continue
             for message in self.ledger.messages:
-                if message.acked and message.number not in record.ever and self._is_due(record, message):
+                if message.acked and self._is_due(record, message) and message.number not in record.ever:
                     self.world.violate("A1", f"{record} never got {message}, sent after SUBACK and acknowledged")
                     return
         self._finish_groups()

@@ -32,7 +32,7 @@ class RetainedChecker:
         if not subs or any(sub.retain_as_published for sub in matching):
             return
         asked_us = min([sub.asked_us for sub in subs])
-        if self.judge.retained_elsewhere(message):
+        if self.judge.retained_elsewhere(record, message):
             return
         over = self._overwritten(message, asked_us)
         if over is not None:

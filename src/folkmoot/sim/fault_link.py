@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from folkmoot.kernel.clock import MILLISECOND, SECOND
+from folkmoot.kernel.clock import MILLISECOND, NEVER, SECOND
 from folkmoot.kernel.rng import Rng
 from folkmoot.sim.acting import Acting, Action
 from folkmoot.sim.host import Host
@@ -37,6 +37,11 @@ class LinkFaults(Acting):
         return [(5, "link matrices", self.change)]
 
     @property
+    def active(self) -> bool:
+        """Whether a matrix is in force, or flaps."""
+        return super().active or self.busy
+
+    @property
     def busy(self) -> bool:
         """Whether a matrix is in force."""
         return bool(self._cuts)
@@ -48,11 +53,13 @@ class LinkFaults(Acting):
 
     def lasting(self) -> int:
         """Draw how long a matrix lasts, microseconds."""
-        longest = (SECOND, 5 * SECOND, 20 * SECOND, 90 * SECOND)[self.rng.below(4)]
+        longest = (2 * SECOND, 8 * SECOND, 30 * SECOND, 90 * SECOND)[self.rng.below(4 if self.trouble.majority else 3)]
         return longest // 3 + self.rng.below(longest)
 
     def change(self) -> None:
-        """Draw a matrix; it takes the place of the present one, if there is one."""
+        """Draw a matrix; it may take the place of the present one."""
+        if self.busy and not self.rng.chance(1, 6):
+            return
         names = [host.name for host in self.site.hosts if host.member or host.node is not None]
         if len(names) < 2:
             return
@@ -72,7 +79,7 @@ class LinkFaults(Acting):
         self.apply("cut off " + " ".join(inside), cuts + [(two, one) for one, two in cuts], lasts_us)
 
     def apply(self, kind: str, cuts: Cuts, lasts_us: int) -> None:
-        """Put a matrix in force, for so long."""
+        """Put a matrix in force, for so long; NEVER: until it is mended."""
         self.mend()
         self._number += 1
         self.world.mark(f"links: {'cut off' if kind.startswith('cut off') else kind}")
@@ -80,7 +87,8 @@ class LinkFaults(Acting):
         self.world.note("world", f"links for {lasts_us}: {kind}: {text}")
         self.trouble.split([])
         self._cut(cuts)
-        self._until(lasts_us, self._end_matrix, self._number)
+        if lasts_us < NEVER:
+            self._until(lasts_us, self._end_matrix, self._number)
 
     def _cut(self, cuts: Cuts) -> None:
         self._cuts = cuts

@@ -200,6 +200,17 @@ class History:
                 found.append(Span(span.begin_us, end))
         return found
 
+    def parted(self, name: str, since_us: int, until_us: int) -> bool:
+        """Whether this machine and another one became two sides in this time."""
+        one = self._numbers[name]
+        for two, host in enumerate(self.hosts):
+            if two != one and host.starts_us:
+                self.apart(name, host.name, since_us, until_us)  # computes the spans
+                spans = self._pairs[min(one, two), max(one, two)]
+                if any(since_us <= span.begin_us <= until_us for span in spans):
+                    return True
+        return False
+
     def forked(self, name: str, since_us: int, until_us: int = NEVER) -> bool:
         """Whether a machine may have been of another side than some other one at some moment of this time."""
         return any(self.apart(name, host.name, since_us, until_us) for host in self.hosts if host.starts_us)

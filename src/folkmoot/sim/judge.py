@@ -142,7 +142,7 @@ class Judge(ABC):
     # Retained messages
 
     @abstractmethod
-    def retained_elsewhere(self, message: Message) -> bool:
+    def retained_elsewhere(self, record: SessionRecord, message: Message) -> bool:
         """Whether a subscriber may get a retained message that was overwritten on another side."""
 
     @abstractmethod

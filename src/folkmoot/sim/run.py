@@ -281,6 +281,8 @@ class Simulation:
         self.workload.start()
         if not self.settle(self.workload.subscribe_watchers):
             return
+        if self.swarm.causal and not self.settle(self.workload.subscribe_actors):
+            return
         for _ in range(self.swarm.rounds):
             self._disturb(self.steps // self.swarm.rounds)
             if world.violations or not self.heal():

@@ -264,12 +264,16 @@ class Swarm:
         for name in LATER:
             self.on[name] = False
         self.on["transactions"] = rng.chance(1, 3)
+        if self.splits and not self.majority:
+            # Two sides excuse much of what these need: they are judged where there are none.
+            self.on["wills"] = self.on["wills"] and rng.chance(1, 4)
+            self.on["retained"] = self.on["retained"] and rng.chance(1, 3)
         self.replicas = min(self.nodes, 2 if rng.chance(1, 4) else self.nodes // 2 + 1 if rng.chance(1, 4) else 3)
         self.spares = 2 if self.on["joins at once"] or self.on["clones"] else int(self.on["joins"])
         self.lean = rng.chance(1, 4)
-        self.fault_every = rng.between(6, 25)
-        self.pace_us = (20, 60, 150)[rng.below(3)] * MILLISECOND
-        self.heartbeat_us = (100, 240)[rng.below(2)] * MILLISECOND
+        self.fault_every = rng.between(5, 15)
+        self.pace_us = (100, 250, 500)[rng.below(3)] * MILLISECOND
+        self.heartbeat_us = (100, 240, 240)[rng.below(3)] * MILLISECOND
         self.rounds = rng.between(1, 2)
 
     def has(self, name: str) -> bool:

@@ -203,7 +203,7 @@ class Windows(Judge):
 
     # Retained messages
 
-    def retained_elsewhere(self, message: Message) -> bool:
+    def retained_elsewhere(self, record: SessionRecord, message: Message) -> bool:
         """Whether there were two sides since."""
         return self.trouble.torn(message.first_us)
 

@@ -102,6 +102,18 @@ class Workload:
             ready = ready and client.idle and client.record is not None and bool(client.record.subs)
         return ready
 
+    def subscribe_actors(self) -> bool:
+        """Subscribe the actors once they are connected, so that all that they publish is owed to somebody.
+
+        Return whether all have been answered.
+        """
+        ready = True
+        for client in self.actors:
+            if client.online and client.record is not None and not client.record.every:
+                self._subscribe(client)
+            ready = ready and client.idle and client.record is not None and bool(client.record.every)
+        return ready
+
     def step(self) -> None:
         """Let a client do something."""
         rng = self.rng
