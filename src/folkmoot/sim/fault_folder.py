@@ -38,6 +38,7 @@ class FolderFaults(Acting):
         return [
             (2, "emptied disks", self.empty),
             (2, "old folders", self.keep_copy),
+            (2, "uneven power loss", self.mix_moments),
             (1, "clones", self.clone),
         ]
 
@@ -60,6 +61,27 @@ class FolderFaults(Acting):
             self._until(self.rng.below(_AGE_US), self._replace, host, copy)
             if self.rng.chance(1, 3):
                 self._until(_AGE_US + self.rng.below(_AGE_US), self._replace, host, copy)
+
+    def mix_moments(self) -> None:
+        """Copy a folder; later all power is lost, and this machine comes back with the copy."""
+        running = self.site.running
+        for host in self._shuffled([host for host in running if host.member])[:1]:
+            if self.trouble.calm and self.trouble.affords([host]):
+                self.trouble.weaken([host])
+                self._until(SECOND + self.rng.below(5 * SECOND), self._return_mixed, host, self.copy_of(host))
+
+    def _return_mixed(self, old: Host, copy: MemoryStore) -> None:
+        running = self.site.running
+        if old.node is None or any(host.member and host.node is None for host in self.site.hosts):
+            return  # another machine may lack more than this one
+        self.world.mark("folders of different moments")
+        self.trouble.fail(running)
+        for host in running:
+            self._crash(host)
+        self.restore(old, copy)
+        apart = (20 * MILLISECOND, 4 * SECOND)[self.rng.below(2)]
+        for host in self._shuffled(running):
+            self._until(100 * MILLISECOND + self.rng.below(apart), self.start, host)
 
     def copy_of(self, host: Host) -> MemoryStore:
         """Return a copy of what a machine's disk has at present."""

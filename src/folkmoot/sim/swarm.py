@@ -274,6 +274,8 @@ class Swarm:
         self.fault_every = rng.between(5, 15)
         self.pace_us = (100, 250, 500)[rng.below(3)] * MILLISECOND
         self.heartbeat_us = (100, 240, 240)[rng.below(3)] * MILLISECOND
+        if self.on["stutters"]:
+            self.heartbeat_us = 100 * MILLISECOND  # stops are longer than its double: the node notices that it stood still
         self.rounds = rng.between(1, 2)
 
     def has(self, name: str) -> bool:
