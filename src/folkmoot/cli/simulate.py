@@ -16,7 +16,7 @@ __all__ = ["simulate"]
 
 TAIL_LINES = 60
 STEPS = 2_000
-TOPOLOGY_STEPS = 150
+TOPOLOGY_STEPS = 100
 LEAST = {"rounds": 1, "clients": 2, "topics": 1, "depth": 1, "spares": 0}
 """The numbers that `--shrink` reduces, with their lower limits."""
 
@@ -27,7 +27,7 @@ LEAST = {"rounds": 1, "clients": 2, "topics": 1, "depth": 1, "spares": 0}
     "--steps",
     type=click.IntRange(min=1),
     default=None,
-    help="Number of client actions in the run; default: 2000, with --topologies 150.",
+    help="Number of client actions in the run; default: 2000, with --topologies 100.",
 )
 @click.option("--nodes", type=click.IntRange(min=1, max=100), default=1, help="Number of nodes in the cluster.")
 @click.option("--seeds", type=click.IntRange(min=1), default=1, help="Number of seeds to run, beginning with --seed.")

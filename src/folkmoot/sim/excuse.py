@@ -50,7 +50,6 @@ EXCUSES: Final = (
     Excuse("A9", "QoS 0 records are repeated after a failure", _ANY),
     Excuse("A10", "staged where a side took over", _SPLIT),
     Excuse("expiry", "a clock was wrong", "limits.md#when-a-clock-is-wrong"),
-    Excuse("protocol", "a leader failed after it had sent the message", "MQTT 5, section 3.3.1.1"),
     Excuse("protocol", "packet ids of two sides", _SPLIT),
     Excuse("session", "a new leader starts the expiry again", _DEATH),
 )

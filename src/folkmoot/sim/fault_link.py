@@ -34,7 +34,7 @@ class LinkFaults(Acting):
 
     def actions(self) -> list[tuple[int, str, Action]]:
         """Return (weight, name, action) of each fault."""
-        return [(5, "link matrices", self.change)]
+        return [(10, "link matrices", self.change)]
 
     @property
     def active(self) -> bool:

@@ -253,7 +253,7 @@ class Swarm:
         for name in _WITH_TOPOLOGIES_CLUSTER:
             self.on[name] = rng.chance(1, 5)
         for name in TOPOLOGY_FAULTS:
-            self.on[name] = rng.chance(1, 3)
+            self.on[name] = rng.chance(1, 4)
         self.on["link matrices"] = self.splits
         self.on["blackouts"] = self.splits and rng.chance(1, 4)
         if not any(self.on[name] for name in TOPOLOGY_FAULTS):
@@ -271,8 +271,8 @@ class Swarm:
         self.replicas = min(self.nodes, 2 if rng.chance(1, 4) else self.nodes // 2 + 1 if rng.chance(1, 4) else 3)
         self.spares = 2 if self.on["joins at once"] or self.on["clones"] else int(self.on["joins"])
         self.lean = rng.chance(1, 4)
-        self.fault_every = rng.between(5, 15)
-        self.pace_us = (100, 250, 500)[rng.below(3)] * MILLISECOND
+        self.fault_every = rng.between(4, 10)
+        self.pace_us = (150, 300, 400)[rng.below(3)] * MILLISECOND
         self.heartbeat_us = (100, 240, 240)[rng.below(3)] * MILLISECOND
         if self.on["stutters"]:
             self.heartbeat_us = 100 * MILLISECOND  # stops are longer than its double: the node notices that it stood still
