@@ -166,15 +166,6 @@ def test_every_entry_is_documented() -> None:
     assert lost == []
 
 
-def test_the_table_of_the_documentation_is_this_one() -> None:
-    text = (DOCS / "simulation.md").read_text(encoding="utf-8")
-    section = text.partition("<!-- begin: excuses -->")[2].partition("<!-- end: excuses -->")[0]
-    rows = re.findall(r"^\| (\w+) \| (.*) \| \[?([^\]|]*)\]?.* \|$", section, re.MULTILINE)[1:]
-    assert [(promise, condition) for promise, condition, _ in rows if promise != "promise"] == [
-        (entry.promise, entry.condition) for entry in EXCUSES
-    ]
-
-
 def test_no_condition_is_named_twice() -> None:
     names = [(entry.promise, entry.condition) for entry in EXCUSES]
     assert len(names) == len(set(names))

@@ -1,9 +1,11 @@
 """Excuses by causes: what happened to the machines and links that this message, session or connection has used.
 
-Asks `folkmoot.sim.history` (what the simulator did itself) and what clients have seen; nothing that a node says excuses it.
-Every answer is counted, and every condition is an entry of `folkmoot.sim.excuse`. With the policy "majority" there are no
-two sides, so that nothing is excused by them.
+Asks `folkmoot.sim.history` (what the simulator did itself) and what clients have seen; nothing that a node says is an
+excuse. Every answer is counted, and every condition is an entry of `folkmoot.sim.excuse`. With the policy "majority"
+there are no two sides, so that nothing is excused by them.
 """
+
+# ruff: noqa: ARG002 - a question has the facts that one of the two judges asks for
 
 from __future__ import annotations
 
@@ -76,8 +78,7 @@ class Causes(Judge):
     def _lacks_copies(self, link: Link, since_us: int, until_us: int) -> bool:
         """Whether the side of this connection's node may have no complete copy of some partition.
 
-        It has one of those that were complete when the sides parted. Machines that had come back shortly before count as
-        incomplete.
+        Machines that came back shortly before the sides parted count as incomplete.
         """
         return not self.majority and self.history.lacks(link.server.name, since_us, until_us) >= self.copies
 
@@ -86,8 +87,8 @@ class Causes(Judge):
 
     # Deliveries
 
-    def sent_before(self, record: SessionRecord, message: Message) -> bool:
-        """Always: another leader may have sent it before the session moved, and no client can tell (MQTT 5, 3.3.1.1)."""
+    def sent_before(self, message: Message) -> bool:
+        """Always: another leader may have sent it before the session moved (MQTT 5, section 3.3.1.1)."""
         return True
 
     def matched_otherwise(self, record: SessionRecord, message: Message) -> bool:
@@ -100,7 +101,7 @@ class Causes(Judge):
                 changed = changed or self._on_two_sides(links, since, min(message.acked_us, self.world.now))
         return self._decide("A2", "subscription changed on another side", changed)
 
-    def expires_late(self, message: Message, link: Link) -> bool:
+    def expires_late(self, message: Message) -> bool:
         """Whether a clock was wrong while it was under way."""
         return self._decide("expiry", "a clock was wrong", self.history.clock_wrong(message.first_us, self.world.now))
 
@@ -138,7 +139,9 @@ class Causes(Judge):
         promise = "A4" if message.qos == 2 else "A2"
         if message.is_will:
             link = message.will_link
-            return self._decide("A7", "its node was of another side", link is not None and self._is_forked(link, link.opened_us))
+            return self._decide(
+                "A7", "its node was of another side", link is not None and self._is_forked(link, link.opened_us)
+            )
         since = message.first_us
         links = [attempt.link for attempt in message.attempts]
         if self._on_two_sides(links, since) or self._on_two_sides(record.links_since(since), since):
@@ -202,7 +205,7 @@ class Causes(Judge):
         links = [attempt.link for attempt in message.attempts]
         return self._decide("A3", "messages of two sides", self._on_two_sides([*links, link], message.first_us))
 
-    def gap_of_qos0(self, record: SessionRecord, link: Link, earlier: Message) -> bool:
+    def gap_of_qos0(self, earlier: Message) -> bool:
         """Whether something failed on its way, which leads over the leader of the session."""
         failed = self.history.troubled(earlier.first_us - _BEFORE_US, self.world.now)
         return self._decide("A5", "QoS 0: a node failed, or links were cut", failed)
@@ -211,9 +214,7 @@ class Causes(Judge):
         """Whether the members that got it used two sides."""
         links = [link for record in records for link in record.links_since(message.first_us)]
         links += [attempt.link for attempt in message.attempts]
-        return self._decide(
-            "A4", "publisher or client on two sides", self._on_two_sides(links, message.first_us)
-        )
+        return self._decide("A4", "publisher or client on two sides", self._on_two_sides(links, message.first_us))
 
     def group_missed(self, message: Message, members: list[tuple[SessionRecord, Sub]]) -> bool:
         """Whether no member subscribed on the side that took the message."""
@@ -269,7 +270,9 @@ class Causes(Judge):
     def shares_ids(self, record: SessionRecord) -> bool:
         """Whether nodes of two sides gave out packet ids for the session."""
         apart = self._on_two_sides(record.links, record.created_us)
-        return self._decide("protocol", "packet ids of two sides", apart or (record.began_without_copy and not self.majority))
+        return self._decide(
+            "protocol", "packet ids of two sides", apart or (record.began_without_copy and not self.majority)
+        )
 
     # Streams
 

@@ -122,7 +122,7 @@ class DeliveryChecker:
             self.world.violate("A2", f"{record} got {message} as retained")
         if packet.dup and message.first_us < NEVER and len(message.attempts) == 1 and not message.retain:
             unmoved = message.first_us > self.ledger.lives[record.client_id][-1].accepted_us
-            if unmoved and not self.judge.sent_before(record, message):
+            if unmoved and not self.judge.sent_before(message):
                 self.world.violate("protocol", f"{record} got {message} with DUP for the first time [MQTT-3.3.1-3]")
         if packet.properties is None or record.version < 5:
             return
@@ -161,7 +161,7 @@ class DeliveryChecker:
         """A message is not sent for the first time after its expiry [MQTT-3.3.2-5], except for known delays."""
         if not message.attempts or message.expiry_s is None or link.troubled:
             return
-        if self.judge.expires_late(message, link):
+        if self.judge.expires_late(message):
             return
         last = message.attempts[-1]
         late_us = self.world.now - last.sent_us - message.expiry_s * SECOND
@@ -282,7 +282,7 @@ class DeliveryChecker:
             if sub.group or (own and sub.no_local):
                 continue
             if sub.sure(earlier.first_us) and accepted <= earlier.first_us:
-                return not self.judge.gap_of_qos0(record, link, earlier)
+                return not self.judge.gap_of_qos0(earlier)
         return False
 
     def finish(self) -> None:

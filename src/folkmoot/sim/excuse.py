@@ -1,7 +1,7 @@
 """The table of excuses: which case of a promise is not judged, under which condition, and where users can read of it.
 
-Owns the table and nothing else; `folkmoot.sim.causes` decides whether a condition holds for a case. A case without an entry
-here is judged. Every entry is documented in docs/limits.md, except for those that the standard itself allows.
+Owns the table and nothing else; `folkmoot.sim.causes` decides whether a condition holds for a case. A case without an
+entry here is judged. Every entry is documented in docs/limits.md.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ __all__ = ["EXCUSES", "FORKS_ONLY", "JUDGED_MIN_PERCENT", "Excuse", "share_of", 
 
 
 class Excuse:
-    """One entry. `promise` as violations name it; `where`: a section of docs/limits.md, or of MQTT 5."""
+    """One entry. `promise` as violations name it; `where`: a section of docs/limits.md."""
 
     def __init__(self, promise: str, condition: str, where: str) -> None:
         self.promise = promise

@@ -1,7 +1,7 @@
 """Faults of data folders: emptied under the same id, restored from an older copy, run twice by two processes.
 
-Losing what a disk has is within the budget (`folkmoot.sim.trouble`): at most as many folders as the promises allow, with
-the machines that lack changes for another reason. Owns the copies of folders, and the clones that run.
+Losing what a disk has is within the budget (`folkmoot.sim.trouble`): at most as many folders as the promises allow,
+with the machines that lack changes for another reason. Owns the copies of folders, and the clones that run.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The faults of the family `--topologies`: links, processes, clocks, folders, members. Owns the parts, and their end."""
+"""The faults of the family `--topologies`: links, processes, clocks, folders, members. Owns these parts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The history of a run: which machines ran and could reach which others at any moment, by what the simulator did itself.
+"""The history of a run: which machines ran and reached which others at any moment, by what the simulator did itself.
 
 Owns the facts by which a checker decides whether a cause exists for what it has seen. Nothing here is what a node says.
 """
@@ -174,9 +174,7 @@ class History:
             spans = self._pairs[pair] = self._spans_of(pair)
         now = self.world.now
         return any(
-            span.overlaps(since_us, until_us)
-            for span in spans
-            if span.end_us < NEVER or now - span.begin_us >= FORK_US
+            span.overlaps(since_us, until_us) for span in spans if span.end_us < NEVER or now - span.begin_us >= FORK_US
         )
 
     def _spans_of(self, pair: tuple[int, int]) -> list[Span]:

@@ -1,8 +1,8 @@
 """What a checker asks before it accuses: whether something excuses what it has seen. Two answers, one switch.
 
 `folkmoot.sim.causes` names a cause of this message, session or link, of a fixed table, and counts it; it judges the
-family `--topologies`. `folkmoot.sim.windows` excuses by times of trouble in the whole cluster; it judges the other family
-until the core no longer needs it. `Swarm.causal` decides. Owns the counts.
+family `--topologies`. `folkmoot.sim.windows` excuses by times of trouble in the whole cluster; it judges the other
+family until the core no longer needs it. `Swarm.causal` decides. Owns the counts.
 
 Every question is asked for every case, whether something looks wrong or not: only so can the counts tell which share of
 the cases of a promise was judged at all.
@@ -32,7 +32,7 @@ class Judge(ABC):
     # Deliveries
 
     @abstractmethod
-    def sent_before(self, record: SessionRecord, message: Message) -> bool:
+    def sent_before(self, message: Message) -> bool:
         """Whether a message may come with DUP although the client sees it for the first time."""
 
     @abstractmethod
@@ -40,7 +40,7 @@ class Judge(ABC):
         """Whether a message may have been matched with other subscriptions than the client's present ones."""
 
     @abstractmethod
-    def expires_late(self, message: Message, link: Link) -> bool:
+    def expires_late(self, message: Message) -> bool:
         """Whether a message may be delivered after its expiry."""
 
     @abstractmethod
@@ -76,7 +76,7 @@ class Judge(ABC):
         """Whether a message may still be on the other side of a split, and come after a later one."""
 
     @abstractmethod
-    def gap_of_qos0(self, record: SessionRecord, link: Link, earlier: Message) -> bool:
+    def gap_of_qos0(self, earlier: Message) -> bool:
         """Whether a QoS 0 message may be missing between others of the same connections."""
 
     @abstractmethod

@@ -158,7 +158,9 @@ class Prober:
         if probe.answered_us == now:
             self.judge.judge("A11")
         elif waits > ANSWER_US:
-            self.world.violate("A11", f"{host.name} says it is ready, and has answered no client for {waits // SECOND} s")
+            self.world.violate(
+                "A11", f"{host.name} says it is ready, and has answered no client for {waits // SECOND} s"
+            )
 
     # A group that can serve
 
@@ -176,7 +178,8 @@ class Prober:
             if served < self.world.now - PROGRESS_US:
                 names = " ".join([host.name for host in group])
                 self.world.violate(
-                    "A11", f"nobody serves at {names}, connected to {group[0].name} for {PROGRESS_US // SECOND} s and more"
+                    "A11",
+                    f"nobody serves at {names}, connected to {group[0].name} for {PROGRESS_US // SECOND} s and more",
                 )
                 return
             if served == self.world.now:

@@ -38,8 +38,8 @@ from folkmoot.sim.site import Site, peer_address
 from folkmoot.sim.swarm import QUOTA_MESSAGES, Shape, Swarm
 from folkmoot.sim.trace import Trace
 from folkmoot.sim.trouble import Trouble
-from folkmoot.sim.workload import Workload
 from folkmoot.sim.windows import Windows
+from folkmoot.sim.workload import Workload
 from folkmoot.sim.world import Violation, World
 from folkmoot.store.reader import Reader
 
@@ -169,7 +169,7 @@ class Simulation:
         if self.swarm.has("transactions") and make_core is Node:
             self.workload.committers = committers(self.network, self.site, self.oracle, fleet.topics, self.swarm)
         self.prober: Prober | None = None
-        if self.swarm.causal and self.mesh is not None and make_core is Node:
+        if self.swarm.causal and nodes > 1 and make_core is Node:
             self.prober = Prober(
                 Rng(seed ^ _PROBES),
                 self.network,

@@ -189,7 +189,7 @@ class Swarm:
         self.config = self._config(rng)
 
     def node_config(self, node_id: str, number: int, build: int = 1) -> NodeConfig:
-        """Return the settings of one node of the cluster; `number` of its machine, from 1; `build` as a machine has it."""
+        """Return the settings of one node of the cluster; `number` of its machine, from 1; `build`: see `Machine`."""
         common = self.config
         config = NodeConfig()
         config.node_id = node_id
@@ -215,6 +215,7 @@ class Swarm:
         cluster.page_bytes = self.page_bytes
         cluster.copy_bytes_per_s = self.copy_bytes_per_s
         cluster.recent_bytes_max = self.recent_bytes_max
+        assert not self.witnesses, "no node can be a witness yet: its setting belongs here"
         if build == 0:
             cluster.features = cluster.features[:-_OLD_BUILD]
         config.cluster = cluster
@@ -275,7 +276,7 @@ class Swarm:
         self.pace_us = (150, 300, 400)[rng.below(3)] * MILLISECOND
         self.heartbeat_us = (100, 240, 240)[rng.below(3)] * MILLISECOND
         if self.on["stutters"]:
-            self.heartbeat_us = 100 * MILLISECOND  # stops are longer than its double: the node notices that it stood still
+            self.heartbeat_us = 100 * MILLISECOND  # a stop of its double is noticed
         self.rounds = rng.between(1, 2)
 
     def has(self, name: str) -> bool:

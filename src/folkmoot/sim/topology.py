@@ -7,6 +7,7 @@ connectivity in which consensus stands still: quorum-loss, constrained election 
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 
 from folkmoot.kernel.rng import Rng
 
@@ -88,11 +89,11 @@ def _star(_rng: Rng, names: list[str]) -> Cuts:
 
 
 def _chain(_rng: Rng, names: list[str]) -> Cuts:
-    return _all_but(names, list(zip(names, names[1:], strict=False)))
+    return _all_but(names, list(pairwise(names)))
 
 
 def _ring(_rng: Rng, names: list[str]) -> Cuts:
-    return _all_but(names, [*zip(names, names[1:], strict=False), (names[-1], names[0])])
+    return _all_but(names, [*pairwise(names), (names[-1], names[0])])
 
 
 KINDS: dict[str, Callable[[Rng, list[str]], Cuts]] = {
