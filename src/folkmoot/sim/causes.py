@@ -96,9 +96,10 @@ class Causes(Judge):
         changed = record.began_without_copy and not self.majority
         for sub in record.matching(message.topic):
             since = sub.gone_us if sub.gone_us < NEVER else sub.asked_us
-            if sub.link is not None:
+            if sub.link is not None and not changed:
+                until = min(message.acked_us, self.world.now)
                 links = [sub.link, *[attempt.link for attempt in message.attempts]]
-                changed = changed or self._on_two_sides(links, since, min(message.acked_us, self.world.now))
+                changed = any(self._is_forked(link, since, until) for link in links)
         return self._decide("A2", "subscription changed on another side", changed)
 
     def expires_late(self, message: Message) -> bool:
@@ -230,6 +231,13 @@ class Causes(Judge):
         apart = self._on_two_sides(self._links_of(record, [message], since), since)
         return self._decide("A2", "subscription changed on another side", apart)
 
+    def of_earlier_session(self, message: Message, earlier: list[SessionRecord]) -> bool:
+        """Whether the earlier session was on another side when the message was taken, or ended on another one."""
+        since = message.first_us
+        if any(self._is_forked(link, since) for record in earlier for link in record.links):
+            return self._excuse("A2", "for an earlier session, merged in a heal")
+        return False
+
     # Sessions
 
     def began_elsewhere(self, record: SessionRecord, life: Life) -> bool:
@@ -297,7 +305,7 @@ class Causes(Judge):
             for attempt in message.attempts
         )
 
-    def replayed_elsewhere(self, record: SessionRecord) -> bool:
+    def replayed_elsewhere(self, record: SessionRecord, *, dup: bool) -> bool:
         """Whether the client used two sides."""
         return self._decide("A9", "replayed on two sides", self._on_two_sides(record.links, record.created_us))
 

@@ -83,7 +83,7 @@ class SessionChecker:
                 continue  # its output was no CONNACK, or was not read
             older.fenced_turn = min(older.fenced_turn, newer.first_turn)
             unfenced = self.judge.unfenced(older, newer)
-            if older.turn > older.fenced_turn and not unfenced:
+            if older.turn > newer.first_turn and not unfenced:
                 self.world.violate("A6", f"{older.name} got output after {newer.name} took {client_id!r} over")
 
     def output(self, link: Link, data: bytes) -> None:

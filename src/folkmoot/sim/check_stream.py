@@ -198,7 +198,7 @@ class StreamChecker:
             record.replays[place] = offset + 1
         elif offset < before:
             self.world.mark("replay joined")
-        elif packet.dup and self.judge.replayed_elsewhere(record):
+        elif self.judge.replayed_elsewhere(record, dup=packet.dup):
             self.world.mark("replayed on both sides")
         elif packet.qos == 2 or (not packet.dup and not (packet.qos == 0 and self.judge.repeats_replay())):
             # A crash after QoS 0 records were sent may lose the position: they come again.

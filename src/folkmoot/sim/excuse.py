@@ -33,6 +33,7 @@ EXCUSES: Final = (
     Excuse("A1", "no copy of the session on this side", _AWAY),
     Excuse("A1", "3.1 client of a session without a copy", _AWAY),
     Excuse("A2", "subscription changed on another side", _SPLIT),
+    Excuse("A2", "for an earlier session, merged in a heal", _AWAY),
     Excuse("A3", "messages of two sides", _SPLIT),
     Excuse("A3", "QoS 0: its connection ended in a change of leaders", _MOVE),
     Excuse("A3", "its publisher moved while links of its former node were slow", _MOVE),

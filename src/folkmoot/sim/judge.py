@@ -91,6 +91,13 @@ class Judge(ABC):
     def sent_after_unsubscribe(self, record: SessionRecord, message: Message) -> bool:
         """Whether a message that was published after UNSUBACK may still come."""
 
+    @abstractmethod
+    def of_earlier_session(self, message: Message, earlier: list[SessionRecord]) -> bool:
+        """Whether a message may come for the subscription of an earlier session, which a heal has merged.
+
+        earlier: sessions of the same client that would get it.
+        """
+
     # Sessions
 
     @abstractmethod
@@ -128,7 +135,7 @@ class Judge(ABC):
         """Whether a stream may have a message more often than it was applied."""
 
     @abstractmethod
-    def replayed_elsewhere(self, record: SessionRecord) -> bool:
+    def replayed_elsewhere(self, record: SessionRecord, *, dup: bool) -> bool:
         """Whether a client may get records again because it has used two sides of a split."""
 
     @abstractmethod

@@ -267,7 +267,7 @@ class Swarm:
         self.on["transactions"] = rng.chance(1, 3)
         if self.splits and not self.majority:
             # Two sides excuse much of what these need: they are judged where there are none.
-            self.on["wills"] = self.on["wills"] and rng.chance(1, 4)
+            self.on["wills"] = self.on["wills"] and rng.chance(1, 10)
             self.on["retained"] = self.on["retained"] and rng.chance(1, 3)
         self.replicas = min(self.nodes, 2 if rng.chance(1, 4) else self.nodes // 2 + 1 if rng.chance(1, 4) else 3)
         self.spares = 2 if self.on["joins at once"] or self.on["clones"] else int(self.on["joins"])

@@ -143,6 +143,10 @@ class Windows(Judge):
         """Whether there were two sides in the life of the session."""
         return self.trouble.torn(record.created_us)
 
+    def of_earlier_session(self, message: Message, earlier: list[SessionRecord]) -> bool:
+        """Never: a session inherits the subscriptions of an earlier one that may be merged."""
+        return False
+
     # Sessions
 
     def began_elsewhere(self, record: SessionRecord, life: Life) -> bool:
@@ -185,9 +189,11 @@ class Windows(Judge):
         since_us = 0 if message.is_will else message.first_us  # each side publishes the wills of the other's clients
         return self.trouble.torn(since_us) or (bool(message.attempts[1:]) and self.trouble.halved(since_us))
 
-    def replayed_elsewhere(self, record: SessionRecord) -> bool:
+    def replayed_elsewhere(self, record: SessionRecord, *, dup: bool) -> bool:
         """Whether the client may have used both sides of a split."""
         trouble = self.trouble
+        if not dup:
+            return False
         for span in trouble.splits:
             if trouble.parted(record.links_since(span.begin_us), span.begin_us):
                 return True
