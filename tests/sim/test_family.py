@@ -9,7 +9,7 @@ import pytest
 from folkmoot.cli.version import is_compiled
 from folkmoot.kernel.clock import SECOND
 from folkmoot.kernel.rng import Rng
-from folkmoot.sim import Options, Result, Simulation, parse_scenario
+from folkmoot.sim import Options, Result, Simulation, parse_scenario, too_seldom
 from folkmoot.sim.swarm import CLUSTER_FAULTS, FAULTS, TOPOLOGY_FAULTS, Swarm
 from tests.sim.test_seed import run_elsewhere
 
@@ -40,7 +40,7 @@ def test_every_fault_is_drawn_and_no_run_has_none() -> None:
     swarms = [drawn(seed) for seed in range(300)]
     for name in TOPOLOGY_FAULTS:
         assert any(swarm.on[name] for swarm in swarms), name
-    assert all(any(swarm.on[name] for name in TOPOLOGY_FAULTS) for swarm in swarms)
+    assert [swarm for swarm in swarms if not any(swarm.on[name] for name in TOPOLOGY_FAULTS)] == []
 
 
 def test_the_family_draws_the_nodes_when_nobody_says_how_many() -> None:
@@ -199,3 +199,21 @@ def test_a_majority_that_serves_nobody_is_found() -> None:
     found = simulation.run().violations
     assert [violation.promise for violation in found] == ["A11"]
     assert "nobody serves" in found[0].text
+
+
+@pytest.mark.skipif(not is_compiled(), reason="it takes several seeds, and all runs are the same interpreted")
+@pytest.mark.parametrize("majority", [True, False])
+def test_enough_of_each_promise_is_judged(majority: bool) -> None:
+    def shape(swarm: Swarm) -> None:
+        swarm.majority = majority
+
+    judged: dict[str, int] = {}
+    excused: dict[tuple[str, str], int] = {}
+    for seed in range(1, 9):
+        result = run(seed, 40, shape=shape)
+        for promise, count in result.judged.items():
+            judged[promise] = judged.get(promise, 0) + count
+        for key, count in result.excused.items():
+            excused[key] = excused.get(key, 0) + count
+    assert judged["A1"] > 500
+    assert too_seldom(majority, judged, excused) == []

@@ -27,6 +27,9 @@ _TABLE: Final = {(entry.promise, entry.condition) for entry in EXCUSES}
 _BEFORE_US: Final = SECOND
 """A failure this long before a message was sent may still concern it: nodes notice it later."""
 
+_NOTICE_US: Final = 8 * SECOND
+"""How long nodes may take to notice a split, and to agree on what follows."""
+
 _AFTER_US: Final = 5 * SECOND
 """The longest time for which the end of a connection waits for what came over it (docs/limits.md)."""
 
@@ -147,7 +150,7 @@ class Causes(Judge):
         links = [attempt.link for attempt in message.attempts]
         if self._on_two_sides(links, since) or self._on_two_sides(record.links_since(since), since):
             return self._excuse("A4", "publisher or client on two sides")
-        if len(message.attempts) > 1 and self._parted_since(message):
+        if self._parted_since(message):
             return self._excuse("A4", "sent again on one side, which the other side had accepted")
         if record.version == V31 and record.link is not None:
             if self._lacks_copies(record.link, since, self.world.now):
@@ -296,14 +299,17 @@ class Causes(Judge):
         return self._decide("A9", "being forwarded when the network split", apart)
 
     def _parted_since(self, message: Message) -> bool:
-        """Whether a node that took the message became another side than some node before it had acknowledged it."""
+        """Whether the network split, unnoticed by a node that took the message, before it had acknowledged it.
+
+        A message that is sent again meanwhile may have been taken before the split.
+        """
         if self.majority:
             return False
         until = min(message.acked_us, self.world.now)
-        return any(
-            self.history.parted(attempt.link.server.name, message.first_us - _BEFORE_US, until)
-            for attempt in message.attempts
-        )
+        for attempt in message.attempts:
+            if self.history.parted(attempt.link.server.name, message.first_us - _NOTICE_US, until):
+                return True
+        return len(message.attempts) > 1 and self._is_forked(message.attempts[0].link, message.first_us, until)
 
     def replayed_elsewhere(self, record: SessionRecord, *, dup: bool) -> bool:
         """Whether the client used two sides."""

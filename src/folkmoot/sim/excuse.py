@@ -48,7 +48,7 @@ EXCUSES: Final = (
     Excuse("A8", "writes on two sides", _SPLIT),
     Excuse("A9", "being forwarded when the network split", _SPLIT),
     Excuse("A9", "replayed on two sides", _SPLIT),
-    Excuse("A9", "QoS 0 records are repeated after a failure", _ANY),
+    Excuse("A9", "QoS 0 records are repeated after a failure", _DEATH),
     Excuse("A10", "staged where a side took over", _SPLIT),
     Excuse("expiry", "a clock was wrong", "limits.md#when-a-clock-is-wrong"),
     Excuse("protocol", "packet ids of two sides", _SPLIT),

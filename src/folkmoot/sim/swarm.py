@@ -258,8 +258,8 @@ class Swarm:
         self.on["link matrices"] = self.splits
         self.on["blackouts"] = self.splits and rng.chance(1, 4)
         if not any(self.on[name] for name in TOPOLOGY_FAULTS):
-            self.on[TOPOLOGY_FAULTS[rng.below(len(TOPOLOGY_FAULTS) - 1)]] = True
-            self.on["link matrices"] = self.splits
+            others = [name for name in TOPOLOGY_FAULTS if name != "link matrices"]
+            self.on[others[rng.below(len(others))]] = True
         # Full queues and small memory lose messages by right: the other family has them.
         self.short_queues = False
         for name in LATER:
