@@ -43,11 +43,14 @@ class CrowdFaults(Acting):
         self.trouble.disturb()
         for host in joining:
             self._until(self.rng.below(30 * MILLISECOND), self._join, host)
+        if self.rng.chance(2, 3):  # so that there can be another join
+            self._until((6 + self.rng.below(8)) * SECOND, self._leave_again, joining)
         if self.splits and self.rng.chance(2, 3):
-            late = old[: self.rng.between(1, max(1, len(old) - 1))]
+            # Most of the old members, who are a majority as long as they have not learned of the new ones.
+            late = old[: len(old) // 2 + 1]
             self._delay(late)
-            at = self.rng.below(2 * SECOND)
-            if self.rng.chance(1, 2):
+            at = SECOND + self.rng.below(1500 * MILLISECOND)
+            if self.rng.chance(3, 4):
                 self._until(at, self.links.isolate, late, SECOND + self.rng.below(8 * SECOND))
             else:
                 self._until(at, self.links.change)
@@ -57,13 +60,19 @@ class CrowdFaults(Acting):
             host.member = True
             host.start()
 
+    def _leave_again(self, hosts: list[Host]) -> None:
+        for host in hosts:
+            if host.node is not None and host.member:
+                host.leave()
+
     def _delay(self, hosts: list[Host]) -> None:
-        """Make the ways to some machines slow for a while."""
+        """Make the ways from all other machines to these slow for a while."""
         slow = self.links.mesh.slow_us
+        delay = 100 * MILLISECOND + self.rng.below(400 * MILLISECOND)
         for host in hosts:
             for other in self.site.hosts:
                 if other not in hosts:
-                    slow[other.name, host.name] = self.rng.below(SECOND)
+                    slow[other.name, host.name] = delay
         self._until(3 * SECOND, self._speed_up, hosts)
 
     def _speed_up(self, hosts: list[Host]) -> None:
