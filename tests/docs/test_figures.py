@@ -94,7 +94,6 @@ ALLOWED: Final[dict[str, dict[str, str]]] = {
             "40 seconds",
             "60 %",
             "400 ms",
-            "15 seconds",
             "95 %",
             "80 %",
             "10 seconds",

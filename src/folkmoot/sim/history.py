@@ -19,7 +19,7 @@ __all__ = ["FORK_US", "HEAL_US", "History", "Span"]
 FORK_US: Final = SECOND
 """Two machines that cannot reach each other for less than this time do not become two sides."""
 
-HEAL_US: Final = 15 * SECOND
+HEAL_US: Final = 10 * SECOND
 """Two sides are one again after this time in which both could reach each other, and the same others."""
 
 

@@ -265,7 +265,7 @@ class Swarm:
         for name in LATER:
             self.on[name] = False
         self.on["transactions"] = rng.chance(1, 3)
-        if self.splits and not self.majority:
+        if not self.majority and (self.splits or self.on["kills"] or self.on["uneven power loss"]):
             # Two sides excuse much of what these need: they are judged where there are none.
             self.on["wills"] = self.on["wills"] and rng.chance(1, 10)
             self.on["retained"] = self.on["retained"] and rng.chance(1, 3)
