@@ -1,7 +1,7 @@
-"""Write the generated parts of the documentation: configuration, metrics, keys of pipeline files, scenarios.
+"""Write the generated parts of the documentation: configuration, metrics, pipeline files, scenarios, excuses.
 
-The words stand in the program (`folkmoot.config`, `folkmoot.metrics.catalogue`, `pyspark_folkmoot.pipeline.model`),
-and in the first lines of the files in `tests/scenarios`.
+The words stand in the program (`folkmoot.config`, `folkmoot.metrics.catalogue`, `pyspark_folkmoot.pipeline.model`,
+`folkmoot.sim.excuse`), and in the first lines of the files in `tests/scenarios`.
 Generated parts lie between `<!-- begin: NAME -->` and `<!-- end: NAME -->`; what is around them is written by hand.
 
     python scripts/reference.py            write the pages
@@ -25,6 +25,7 @@ from folkmoot.config.base import Section
 from folkmoot.config.field import default_text, element, heading, sections, valid_text
 from folkmoot.metrics.catalogue import Family, families
 from folkmoot.metrics.exposition import full_name, kind_name
+from folkmoot.sim.excuse import EXCUSES, FORKS_ONLY
 from pyspark_folkmoot.pipeline.interval import interval_text
 from pyspark_folkmoot.pipeline.model import kinds
 
@@ -131,18 +132,30 @@ def keys_text(part: str) -> str:
     return "\n\n".join(parts)
 
 
-def scenarios_text() -> str:
-    """Return every scenario of the simulator with what it shows: the first line of its file."""
+def scenarios_text(folder: str = "scenarios") -> str:
+    """Return every scenario in a folder of the tests with what it shows: the first line of its file."""
     rows = []
-    for path in sorted((ROOT / "tests" / "scenarios").glob("*.txt")):
+    for path in sorted((ROOT / "tests" / folder).glob("*.txt")):
         first = path.read_text(encoding="utf-8").partition("\n")[0]
         rows.append([f"`{path.name}`", cell(first.removeprefix("# ").removesuffix("."))])
     return table(["file", "what it shows"], rows)
 
 
+def excuses_text() -> str:
+    """Return the table of what excuses a case of a promise in the simulator."""
+    rows = []
+    for entry in EXCUSES:
+        section = entry.where.partition("#")[2].replace("-", " ")
+        policy = "`available`" if entry.where in FORKS_ONLY else "both"
+        rows.append([entry.promise, cell(entry.condition), policy, f"[{section}]({entry.where})"])
+    return table(["promise", "condition", "policy", "documented in"], rows)
+
+
 PARTS: tuple[tuple[str, str, Callable[[], str]], ...] = (
     ("configure.md", "fields", fields_text),
     ("metrics.md", "metrics", metrics_text),
+    ("simulation.md", "excuses", excuses_text),
+    ("simulation.md", "defects", partial(scenarios_text, "scenarios/defects")),
     ("simulation.md", "scenarios", scenarios_text),
     *[("pipeline/reference.md", part, partial(keys_text, part)) for part in kinds()],
 )

@@ -20,9 +20,9 @@ def run(seed: int, steps: int = STEPS) -> Result:
     return Simulation(seed, steps).run()
 
 
-def run_elsewhere(seed: int, steps: int = STEPS, nodes: int = 1, **environment: str) -> str:
+def run_elsewhere(seed: int, steps: int = STEPS, nodes: int = 1, *flags: str, **environment: str) -> str:
     """The last line of `folkmoot simulate` in a process of its own."""
-    command = [sys.executable, "-m", "folkmoot", "simulate"]
+    command = [sys.executable, "-m", "folkmoot", "simulate", *flags]
     command += ["--seed", str(seed), "--steps", str(steps), "--nodes", str(nodes)]
     done = subprocess.run(
         command, env={**os.environ, **environment}, capture_output=True, text=True, check=False, timeout=600

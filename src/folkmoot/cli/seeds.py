@@ -16,11 +16,12 @@ from types import FrameType
 
 import click
 
-from folkmoot.sim import Options, Result
+from folkmoot.sim import JUDGED_MIN_PERCENT, Options, Result, share_of, too_seldom
 
-__all__ = ["print_marks", "run_in_process", "run_many"]
+__all__ = ["judgement_lines", "print_marks", "run_in_process", "run_many"]
 
 SHOWN_FAILURES = 10
+SHOWN_SEEDS = 8
 CLEAR_LINE = "\r\033[K"
 """Clears the progress bar before a line is printed."""
 RUNS_PER_PROCESS = 1_000
@@ -28,6 +29,48 @@ RUNS_PER_PROCESS = 1_000
 
 RUN_CPU_S = 300.0
 """Processor time after which a run counts as endless; a few seconds are usual."""
+
+
+class Policy:
+    """The results of the runs with one policy."""
+
+    def __init__(self) -> None:
+        self.runs = 0
+        self.failed = 0
+        self.kinds: dict[str, list[int]] = {}  # the seeds that failed, by how
+        self.judged: dict[str, int] = {}
+        self.excused: dict[tuple[str, str], int] = {}
+
+    def add(self, result: Result) -> None:
+        """Add the result of one run."""
+        self.runs += 1
+        if result.violations:
+            self.failed += 1
+            self.kinds.setdefault(result.violations[0].kind, []).append(result.seed)
+        for promise, count in result.judged.items():
+            self.judged[promise] = self.judged.get(promise, 0) + count
+        for key, count in result.excused.items():
+            self.excused[key] = self.excused.get(key, 0) + count
+
+    def lines(self) -> list[str]:
+        """Return the summary: failures by kind, judged and excused cases by promise."""
+        found = []
+        for kind, seeds in sorted(self.kinds.items(), key=lambda item: (-len(item[1]), item[0])):
+            shown = " ".join([str(seed) for seed in seeds[:SHOWN_SEEDS]])
+            found.append(f"  {len(seeds):5d} {kind} (seeds {shown}{' ...' if len(seeds) > SHOWN_SEEDS else ''})")
+        return found + judgement_lines(self.judged, self.excused)
+
+
+def judgement_lines(judged: dict[str, int], excused: dict[tuple[str, str], int]) -> list[str]:
+    """Return how many cases of each promise were judged, and which ones were excused."""
+    found = []
+    for promise in sorted({*judged, *[key[0] for key in excused]}):
+        done, left_out = share_of(promise, judged, excused)
+        found.append(f"  {promise}: judged {done}, excused {left_out} ({100 * done / (done + left_out):.1f} % judged)")
+        for (name, condition), count in sorted(excused.items()):
+            if name == promise:
+                found.append(f"  {count:9d} {condition}")
+    return found
 
 
 class Tally:
@@ -39,6 +82,7 @@ class Tally:
         self.violations = 0
         self.failed: list[Options] = []
         self.promises: dict[str, int] = {}
+        self.policies: dict[bool, Policy] = {}  # by whether it is "majority"
         self.marks: dict[str, int] = {}
         self._digest = blake2b(digest_size=12)
 
@@ -50,6 +94,7 @@ class Tally:
         self.violations += len(result.violations)
         for name, count in result.marks.items():
             self.marks[name] = self.marks.get(name, 0) + count
+        self.policies.setdefault(result.majority, Policy()).add(result)
         if result.violations:
             self.failed.append(options)
             promise = result.violations[0].promise
@@ -123,13 +168,28 @@ def run_many(options: Options, seeds: int, jobs: int, *, marks: bool, mix: bool 
         pool.shutdown(wait=not stopped, cancel_futures=True)
     if marks:
         print_marks(tally.marks)
+    seldom = print_policies(tally) if options.topologies else False
     for failed in tally.failed:
         print(f"again: {failed.command}")
     taken_s = time.monotonic() - began
     broken = "".join([f", {count} of {promise}" for promise, count in sorted(tally.promises.items())])
     print(f"seeds {tally.runs} of {seeds} in {taken_s:.0f} s, failed {len(tally.failed)}{broken}{stopped}")
     print(tally.line)
-    return 1 if tally.failed else 0
+    return 1 if tally.failed or seldom else 0
+
+
+def print_policies(tally: Tally) -> bool:
+    """Print the summary of each policy; return whether a promise was judged too seldom."""
+    seldom = False
+    for majority in sorted(tally.policies):
+        policy = tally.policies[majority]
+        print(f"{'majority' if majority else 'available'}: {policy.failed} of {policy.runs} seeds failed")
+        for line in policy.lines():
+            print(line)
+        for promise in too_seldom(majority, policy.judged, policy.excused):
+            seldom = True
+            print(f"  {promise} was judged in less than {JUDGED_MIN_PERCENT[majority]} % of its cases")
+    return seldom
 
 
 def _count(tally: Tally, results: Iterator[tuple[Options, Result]], seeds: int) -> None:

@@ -8,20 +8,27 @@ from pathlib import Path
 import click
 
 from folkmoot.cli.error import Refusal
-from folkmoot.cli.seeds import print_marks, run_many
+from folkmoot.cli.seeds import judgement_lines, print_marks, run_many
 from folkmoot.sim import Options, Scenario, ScriptError, Shrinker, UnknownOption, parse_scenario
 
 __all__ = ["simulate"]
 
 
 TAIL_LINES = 60
+STEPS = 2_000
+TOPOLOGY_STEPS = 100
 LEAST = {"rounds": 1, "clients": 2, "topics": 1, "depth": 1, "spares": 0}
 """The numbers that `--shrink` reduces, with their lower limits."""
 
 
 @click.command()
 @click.option("--seed", "--from", type=click.IntRange(min=0), default=1, help="Seed, which determines the whole run.")
-@click.option("--steps", type=click.IntRange(min=1), default=2_000, help="Number of client actions in the run.")
+@click.option(
+    "--steps",
+    type=click.IntRange(min=1),
+    default=None,
+    help="Number of client actions in the run; default: 2000, with --topologies 100.",
+)
 @click.option("--nodes", type=click.IntRange(min=1, max=100), default=1, help="Number of nodes in the cluster.")
 @click.option("--seeds", type=click.IntRange(min=1), default=1, help="Number of seeds to run, beginning with --seed.")
 @click.option(
@@ -48,6 +55,12 @@ LEAST = {"rounds": 1, "clients": 2, "topics": 1, "depth": 1, "spares": 0}
     "--mix", is_flag=True, help="With --seeds: also draw the nodes (up to --nodes) and steps (up to --steps)."
 )
 @click.option(
+    "--topologies",
+    is_flag=True,
+    help="Runs with arbitrary topologies, clocks and folders, judged without time windows; without --nodes, each seed"
+    " also draws the nodes.",
+)
+@click.option(
     "--minutes",
     type=click.FloatRange(min=0),
     default=0,
@@ -58,7 +71,7 @@ LEAST = {"rounds": 1, "clients": 2, "topics": 1, "depth": 1, "spares": 0}
 )
 def simulate(
     seed: int,
-    steps: int,
+    steps: int | None,
     nodes: int,
     seeds: int,
     switch_on: str,
@@ -70,6 +83,7 @@ def simulate(
     verbose: bool,
     marks: bool,
     mix: bool,
+    topologies: bool,
     minutes: float,
     jobs: int,
 ) -> int:
@@ -79,7 +93,7 @@ def simulate(
     """
     if scenario is not None:
         return run_one(read_scenario(scenario), f"folkmoot simulate --scenario {scenario}", trace, verbose, marks)
-    options = Options(seed, steps, nodes)
+    options = Options(seed, steps or (TOPOLOGY_STEPS if topologies else STEPS), nodes, topologies=topologies)
     try:
         options.switch(switch_off, on=False)
         options.switch(switch_on, on=True)
@@ -116,6 +130,8 @@ def run_one(scenario: Scenario, command: str, trace: bool, verbose: bool, marks:
         print("\n".join(simulation.world.trace.tail(TAIL_LINES)))
     if marks:
         print_marks(result.marks)
+    for line in judgement_lines(result.judged, result.excused):
+        print(line)
     for violation in result.violations:
         print(f"violation {violation!r}")
     if result.violations:

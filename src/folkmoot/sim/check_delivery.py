@@ -6,11 +6,10 @@ Judges every message that a client receives, and at the end the messages that it
 from __future__ import annotations
 
 from folkmoot.kernel.clock import NEVER, SECOND
-from folkmoot.mqtt.packet import V31, Properties, Publish
+from folkmoot.mqtt.packet import Properties, Publish
 from folkmoot.sim.fact import Message, SessionRecord, Sub
 from folkmoot.sim.ledger import Ledger
 from folkmoot.sim.network import Link
-from folkmoot.sim.profile import NEVER_EXPIRES_S
 
 __all__ = ["DeliveryChecker", "same_properties"]
 
@@ -30,7 +29,7 @@ class DeliveryChecker:
     def __init__(self, ledger: Ledger) -> None:
         self.ledger = ledger
         self.world = ledger.world
-        self.trouble = ledger.trouble
+        self.judge = ledger.judge
 
     # While it runs
 
@@ -83,6 +82,9 @@ class DeliveryChecker:
             return
         plain, groups = self._subs(record, message)
         if not plain and not groups:
+            same = [other for other in self.ledger.records if other.client_id == record.client_id]
+            if self.judge.of_earlier_session(message, [other for other in same if other.matching(message.topic)]):
+                return
             self.world.violate("A2", f"{record} got {message} and never asked for it")
             return
         self._check_form(record, message, packet, plain + groups)
@@ -122,8 +124,8 @@ class DeliveryChecker:
         if packet.retain and not message.retain:
             self.world.violate("A2", f"{record} got {message} as retained")
         if packet.dup and message.first_us < NEVER and len(message.attempts) == 1 and not message.retain:
-            moved = not self.trouble.alone and self.trouble.disturbed(message.first_us)
-            if message.first_us > self.ledger.lives[record.client_id][-1].accepted_us and not moved:
+            unmoved = message.first_us > self.ledger.lives[record.client_id][-1].accepted_us
+            if unmoved and not self.judge.sent_before(message):
                 self.world.violate("protocol", f"{record} got {message} with DUP for the first time [MQTT-3.3.1-3]")
         if packet.properties is None or record.version < 5:
             return
@@ -135,13 +137,17 @@ class DeliveryChecker:
                 self.world.violate("A2", f"{record} got {message} with subscription identifier {identifier}")
         expiry = packet.properties.message_expiry
         slack_s = self.ledger.slack_us // SECOND
-        if message.expiry_s is not None and (expiry is None or expiry > message.expiry_s + slack_s):  # [MQTT-3.3.2-6]
+        if message.expiry_s is None or self.judge.shows_expiry(message):
+            return
+        if expiry is None or expiry > message.expiry_s + slack_s:  # [MQTT-3.3.2-6]
             self.world.violate("A2", f"{record} got {message} with expiry {expiry} of {message.expiry_s}")
 
     def _check_exactly(self, record: SessionRecord, message: Message, packet: Publish, subs: list[Sub]) -> None:
         """Check the consequences of the subscriptions when none of them has changed since the message was sent."""
         since = message.first_us
-        if not all(sub.sure(since) or sub.gone_us < since for sub in subs) or self.trouble.torn(record.created_us):
+        if not all(sub.sure(since) or sub.gone_us < since for sub in subs):
+            return
+        if self.judge.matched_otherwise(record, message):
             return
         present = [sub for sub in subs if sub.sure(since)]
         qos = min(message.qos, max([sub.granted for sub in present], default=0))
@@ -158,7 +164,7 @@ class DeliveryChecker:
         """A message is not sent for the first time after its expiry [MQTT-3.3.2-5], except for known delays."""
         if not message.attempts or message.expiry_s is None or link.troubled:
             return
-        if not self.trouble.alone and self.trouble.disturbed(message.first_us):
+        if self.judge.expires_late(message):
             return
         last = message.attempts[-1]
         late_us = self.world.now - last.sent_us - message.expiry_s * SECOND
@@ -171,13 +177,13 @@ class DeliveryChecker:
         newest = record.newest.get(key, -1)
         if message.index > newest:
             record.newest[key] = message.index
+            if message.index > 0:
+                self.judge.out_of_order(record, message.lane.messages[message.index - 1], message)
             return
         if message.number in record.ever or (record.began_without_copy and message.first_us < record.created_us):
             return
-        if self.trouble.torn(message.first_us) and self._is_parted(record, [message, message.lane.messages[newest]]):
-            return
         later = message.lane.messages[newest]
-        if self.ledger.may_come_late(message, later):
+        if self.judge.out_of_order(record, message, later):
             return
         # The late one may be a repetition after the other had come; but not where its first copy must have come.
         if len(message.attempts) == 1 or (self._is_due(record, message) and not self._was_full(message)):
@@ -198,21 +204,13 @@ class DeliveryChecker:
         self, record: SessionRecord, message: Message, packet: Publish, plain: list[Sub], groups: list[Sub]
     ) -> None:
         number = message.number
-        if record.copies[number] == 1:
+        excused = self.judge.delivered_twice(record, message, shared=bool(groups))
+        if excused or record.copies[number] == 1:
             return
         applied = 1 if message.once or message.qos == 0 else len(message.attempts)
-        if self.trouble.torn(0 if message.is_will else message.first_us):
-            if message.is_will or groups or self._is_parted(record, [message]):
-                return  # the sides do not know each other's deliveries, and take each other's clients for dead
-            if message.once and self.trouble.interrupted(message.first_us, message.acked_us):
-                return  # one side has it, and the client is at the other side, which has not
-            if record.version == V31 and self.trouble.bereft(record.links, message.first_us):
-                return  # the session is a new one, and MQTT 3.1 cannot tell the client: it uses both
-        if packet.qos == 0 and self.trouble.disturbed(message.first_us):
-            # QoS 0 is sent before the message is on disk: after a crash its publisher repeats it.
-            applied = max(1, len(message.attempts))
-        elif packet.qos == 0 and (message.is_will or message.staged):
-            applied += self.trouble.count(0)  # as above, and the node itself repeats it
+        if packet.qos == 0:
+            more = self.judge.repeats_qos0(message)
+            applied = applied + more if more >= 0 else max(1, len(message.attempts))
         names: list[bytes] = []
         for sub in groups:
             if sub.group not in names:
@@ -220,7 +218,7 @@ class DeliveryChecker:
         allowed = applied * ((1 if plain else 0) + len(names))
         if message.retain:
             # A crash after QoS 0 messages were sent may lose the position of a scan: they come again.
-            allowed += sum([sub.asks for sub in plain]) * (1 + self.trouble.count(record.created_us))
+            allowed += sum([sub.asks for sub in plain]) * (1 + self.judge.repeats_scan(record))
         if record.link_copies[number] > allowed:
             self.world.violate("A2", f"{record} got {message} {record.link_copies[number]} times over one connection")
         fresh = record.fresh_copies.get((number, packet.qos), 0)
@@ -231,12 +229,6 @@ class DeliveryChecker:
             promise = "A4" if packet.qos else "A2"
             self.world.violate(promise, f"{record} got {message} {count} times with QoS {packet.qos}")
 
-    def _is_parted(self, record: SessionRecord, messages: list[Message]) -> bool:
-        """Whether the publisher, or the client of the session, may have got answers on both sides."""
-        since_us = messages[0].first_us
-        links = [attempt.link for message in messages for attempt in message.attempts]
-        return self.trouble.parted(links + record.links_since(since_us), since_us)
-
     # What is missing
 
     def _was_full(self, message: Message) -> bool:
@@ -246,7 +238,7 @@ class DeliveryChecker:
         """Whether an acknowledged message must reach the session (QoS 1 and 2)."""
         if message.qos == 0 or not message.payload or message.expiry_s is not None:
             return False
-        if message.number in record.spared or self._died_on_its_way(record, message):
+        if message.number in record.spared:
             return False
         if len(message.payload) + len(message.topic) + _OVERHEAD_BYTES > record.packet_bytes_max:
             return False
@@ -254,43 +246,10 @@ class DeliveryChecker:
         own = message.publisher == record.client_id
         for sub in record.matching(message.topic):
             if sub.granted and not sub.group and sub.sure(since) and not (own and sub.no_local):
-                return self._has_reached(record, sub, message)
+                if self.judge.lost_on_its_way(record, message, self.ledger.current.get(message.publisher)):
+                    return False
+                return not self.judge.unknown_there(record, sub, message)
         return False
-
-    def _died_on_its_way(self, record: SessionRecord, message: Message) -> bool:
-        """Whether a message that nothing stores was lost with what its node had not sent on yet.
-
-        The node has failed, or has given up a link, or was cut off from the node of the subscriber without knowing it,
-        or the others have removed it for bad links: then it has disconnected its clients.
-        """
-        if record.durable:
-            return False
-        publisher = self.ledger.current.get(message.publisher)
-        if message.once and publisher is not None and publisher.durable:
-            return False  # it is stored until it has arrived
-        since, until = message.first_us - SECOND, self.world.now  # an order to evict takes time, and so does a view
-        if self.trouble.has_lost_link(since, until):
-            return True
-        for attempt in message.attempts:
-            put_out = attempt.link.expelled and self.trouble.disturbed(since, until)
-            if put_out or self.trouble.failed(attempt.link.server.name, since, until):
-                return True
-            if record.link is not None and self.trouble.separated(attempt.link, record.link, message.first_us, until):
-                return True
-        return False
-
-    def _has_reached(self, record: SessionRecord, sub: Sub, message: Message) -> bool:
-        """Whether the nodes that took the message must have known of the subscription."""
-        since, until = message.first_us, min(message.acked_us, self.world.now)
-        last = message.attempts[-1].link
-        if record.version == V31 and sub.link is not None:
-            if not self.trouble.reaches(sub.link, sub.since_us, last, since, until):
-                return False  # MQTT 3.1 cannot report that a session is new because all its copies were unreachable
-        if not self.trouble.torn(since, until):
-            return not self.trouble.torn(sub.since_us) or record.expiry_low_s >= NEVER_EXPIRES_S
-        if record.expiry_low_s < NEVER_EXPIRES_S or sub.link is None:
-            return False  # a side that does not see the client lets its session expire
-        return self.trouble.reaches(sub.link, sub.since_us, last, since, until)
 
     def _check_gap(self, record: SessionRecord, link: Link, message: Message) -> None:
         """A message came: earlier ones of its lane have come too, or must not come."""
@@ -303,8 +262,8 @@ class DeliveryChecker:
             if earlier.number in record.ever or earlier.number in record.held or earlier.refused:
                 continue
             if earlier.acked and not self._was_full(earlier) and self._is_due(record, earlier):
-                if self.trouble.separated(earlier.attempts[-1].link, link, earlier.first_us, self.world.now):
-                    continue  # the other side has it: it comes after the heal, which the end of the run checks
+                if self.judge.comes_after_heal(record, earlier, link):
+                    continue  # the end of the run checks that it has come
                 self.world.violate("A1", f"{record} got {message} and never {earlier}, acknowledged before")
             elif earlier.qos == 0 and self._is_live(record, link, earlier, message):
                 self.world.violate("A5", f"{record} got {message} and not {earlier}, sent before over the same links")
@@ -318,8 +277,6 @@ class DeliveryChecker:
             return False
         if self.ledger.was_full(earlier.first_us, self.world.now):
             return False
-        if not self.trouble.alone and self.trouble.disturbed(earlier.first_us):
-            return False
         if len(earlier.payload) + len(earlier.topic) + _OVERHEAD_BYTES > record.packet_bytes_max:
             return False
         accepted = self.ledger.lives[record.client_id][-1].accepted_us
@@ -328,7 +285,7 @@ class DeliveryChecker:
             if sub.group or (own and sub.no_local):
                 continue
             if sub.sure(earlier.first_us) and accepted <= earlier.first_us:
-                return True
+                return not self.judge.gap_of_qos0(earlier)
         return False
 
     def finish(self) -> None:
@@ -337,7 +294,7 @@ class DeliveryChecker:
             if record.ended or record.replayer or (not record.durable and not self._alive(record)):
                 continue
             for message in self.ledger.messages:
-                if message.acked and message.number not in record.ever and self._is_due(record, message):
+                if message.acked and self._is_due(record, message) and message.number not in record.ever:
                     self.world.violate("A1", f"{record} never got {message}, sent after SUBACK and acknowledged")
                     return
         self._finish_groups()
@@ -366,7 +323,7 @@ class DeliveryChecker:
             return  # another subscription of the member may have matched
         got = [record for record, _ in present if message.number in record.ever]
         twice = message.once and len(got) > 1 and all(record.ever[message.number] == 2 for record in got)
-        if twice and not self.trouble.disturbed(message.first_us):
+        if twice and not self.judge.group_twice(message, got):
             self.world.violate("A4", f"{got} of group {name!r} all got {message}")
         stable = all(
             not record.ended and record.durable and sub.granted and sub.until_us == NEVER for record, sub in present
@@ -374,9 +331,8 @@ class DeliveryChecker:
         spared = message.expiry_s is not None or any(
             message.number in record.spared or record.packet_bytes_max < NEVER for record, _ in present
         )
-        torn = self.trouble.torn(min([sub.asked_us for _, sub in present]))
-        due = any(sub.since_us <= message.first_us for _, sub in present) and not torn
-        if message.acked and stable and due and not spared and not got:
+        due = message.acked and any(sub.since_us <= message.first_us for _, sub in present)
+        if due and stable and not spared and not self.judge.group_missed(message, present) and not got:
             self.world.violate("A1", f"no member of group {name!r} got {message}, sent after SUBACK and acknowledged")
 
 

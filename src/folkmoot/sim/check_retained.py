@@ -20,6 +20,7 @@ class RetainedChecker:
     def __init__(self, ledger: Ledger) -> None:
         self.ledger = ledger
         self.world = ledger.world
+        self.judge = ledger.judge
 
     def received(self, record: SessionRecord, packet: Publish) -> None:
         """A session that forwards no RETAIN flags got a retained message."""
@@ -31,7 +32,7 @@ class RetainedChecker:
         if not subs or any(sub.retain_as_published for sub in matching):
             return
         asked_us = min([sub.asked_us for sub in subs])
-        if self.ledger.trouble.torn(message.first_us):
+        if self.judge.retained_elsewhere(record, message):
             return
         over = self._overwritten(message, asked_us)
         if over is not None:
@@ -69,7 +70,7 @@ class RetainedChecker:
         """Return a write that has certainly replaced `message` by `at_us`, or None."""
         ended = self._ended_us(message)
         for other in self.ledger.retained[message.topic]:
-            if other is message or other.acked_us > at_us or self._unordered(message, other):
+            if other is message or other.acked_us > at_us or self.judge.unordered(message, other):
                 continue
             if ended < other.first_us:
                 return other
@@ -81,15 +82,6 @@ class RetainedChecker:
             if same_way and other.publisher == message.publisher and message.attempts[-1].order < applied:
                 return other
         return None
-
-    def _unordered(self, message: Message, other: Message) -> bool:
-        """Whether a split left the order of two writes to the clocks of different machines."""
-        if not message.attempts or not other.attempts:
-            return False
-        first, second = message.attempts[-1], other.attempts[-1]
-        since = min(message.first_us, other.first_us)
-        until = max(first.sent_us, min(other.acked_us, self.world.now))
-        return self.ledger.trouble.separated(first.link, second.link, since, until)
 
     def _ended_us(self, message: Message) -> int:
         """Return the moment from which the node cannot apply `message` any more."""
@@ -104,4 +96,4 @@ class RetainedChecker:
         # The leaders of its session and its topic still have to pass it on, and wait for each other if one of them
         # fails.
         ended += self.ledger.slack_us
-        return NEVER if self.ledger.trouble.disturbed(message.first_us, ended) else ended
+        return NEVER if self.judge.pending(message, ended) else ended

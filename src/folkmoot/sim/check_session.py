@@ -20,7 +20,7 @@ class SessionChecker:
     def __init__(self, ledger: Ledger) -> None:
         self.ledger = ledger
         self.world = ledger.world
-        self.trouble = ledger.trouble
+        self.judge = ledger.judge
 
     def accepted(self, life: Life, present: bool, expiry_s: int) -> SessionRecord:
         """Return the session of this connection: the known one, or a new one."""
@@ -30,7 +30,7 @@ class SessionChecker:
         record = self.ledger.current.get(life.client_id)
         self._fence(life.link, life.client_id)
         before = record
-        torn = record is not None and self.trouble.torn(record.created_us)
+        torn = record is not None and self.judge.began_elsewhere(record, life)
         if present:
             if life.clean:
                 self.world.violate("session", f"{life}: session present after clean start [MQTT-3.1.2-4]")
@@ -48,7 +48,7 @@ class SessionChecker:
             if record is not None and not record.ended and not life.clean and self._must_live(record, life):
                 self.world.violate("A1", f"{life}: {record} is lost, its expiry is {record.expiry_low_s} s")
             record = self.ledger.begin(life, expiry_s)
-        if before is not None and record is not before and (torn or not self._is_known(before, life)):
+        if before is not None and record is not before and (torn or self.judge.without_copy(before, life)):
             self._inherit(before, record)
         self._attach(record, life.link, expiry_s)
         return record
@@ -82,21 +82,14 @@ class SessionChecker:
             if not newer.client_id:
                 continue  # its output was no CONNACK, or was not read
             older.fenced_turn = min(older.fenced_turn, newer.first_turn)
-            if older.turn > older.fenced_turn and not self._unfenced(older):
+            unfenced = self.judge.unfenced(older, newer)
+            if older.turn > newer.first_turn and not unfenced:
                 self.world.violate("A6", f"{older.name} got output after {newer.name} took {client_id!r} over")
 
     def output(self, link: Link, data: bytes) -> None:
         """The node sends something over a connection."""
-        if link.turn > link.fenced_turn and not self._unfenced(link):
+        if link.turn > link.fenced_turn and not self.judge.unfenced(link, None):
             self.world.violate("A6", f"{link.name} got output after {link.client_id!r} was taken over: {data!r}")
-
-    def _unfenced(self, older: Link) -> bool:
-        """Whether no other node could tell this one that the client is elsewhere now."""
-        if self.trouble.alone or not self.trouble.disturbed(older.opened_us):
-            return False
-        if self.trouble.cut_off(older.opened_us) or older.server.name in self.trouble.weak:
-            return True
-        return self.trouble.failed(older.server.name, older.opened_us, self.world.now)
 
     def finish(self) -> None:
         """After all faults: no client id has two connections that the node believes to be alive (A6)."""
@@ -112,29 +105,24 @@ class SessionChecker:
         """Whether the session must exist at this moment, at the side of this connection."""
         if not record.durable or record.expiry_low_s == 0:
             return False
-        if not self._is_known(record, life):
+        if self.judge.without_copy(record, life):
             return False
-        if record.expiry_low_s < NEVER_EXPIRES_S and self.trouble.torn(record.created_us):
+        if record.expiry_low_s < NEVER_EXPIRES_S and self.judge.expires_elsewhere(record):
             return False  # the side that did not see the client has let it expire
         if record.expiry_low_s >= NEVER_EXPIRES_S:
             return True
-        last = record.links[-1]
         # The node may have been removed from the view before the connection broke: from then on the client counts as
         # absent.
-        lost_us = min(self.world.now, last.cut_us, self.trouble.failed_at(last.server.name, last.opened_us))
+        lost_us = min(self.world.now, self.judge.lost_at(record))
         return self.world.now < lost_us + record.expiry_low_s * SECOND - self.ledger.slack_us
-
-    def _is_known(self, record: SessionRecord, life: Life) -> bool:
-        """Whether the side of this connection must have a copy of the session."""
-        return self.trouble.reaches(record.links[0], record.created_us, life.link, life.connect_us, self.world.now)
 
     def _must_be_over(self, record: SessionRecord, life: Life) -> bool:
         """Whether the session must have ended before this connection began."""
         if record.expiry_s >= NEVER_EXPIRES_S:
             return False
         lost_us = max([record.created_us, *[host.started_us for host in self.ledger.hosts]])
-        if not self.trouble.alone and self.trouble.disturbed(record.links[-1].cut_us):
-            return False  # a new leader may restart the expiry
+        if self.judge.outlives_expiry(record):
+            return False
         for other in self.ledger.lives[life.client_id]:
             if other is not life and other.link.ended_us >= record.created_us:
                 if other.link.server_open or other.link.ended_us > life.connect_us:

@@ -28,6 +28,7 @@ class StreamChecker:
     def __init__(self, ledger: Ledger) -> None:
         self.ledger = ledger
         self.world = ledger.world
+        self.judge = ledger.judge
         self.seen: dict[tuple[str, int], list[Message | None]] = {}  # by offset; None: an empty payload
         self._bytes: dict[tuple[str, int], list[tuple[object, ...]]] = {}
         self._times: dict[tuple[str, int], list[int]] = {}
@@ -125,9 +126,8 @@ class StreamChecker:
         count = self._counts.get(counter, 0) + 1
         self._counts[counter] = count
         allowed = 1 if message.once or message.qos == 0 else len(message.attempts)
-        since_us = 0 if message.is_will else message.first_us  # each side publishes the wills of the other's clients
-        trouble = self.ledger.trouble
-        if count > allowed and not trouble.torn(since_us) and not (message.attempts[1:] and trouble.halved(since_us)):
+        excused = self.judge.stored_twice(message)
+        if count > allowed and not excused:
             sent = len(message.attempts)
             self.world.violate("A9", f"stream {key[0]} has {message} {count} times, it was sent {sent} times")
 
@@ -137,9 +137,11 @@ class StreamChecker:
             return
         place = (key[0], lane.number)
         newest = self._newest.get(place, -1)
-        if message.index < newest and not self.ledger.trouble.torn(message.first_us):
+        if message.index > newest and message.index > 0:
+            self.judge.out_of_order(None, lane.messages[message.index - 1], message)
+        if message.index < newest:
             later = lane.messages[newest]
-            if self.ledger.may_come_late(message, later):
+            if self.judge.out_of_order(None, message, later):
                 return
             full = self.ledger.was_full(message.first_us, min(message.acked_us, self.world.now))
             if not full or len(message.attempts) == 1:
@@ -172,14 +174,6 @@ class StreamChecker:
         if not same or self._times[key][entry.offset] != entry.time_us:
             self.world.violate("A9", f"{key} offset {entry.offset}: reads differ: {entry}")
 
-    def _was_on_both_sides(self, record: SessionRecord) -> bool:
-        """Whether the client may have used both sides of a split: it repeats at each what was under way before."""
-        trouble = self.ledger.trouble
-        for span in trouble.splits:
-            if trouble.parted(record.links_since(span.begin_us), span.begin_us):
-                return True
-        return False
-
     def replayed(self, record: SessionRecord, packet: Publish) -> None:
         """A replay subscription got a record, which names its place: the next one, or a permitted repetition.
 
@@ -204,9 +198,9 @@ class StreamChecker:
             record.replays[place] = offset + 1
         elif offset < before:
             self.world.mark("replay joined")
-        elif packet.dup and self._was_on_both_sides(record):
+        elif self.judge.replayed_elsewhere(record, dup=packet.dup):
             self.world.mark("replayed on both sides")
-        elif packet.qos == 2 or (not packet.dup and not (packet.qos == 0 and self.ledger.trouble.count(0))):
+        elif packet.qos == 2 or (not packet.dup and not (packet.qos == 0 and self.judge.repeats_replay())):
             # A crash after QoS 0 records were sent may lose the position: they come again.
             self.world.violate("A9", f"{record} replays {offset} of {key} again, the next is {at}: {packet}")
 
@@ -228,7 +222,7 @@ class StreamChecker:
             for message in self.ledger.messages:
                 if message.acked and message.payload and matches(stream.config.filter, message.topic):
                     # Messages of one side are omitted where the retention of the other has removed all of that age.
-                    aged = self._trims[name] and self.ledger.trouble.torn(message.first_us)
+                    aged = self._trims[name] and self.judge.trimmed_elsewhere(message)
                     if (name, message.number) not in self._counts and not aged:
                         self.world.violate("A9", f"stream {name} lacks {message}, which was acknowledged")
         for record in self.ledger.records:

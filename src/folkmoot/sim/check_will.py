@@ -30,6 +30,7 @@ class WillChecker:
         self.ledger = ledger
         self.world = ledger.world
         self.trouble = ledger.trouble
+        self.judge = ledger.judge
         self.watchers = watchers
 
     def finish(self) -> None:
@@ -53,7 +54,7 @@ class WillChecker:
                 self.world.violate("A7", f"the will of {life} was published, and the connection {self._story(life)}")
             if count and self._is_early(life):
                 self.world.violate("A7", f"the will of {life} was published before its delay of {life.will_delay_s} s")
-            if will.qos == 2 and count > 1 and not self.trouble.torn(life.connect_us):
+            if will.qos == 2 and count > 1 and not self.judge.will_twice(life):
                 self.world.violate("A7", f"the will of {life} was published {count} times")
         if outcome != MAYBE:
             self.world.mark(f"will {outcome}")
@@ -65,10 +66,8 @@ class WillChecker:
         follower = life.next
         if follower is not None and follower.connect_us <= will.received_us:
             return False
-        if not self.trouble.alone:
-            since, until = life.connect_us, will.received_us
-            if self.trouble.torn(since, until) or self.trouble.failed(life.link.server.name, since, until):
-                return False  # the other nodes took its node for dead
+        if self.judge.will_early(life, will.received_us):
+            return False
         delay_us = min(life.will_delay_s, life.expiry_low_s) * SECOND
         return will.received_us < life.link.cut_us + delay_us - self.ledger.slack_us
 
@@ -87,14 +86,13 @@ class WillChecker:
         if life.accepted_us == NEVER:
             return MAYBE
         ended_us = min(link.cut_us, link.ended_us, life.goodbye_us)
-        if self.trouble.torn(life.connect_us, max(ended_us, self._last_us(life))):
+        if self.judge.will_unsure(life, max(ended_us, self._last_us(life))):
             return MAYBE  # the side without its node takes the client for dead
         if life.goodbye_us < NEVER and life.goodbye_code == 0:
-            if not life.goodbye_read or link.expelled:
+            if not life.goodbye_read or self.judge.put_out(life):
                 # The DISCONNECT was lost with its connection, or came when the node had ended it already.
                 return MAYBE if link.ended_us == NEVER else self._after_loss(life)
-            since, until = life.goodbye_us, life.goodbye_us + _GOODBYE_US
-            return MAYBE if self.trouble.disturbed(since, until) else NO
+            return MAYBE if self.judge.goodbye_lost(life, life.goodbye_us + _GOODBYE_US) else NO
         if link.ended_us == NEVER:
             return NO
         return self._after_loss(life)
@@ -129,11 +127,7 @@ class WillChecker:
         low = min(life.link.cut_us, life.link.ended_us) + low_us
         high = life.link.ended_us + high_us
         if not self.trouble.alone:
-            # A new leader of the session may restart the delay.
-            for span in self.trouble.spans:
-                if span.overlaps(life.link.ended_us, high + self.ledger.slack_us):
-                    high = min(span.end_us, self.world.now) + high_us
-            return low, high
+            return low, self.judge.due_until(life, high, high_us, self.ledger.slack_us)
         host = self.ledger.hosts[0]
         for started_us, stopped_us in zip(host.starts_us[1:], host.stops_us, strict=False):
             # A restarted node may restart the delay: it does not know how long it was away, and its last writes may not

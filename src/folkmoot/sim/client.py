@@ -133,6 +133,8 @@ class Client(Caller):
         self._framer = Framer(_PACKET_BYTES_MAX)
         life = Life(self.name, profile.version, link, clean, self.world.now)
         life.will = self.make_will(self)
+        if life.will is not None:
+            life.will.will_link = link
         life.will_delay_s = profile.will_delay_s if profile.v5 else 0
         self.life = life
         if clean:

@@ -222,7 +222,7 @@ class Committer(Caller):
 
     def _refused(self, answer: Answer) -> None:
         """The staged rows are gone, as is allowed when too much was lost: the driver begins anew."""
-        if not self.oracle.ledger.trouble.torn(0):
+        if not self.oracle.ledger.judge.staged_lost():
             self.world.violate("A1", f"{self.app}: transaction {self.number}: {answer.text}")
             return
         self.world.mark("transaction begins anew")

@@ -83,6 +83,7 @@ class Disk:
             self.store.apply(batch)
         if kept < len(pending):
             self._world.mark("crash lost unsynced batches")
+            self.tear(pending[kept])
         if kept:
             self._world.mark("crash kept unreported batches")
         self._world.note(self._name, f"crash keeps {kept} of {len(pending)} pending batches")
@@ -91,6 +92,12 @@ class Disk:
         self._reporting = []
         self.syncing_since_us = NEVER
         self._life += 1
+
+    def tear(self, batch: Batch) -> None:
+        """The first batch that a crash loses: a store whose log has pages keeps a part of it, or zeros in its place.
+
+        This store has no pages: what is torn is dropped.
+        """
 
     def wipe(self) -> None:
         """Lose everything: the disk is replaced."""

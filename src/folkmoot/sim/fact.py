@@ -50,6 +50,7 @@ class Message:
         self.refused = False
         self.once = packet.qos == 2  # applied once, however often it is sent
         self.is_will = False
+        self.will_link: Link | None = None  # the connection whose will it is
         self.staged = publisher.startswith(PUBLISHER_PREFIX)  # part of a transaction
         self.received_us = NEVER  # when the first application received it
 

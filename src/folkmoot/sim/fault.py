@@ -13,7 +13,9 @@ from folkmoot.kernel.clock import MILLISECOND, NEVER, SECOND
 from folkmoot.kernel.rng import Rng
 from folkmoot.sim.fault_cluster import ClusterFaults
 from folkmoot.sim.fault_disk import DiskFaults
+from folkmoot.sim.fault_topology import TopologyFaults
 from folkmoot.sim.host import Host
+from folkmoot.sim.judge import Judge
 from folkmoot.sim.mesh import Mesh
 from folkmoot.sim.network import Link, Network
 from folkmoot.sim.pipe import Pipe
@@ -33,7 +35,15 @@ class Faults:
     """Draws a fault now and then; `heal` ends all of them."""
 
     def __init__(
-        self, world: World, rng: Rng, swarm: Swarm, network: Network, site: Site, trouble: Trouble, mesh: Mesh | None
+        self,
+        world: World,
+        rng: Rng,
+        swarm: Swarm,
+        network: Network,
+        site: Site,
+        trouble: Trouble,
+        judge: Judge,
+        mesh: Mesh | None,
     ) -> None:
         self.world = world
         self.rng = rng
@@ -43,6 +53,7 @@ class Faults:
         self.trouble = trouble
         self.cluster: ClusterFaults | None = None
         self.disks: DiskFaults | None = None
+        self.topologies: TopologyFaults | None = None
         self._actions: list[Callable[[], None]] = []
         self._add(3, "crashes", self._crash)
         self._add(1, "restarts", self._restart)
@@ -52,11 +63,15 @@ class Faults:
         self._add(2, "disk stalls", self._stall)
         self._add(1, "disk full", self._fill)
         self._add(1, "clock steps", self._step_clock)
-        self._add(3, "vandals", Vandals(world, rng.fork(), network, site, trouble).strike)
+        self._add(3, "vandals", Vandals(world, rng.fork(), network, site, judge).strike)
         if mesh is not None:
             self.cluster = ClusterFaults(world, rng.fork(), site, trouble, mesh)
             self.disks = DiskFaults(world, rng.fork(), site, trouble)
             for weight, name, action in self.cluster.actions() + self.disks.actions():
+                self._add(weight, name, action)
+        if mesh is not None and swarm.family is not None:
+            self.topologies = TopologyFaults(world, swarm.family, site, trouble, mesh, splits=swarm.splits)
+            for weight, name, action in self.topologies.actions():
                 self._add(weight, name, action)
 
     def _add(self, weight: int, name: str, action: Callable[[], None]) -> None:
@@ -73,6 +88,8 @@ class Faults:
         """Whether a fault is active that keeps a cluster from being whole."""
         if self.cluster is not None and self.cluster.active:
             return True
+        if self.topologies is not None and self.topologies.active:
+            return True
         if self.disks is not None and not self.disks.whole:
             return True
         return any(host.full_since_us < NEVER or host.disk.slow for host in self.site.hosts)
@@ -80,6 +97,8 @@ class Faults:
     def heal(self) -> None:
         """End all faults."""
         self.world.note("world", "heal")
+        if self.topologies is not None:
+            self.topologies.heal()
         if self.cluster is not None:
             self.cluster.heal()
         self.network.heal()

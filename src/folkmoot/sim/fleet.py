@@ -70,6 +70,8 @@ class Fleet:
         profile.reconnect_us = [10, 100, 1000][rng.below(3)] * MILLISECOND
         if swarm.nodes > 1:
             profile.route = [FAITHFUL, ROAMING, BALANCED][rng.below(3)]
+            if swarm.splits and not swarm.majority and profile.route == BALANCED:
+                profile.route = FAITHFUL  # a client that changes sides excuses much
         if swarm.has("slow acks") and rng.chance(1, 2):
             profile.ack_us = [1, 20, 400][rng.below(3)] * MILLISECOND
         if not profile.v5:

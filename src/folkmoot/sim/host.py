@@ -55,6 +55,7 @@ class Host(Machine):
         self.leaving = False
         # no node would remain; but a node that was cut off in the meantime continues with the order
         self._stays = False
+        self.believed = True  # what the node says about its copies counts for the budget of faults
         self.refilled = False  # a copy here was replaced: until it is filled it counts for nothing
         self._patience_us = 0  # until then a stopping node waits for the others
         self._wake_us = NEVER
@@ -77,6 +78,7 @@ class Host(Machine):
         if self.off:
             self.off = False
             self.reach()
+        self.on_change()
         self.node.open(self.clock())
         self.set_turn()
         if self.leaving:
@@ -88,6 +90,7 @@ class Host(Machine):
         """Kill the process: unsynced writes and all connections are lost."""
         assert self.node is not None, "only a running node can crash"
         self.hung = False
+        self.paused = False
         self._news = []
         self.world.mark("crash")
         self.crashed_us.append(self.world.now)
@@ -114,6 +117,7 @@ class Host(Machine):
         for link in self.parting:
             link.reset(self.rng.below(50 * MILLISECOND), NEVER)
         self.parting.clear()
+        self.on_change()
         self.on_fail(self)
 
     def leave(self) -> None:
@@ -190,6 +194,7 @@ class Host(Machine):
         self.life += 1
         if self.peering is not None:
             self.peering.die(silent=False)
+        self.on_change()
         then()
 
     # Links
@@ -298,7 +303,7 @@ class Host(Machine):
             self.world.mark(f"event {event.kind}")
             if event.kind == "disconnected":
                 self._expelled(event.fields["connection"])
-            elif event.kind == "branch_overwritten":
+            elif event.kind == "branch_overwritten" and self.believed:
                 self.refilled = True
             elif event.kind == "leave_refused":
                 self._stay()
@@ -358,12 +363,19 @@ class Host(Machine):
 
     def _set_wake(self, node: Core) -> None:
         due = node.next_wake()
-        if due < NEVER:
+        if due < NEVER and self.clock_percent:
             now = self.world.now
-            due = max(due - self.clock() + now, now)
+            left = due - self.clock()
+            due = max(now + (left if self.clock_percent == 100 else left * 100 // self.clock_percent + 1), now)
             if due < self._wake_us or self._wake_us <= now:
                 self._wake_us = due
                 self.world.later(due - now, self._wake, self.life, due)
+
+    def set_clock(self) -> None:
+        """Look at the clock again: the next wake-up is computed at the end of a turn."""
+        self._wake_us = NEVER
+        if self.node is not None:
+            self.set_turn()
 
     def _wake(self, life: int, due: int) -> None:
         if life == self.life and due == self._wake_us:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from folkmoot.kernel.pack import u16
 from folkmoot.membership.view import View
 from folkmoot.status.cluster_picture import picture_of
+from folkmoot.status.status import NodeStatus
 from folkmoot.store.key import META, kind_of
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ __all__ = [
     "member_at",
     "not_whole",
     "picture_at",
+    "ready_at",
     "rows_of",
     "view_of",
 ]
@@ -92,6 +94,12 @@ def picture_at(host: Machine) -> Any:
     """Return the source of a host's status, or None."""
     node = member_at(host)
     return None if node is None else picture_of(node)
+
+
+def ready_at(host: Machine) -> bool:
+    """Whether the node of a host says that it has its data and accepts clients, as at /health/ready."""
+    node = member_at(host)
+    return node is not None and not NodeStatus(picture_of(node)).unready()
 
 
 def member_at(host: Machine) -> Node | None:

@@ -5,10 +5,11 @@ Owns registration and look-up; judges nothing.
 
 from __future__ import annotations
 
-from folkmoot.kernel.clock import MILLISECOND, NEVER, SECOND
+from folkmoot.kernel.clock import MILLISECOND
 from folkmoot.mqtt.packet import Publish
 from folkmoot.sim.fact import Attempt, Lane, Life, Message, SessionRecord
 from folkmoot.sim.host import Host
+from folkmoot.sim.judge import Judge
 from folkmoot.sim.network import Link
 from folkmoot.sim.trouble import Trouble
 from folkmoot.sim.world import World
@@ -19,10 +20,11 @@ __all__ = ["Ledger"]
 class Ledger:
     """The facts of one run."""
 
-    def __init__(self, world: World, hosts: list[Host], trouble: Trouble) -> None:
+    def __init__(self, world: World, hosts: list[Host], trouble: Trouble, judge: Judge) -> None:
         self.world = world
         self.hosts = hosts
         self.trouble = trouble
+        self.judge = judge  # says what excuses a case
         self.messages: list[Message] = []
         self.by_payload: dict[bytes, Message] = {}
         self.clears: dict[bytes, list[Message]] = {}  # empty retained messages, by topic: their payload identifies none
@@ -80,19 +82,6 @@ class Ledger:
         self.records.append(record)
         self.current[life.client_id] = record
         return record
-
-    def may_come_late(self, message: Message, later: Message) -> bool:
-        """Whether a message may come behind a later one of its lane, because no acknowledgement keeps their order."""
-        if self.trouble.alone:
-            return False
-        first = message.attempts[0]
-        if message.qos:  # it had no answer, and its publisher used another node: docs/limits.md
-            moved = later.attempts[0].link is not first.link and message.acked_us > first.link.ended_us
-            return moved and self.trouble.has_lost_link(first.sent_us - SECOND, self.world.now)
-        if self.trouble.failed(first.link.server.name, first.sent_us - SECOND, self.world.now):
-            return True  # it waited at a stopped node, and its publisher used another one
-        sent = later.attempts[0]  # or the later one waited for it, until its connection ended
-        return sent.link.ended_us < NEVER and self.trouble.disturbed(sent.sent_us, sent.link.ended_us)
 
     def was_full(self, since_us: int, until_us: int) -> bool:
         """Whether the disk of some node was full at some moment between the two."""

@@ -41,14 +41,21 @@ class Machine(Server):
         self.births = 0  # times that it began with an empty disk
         self.member = True  # it belongs to the cluster, or is about to
         self.node_id = name
+        self.id_of_clone = ""  # it runs a copy of this node's folder
+        self.build = 1  # 0: a build that lacks the newest features, 1: this one
         self.off = False  # no power: nothing answers for the process that is down
         self.dark = False  # cut off from all others
         self.hung = False  # the process is stopped: its sockets stay open and are not read
+        self.paused = False  # and goes on soon: it does not count as failed
         self.links: dict[int, Link] = {}  # open ones, by number
         self.parting: list[Link] = []  # that the node has closed, while their clients could not hear of it
         self.on_fail: Callable[[Machine], None] = lambda _machine: None
+        self.on_change: Callable[[], None] = lambda: None  # it started, died, hung or was cut off
         self.clock_offset_us = 0
         self.clock_drift_ppm = 0
+        self.clock_percent = 100  # how fast it goes: 0 stands still
+        self._lag_us = 0  # what the clock has lost by going slowly, until `_paced_us`
+        self._paced_us = world.now
         self.full_since_us = NEVER
         self.full_spans: list[tuple[int, int]] = []
         self._news: list[tuple[int, Callable[..., None], tuple[Any, ...]]] = []  # for a process that hangs
@@ -69,14 +76,39 @@ class Machine(Server):
         now = self.world.now + self.clock_offset_us
         if self.clock_drift_ppm:
             now += (self.world.now - START_US) * self.clock_drift_ppm // SECOND
-        return now
+        return now - self._lag_us - (self.world.now - self._paced_us) * (100 - self.clock_percent) // 100
 
-    def wipe(self) -> None:
-        """Put an empty disk in: the next start is that of a new node at the same address."""
+    def pace(self, percent: int) -> None:
+        """Let the clock go at this speed from now on: 100 is the right one, 0 stands still."""
+        self._lag_us += (self.world.now - self._paced_us) * (100 - self.clock_percent) // 100
+        self._paced_us = self.world.now
+        self.clock_percent = percent
+        self.on_change()
+        self.set_clock()
+
+    def adjust(self, offset_us: int) -> None:
+        """Set the clock to so much before or after the right time; what it had lost is made up."""
+        self._lag_us = 0
+        self._paced_us = self.world.now
+        self.clock_offset_us = offset_us
+        self.on_change()
+        self.set_clock()
+
+    @property
+    def clock_error_us(self) -> int:
+        """By how much the clock is wrong, apart from its drift."""
+        return abs(self.clock() - self.world.now)
+
+    def set_clock(self) -> None:
+        """The clock was changed: what the process waits for is due at other moments."""
+
+    def wipe(self, *, same_id: bool = False) -> None:
+        """Put an empty disk in: the next start is that of a new node at the same address, or of the same id."""
         assert self.node is None, "the disk of a running node stays"
-        self.world.mark("empty restart")
+        self.world.mark("empty disk under the same id" if same_id else "empty restart")
         self.world.note(self.name, "empty disk")
-        self.births += 1
+        if not same_id:
+            self.births += 1
         self.disk.wipe()
 
     def hang(self) -> None:
@@ -88,11 +120,20 @@ class Machine(Server):
             self.reach()
             self.on_fail(self)
 
+    def pause(self) -> None:
+        """Stop the process for so short a time that it does not count as failed."""
+        if not self.hung and self.node is not None:
+            self.world.note(self.name, "pause")
+            self.hung = True
+            self.paused = True
+            self.reach()
+
     def go_on(self) -> None:
         """Let the process go on (SIGCONT)."""
         if self.hung and self.node is not None:
             self.world.note(self.name, "goes on")
             self.hung = False
+            self.paused = False
             news = self._news
             self._news = []
             self.reach()
@@ -121,6 +162,7 @@ class Machine(Server):
         self.parting = [link for link in parting if link.to_client.held & CUT]
         if self.peering is not None and self.peering.mesh is not None:
             self.peering.mesh.update()
+        self.on_change()
 
     def tell(self, action: Callable[..., None], *arguments: Any) -> None:
         """Call `action` when the process runs: now, or when it goes on, or never if it dies before."""

@@ -5,6 +5,7 @@ Owns every connection between nodes and the faults between each pair of machines
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from folkmoot.kernel.clock import MILLISECOND, SECOND
@@ -33,6 +34,7 @@ class Mesh:
         self._rng = rng
         self._split = split
         self._listening: dict[str, Peering] = {}  # by address
+        self.on_change: Callable[[], None] = lambda: None  # a link was cut or mended
         self._cut: dict[tuple[str, str], bool] = {}  # (from, to)
         self._numbers = 0
 
@@ -69,6 +71,7 @@ class Mesh:
         self.wires = [wire for wire in self.wires if not wire.over or wire.ways[0].bytes or wire.ways[1].bytes]
         for wire in self.wires:
             wire.update()
+        self.on_change()
 
     def heal(self) -> None:
         """Remove all blocks; the ends of a broken connection learn that it is broken."""

@@ -88,7 +88,8 @@ class Link:
         self.opened_us = network.world.now
         self.cut_us = NEVER  # the first moment at which either side stopped
         self.ended_us = NEVER  # when the node knew it
-        self.expelled = False  # the node has ended it by itself
+        self.expelled = False  # the node says that it has ended it by itself
+        self.closed_at_bytes = NEVER  # what the node had read when it closed the connection
         self.crashed = False  # the node's process died under it
         self.connection: object = None  # the node's object for it
         self.session: object = None  # the record of the session on it, see the oracle
@@ -122,6 +123,7 @@ class Link:
 
     def close_by_server(self) -> None:
         """The node closes: what it sent arrives, then the end; what comes from the client is not read any more."""
+        self.closed_at_bytes = min(self.closed_at_bytes, self.read_bytes)
         self.cut()
         self.to_node.kill()
         self.network.transmit_end(self, self.to_client)

@@ -9,14 +9,17 @@ from collections.abc import Callable
 
 from folkmoot.kernel.rng import Rng
 from folkmoot.sim.run import Simulation
-from folkmoot.sim.swarm import ASKED_FOR, CLUSTER_FAULTS, FAULTS, FEATURES, LATER, Swarm
+from folkmoot.sim.swarm import ASKED_FOR, CLUSTER_FAULTS, FAULTS, FEATURES, LATER, TOPOLOGY_FAULTS, Swarm
 
 __all__ = ["NAMES", "Options", "UnknownOption"]
 
-NAMES = FEATURES + LATER + FAULTS + CLUSTER_FAULTS + ASKED_FOR
+NAMES = FEATURES + LATER + FAULTS + CLUSTER_FAULTS + ASKED_FOR + TOPOLOGY_FAULTS
 """Everything that a seed switches on or off."""
 
-GROUPS = {"features": FEATURES + LATER, "faults": FAULTS + CLUSTER_FAULTS + ASKED_FOR}
+_SIZES = (2, 3, 3, 3, 5, 5, 5, 7)
+"""Numbers of nodes of the family with arbitrary topologies."""
+
+GROUPS = {"features": FEATURES + LATER, "faults": FAULTS + CLUSTER_FAULTS + ASKED_FOR + TOPOLOGY_FAULTS}
 """Words for groups of them."""
 
 
@@ -25,12 +28,16 @@ class UnknownOption(ValueError):
 
 
 class Options:
-    """One run. `on`, `off`: names of features and faults; `numbers`: what the swarm has drawn, by name."""
+    """One run. `on`, `off`: names of features and faults; `numbers`: what the swarm has drawn, by name.
 
-    def __init__(self, seed: int = 1, steps: int = 2_000, nodes: int = 1) -> None:
+    `topologies`: a run of the family with arbitrary topologies; with `nodes` 1 its seed also draws how many there are.
+    """
+
+    def __init__(self, seed: int = 1, steps: int = 2_000, nodes: int = 1, *, topologies: bool = False) -> None:
         self.seed = seed
         self.steps = steps
         self.nodes = nodes
+        self.topologies = topologies
         self.on: list[str] = []
         self.off: list[str] = []
         self.numbers: dict[str, int] = {}
@@ -72,7 +79,7 @@ class Options:
 
     def copy(self) -> Options:
         """Return a copy of the options."""
-        other = Options(self.seed, self.steps, self.nodes)
+        other = Options(self.seed, self.steps, self.nodes, topologies=self.topologies)
         other.on = list(self.on)
         other.off = list(self.off)
         other.numbers = dict(self.numbers)
@@ -97,6 +104,8 @@ class Options:
     def command(self) -> str:
         """The command that repeats the run."""
         parts = ["folkmoot simulate"]
+        if self.topologies:
+            parts.append("--topologies")
         if self.nodes > 1:
             parts.append(f"--nodes {self.nodes}")
         parts.append(f"--seed {self.seed} --steps {self.steps}")
@@ -110,7 +119,10 @@ class Options:
     def simulation(self, sink: Callable[[str], None] | None = None) -> Simulation:
         """Return the run, ready to go."""
         shape = self.shape if self.on or self.off or self.numbers else None
-        return Simulation(self.seed, self.steps, sink, shape=shape, nodes=self.nodes)
+        nodes = self.nodes
+        if self.topologies and nodes == 1:
+            nodes = _SIZES[Rng(self.seed * 2 + 1).below(len(_SIZES))]
+        return Simulation(self.seed, self.steps, sink, shape=shape, nodes=nodes, topologies=self.topologies)
 
 
 def _words(names: list[str]) -> str:

@@ -28,6 +28,7 @@ class Oracle:
     def __init__(self, ledger: Ledger, watchers: list[str]) -> None:
         self.ledger = ledger
         self.world = ledger.world
+        self.judge = ledger.judge
         self.sessions = SessionChecker(ledger)
         self.deliveries = DeliveryChecker(ledger)
         self.wills = WillChecker(ledger, watchers)
@@ -159,7 +160,7 @@ class Oracle:
     def _check_gone(self, record: SessionRecord, message: Message) -> None:
         """After UNSUBACK no message that is published later comes any more [MQTT-3.10.4-2]."""
         first_us = message.first_us
-        if self.ledger.trouble.torn(record.created_us):
-            return
         if first_us < NEVER and all(sub.gone_us < first_us for sub in record.matching(message.topic)):
+            if self.judge.sent_after_unsubscribe(record, message):
+                return
             self.world.violate("A2", f"{record} got {message}, published after UNSUBACK")

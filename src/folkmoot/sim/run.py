@@ -9,8 +9,10 @@ import traceback
 from collections.abc import Callable
 
 from folkmoot.kernel.clock import MILLISECOND, SECOND
+from folkmoot.kernel.rng import Rng
 from folkmoot.node import Node, NodeConfig
 from folkmoot.sim.audit import Auditor
+from folkmoot.sim.causes import Causes
 from folkmoot.sim.check_bound import BoundChecker, leftovers
 from folkmoot.sim.check_cluster import ClusterChecker
 from folkmoot.sim.check_copy import CopyChecker
@@ -20,19 +22,23 @@ from folkmoot.sim.core import Core
 from folkmoot.sim.disk import Disk
 from folkmoot.sim.fault import CLOCK_STEP_US, Faults
 from folkmoot.sim.fleet import Fleet
+from folkmoot.sim.history import History
 from folkmoot.sim.host import Host
 from folkmoot.sim.inside import difference, not_whole
+from folkmoot.sim.judge import Judge
 from folkmoot.sim.ledger import Ledger
 from folkmoot.sim.machine import Machine
 from folkmoot.sim.mesh import Mesh
 from folkmoot.sim.network import Link, Network
 from folkmoot.sim.oracle import Oracle
 from folkmoot.sim.peering import Peering
+from folkmoot.sim.probe import Prober
 from folkmoot.sim.profile import Profile
 from folkmoot.sim.site import Site, peer_address
 from folkmoot.sim.swarm import QUOTA_MESSAGES, Shape, Swarm
 from folkmoot.sim.trace import Trace
 from folkmoot.sim.trouble import Trouble
+from folkmoot.sim.windows import Windows
 from folkmoot.sim.workload import Workload
 from folkmoot.sim.world import Violation, World
 from folkmoot.store.reader import Reader
@@ -59,6 +65,10 @@ _KILLED_OUT_US = 500 * MILLISECOND
 _SILENT_OUT_US = 3 * SECOND
 """A node that was killed, or is silent, has left the view after this time and what the network and the disks take."""
 
+_PROBES = 0x70726F626573
+_TOPOLOGIES = 0x746F706F6C6F6779
+"""Gives the family of topologies its own randomness: runs of the other one stay the same."""
+
 _LOOK_US = 50 * MILLISECOND
 
 _EVENTS_PER_STEP_MAX = 2_000
@@ -78,6 +88,9 @@ class Result:
         self.events = world.events
         self.violations: list[Violation] = world.violations
         self.marks = world.marks
+        self.judged: dict[str, int] = {}
+        self.excused: dict[tuple[str, str], int] = {}
+        self.majority = False
 
     @property
     def line(self) -> str:
@@ -89,6 +102,7 @@ class Simulation:
     """A run of one node or several. The classes of hosts and disks and the node itself can be replaced, to plant bugs.
 
     `script`, if given, takes the place of what the seed would do: it is called once, between start and healing.
+    `topologies`: a run of the family with arbitrary topologies, judged by causes.
     """
 
     def __init__(
@@ -101,12 +115,14 @@ class Simulation:
         shape: Shape | None = None,
         nodes: int = 1,
         make_core: MakeCore = Node,
+        *,
+        topologies: bool = False,
     ) -> None:
         self.seed = seed
         self.steps = steps
         self.world = World(seed, Trace(sink))
         world = self.world
-        self.swarm = Swarm(world.fork(), shape, nodes)
+        self.swarm = Swarm(world.fork(), shape, nodes, Rng(seed ^ _TOPOLOGIES) if topologies else None)
         self.script: Callable[[], None] | None = None
         self._make_core = make_core
         self.network = Network(world, world.fork(), self.swarm.latency_us, self.swarm.split)
@@ -121,7 +137,11 @@ class Simulation:
         fleet = Fleet(self.swarm, world.fork())
         self.trouble = Trouble(world, hosts, self.swarm.replicas)
         self.trouble.majority = self.swarm.majority
-        self.ledger = Ledger(world, hosts, self.trouble)
+        self.history = History(world, hosts)
+        self.judging: Judge = Windows(self.trouble)
+        if self.swarm.causal:
+            self.judging = Causes(self.history, self.swarm.replicas, majority=self.swarm.majority)
+        self.ledger = Ledger(world, hosts, self.trouble, self.judging)
         self.oracle = Oracle(self.ledger, [profile.client_id for profile in fleet.watchers])
         self.checker = ClusterChecker(world, self.trouble, self.swarm.partitions)
         self.copies = CopyChecker(self.oracle.streams, self.site.hosts)
@@ -134,7 +154,9 @@ class Simulation:
         self._whole_since_us: int | None = None
         self._whole_us = _WHOLE_US
         self._delays_us = _DELAYS_US + SECOND * max([profile.delay_s for profile in fleet.actors])
-        self.faults = Faults(world, world.fork(), self.swarm, self.network, self.site, self.trouble, self.mesh)
+        self.faults = Faults(
+            world, world.fork(), self.swarm, self.network, self.site, self.trouble, self.judging, self.mesh
+        )
         self.workload = Workload(
             world,
             world.fork(),
@@ -146,6 +168,18 @@ class Simulation:
         )
         if self.swarm.has("transactions") and make_core is Node:
             self.workload.committers = committers(self.network, self.site, self.oracle, fleet.topics, self.swarm)
+        self.prober: Prober | None = None
+        if self.swarm.causal and nodes > 1 and make_core is Node:
+            self.prober = Prober(
+                Rng(seed ^ _PROBES),
+                self.network,
+                self.site,
+                self.oracle,
+                self.history,
+                self.judging,
+                self.swarm.replicas,
+                majority=self.swarm.majority,
+            )
         self._prepare()
 
     # Building
@@ -184,13 +218,18 @@ class Simulation:
             if self.mesh is not None:
                 host.on_write = self.checker.write
                 host.on_fail = self._failed
+                host.on_change = self.history.look
+                host.believed = not self.swarm.causal
+        if self.mesh is not None:
+            self.history.mesh = self.mesh
+            self.mesh.on_change = self.history.look
 
     def _make_node(self, host: Host, reader: Reader, seed: int) -> Core:
         if self.mesh is None:
             return self._make_core(self.swarm.config, reader, seed)
-        host.node_id = host.name if host.births == 0 else f"{host.name}.{host.births}"
+        host.node_id = host.id_of_clone or (host.name if host.births == 0 else f"{host.name}.{host.births}")
         number = self.site.hosts.index(host) + 1
-        return self._make_core(self.swarm.node_config(host.node_id, number), reader, seed)
+        return self._make_core(self.swarm.node_config(host.node_id, number, host.build), reader, seed)
 
     def _client(self, profile: Profile) -> Client:
         return Client(self.world, self.world.fork(), self.network, self.site, self.oracle, profile)
@@ -208,7 +247,7 @@ class Simulation:
 
     def _failed(self, machine: Machine) -> None:
         """A machine has failed: without other faults, the other nodes must notice it in time."""
-        if self._calm_before_us == self.world.now:
+        if self._calm_before_us == self.world.now and machine.member:
             swarm = self.swarm
             silent = machine.hung or machine.dark or machine.off
             limit = _SILENT_OUT_US if silent else _KILLED_OUT_US
@@ -226,7 +265,11 @@ class Simulation:
             self._run()
         except Exception as error:  # noqa: BLE001 - whatever the node raises breaks a promise, and the trace explains it
             self.world.violate("never raises", f"{error!r}\n{traceback.format_exc()}")
-        return Result(self.world, self.seed, self.steps)
+        result = Result(self.world, self.seed, self.steps)
+        result.judged = self.judging.judged
+        result.excused = self.judging.excused
+        result.majority = self.swarm.majority
+        return result
 
     def _run(self) -> None:
         world = self.world
@@ -237,6 +280,8 @@ class Simulation:
             return
         self.workload.start()
         if not self.settle(self.workload.subscribe_watchers):
+            return
+        if self.swarm.causal and not self.settle(self.workload.subscribe_actors):
             return
         for _ in range(self.swarm.rounds):
             self._disturb(self.steps // self.swarm.rounds)
@@ -255,6 +300,8 @@ class Simulation:
         world = self.world
         pace = self.swarm.pace_us
         self._whole_us = _WHOLE_US
+        if self.prober is not None:
+            self.prober.start()
         for _ in range(steps):
             self.workload.step()
             self._calm_before_us = world.now if self.trouble.calm else 0
@@ -286,6 +333,8 @@ class Simulation:
     def heal(self) -> bool:
         """End all faults and wait for rest; with everything at rest, a crash must change nothing."""
         self.faults.heal()
+        if self.prober is not None:
+            self.prober.stop()
         self._whole_us = _HEALED_US
         self.workload.hurry()
         if not self._rest():

@@ -7,6 +7,7 @@
     with crashes, splits
     without vandals
     set replicas=3
+    topologies              the family with arbitrary topologies, judged by causes
     script                  from here on one step per line, instead of what the seed would do
     client a at n1
     subscribe a t/# 1
@@ -68,5 +69,7 @@ def _option(options: Options, name: str, value: str) -> None:
         options.switch(value, on=False)
     elif name == "set":
         options.assign(value)
+    elif name == "topologies":
+        options.topologies = True
     else:
-        raise UnknownOption(f"{name!r} is none of nodes, seed, steps, with, without, set, script")
+        raise UnknownOption(f"{name!r} is none of nodes, seed, steps, topologies, with, without, set, script")

@@ -10,8 +10,13 @@
     dark HOST          light HOST                          (cut off from all others)
     cut HOST HOST      mend HOST HOST                      (one way)
     split HOST... | HOST... [| HOST...]                    mend-all
+    links HOST-HOST...                                     (no other links work, in either direction)
     reset HOST HOST    slow HOST HOST TIME
     full HOST          free HOST     stall HOST TIME       clock HOST TIME
+    join HOST...       stutter HOST STOP GO TIME           (stutter: stopped and going on in turn, for that time)
+    pace HOST PERCENT  empty HOST                          (pace: of its clock; empty: its disk, under the same id)
+    copy HOST          restore HOST  clone HOST HOST       (of its folder; clone: at a machine that has no node)
+    ask                                                    (probes demand that nodes that are ready answer)
     run TIME           wait          rest                  (wait: until clients are idle; rest: heal, check everything)
     expect NAME TEXT                 expect-not NAME TEXT  (what its application has got)
 
@@ -22,15 +27,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from folkmoot.kernel.clock import MILLISECOND, SECOND
+from folkmoot.kernel.clock import MILLISECOND, NEVER, SECOND
 from folkmoot.mqtt.packet import V5, Publish
 from folkmoot.sim.client import Client
 from folkmoot.sim.fault_cluster import ClusterFaults
+from folkmoot.sim.fault_topology import TopologyFaults
 from folkmoot.sim.host import Host
 from folkmoot.sim.mesh import Mesh
 from folkmoot.sim.profile import Profile
 from folkmoot.sim.run import Simulation
 from folkmoot.sim.site import FAITHFUL
+from folkmoot.store.memory import MemoryStore
 
 __all__ = ["Script", "ScriptError", "parse_steps"]
 
@@ -66,6 +73,7 @@ class Script:
         self.world = simulation.world
         self.steps = steps
         self.clients: dict[str, Client] = {}
+        self.folders: dict[str, MemoryStore] = {}  # copies, by machine
         self._line = 0
         workload = simulation.workload
         workload.actors.clear()
@@ -245,6 +253,58 @@ class Script:
         """Set a clock to so much before or after the true time."""
         self._host(words[0]).clock_offset_us = self._time(words[1])
 
+    # What only the family `topologies` has
+
+    @property
+    def _topologies(self) -> TopologyFaults:
+        if self.simulation.faults.topologies is None:
+            raise ScriptError(self._line, "this needs more than one node, and the option `topologies`")
+        return self.simulation.faults.topologies
+
+    def step_join(self, words: list[str]) -> None:
+        """Let machines that were no members join, at once."""
+        self.simulation.trouble.disturb()
+        for name in words:
+            host = self._host(name)
+            host.member = True
+            host.start()
+
+    def step_stutter(self, words: list[str]) -> None:
+        """Stop a process for a short time, again and again."""
+        stop, go, lasts = [self._time(word) for word in words[1:4]]
+        self._topologies.processes.start_stutter(self._host(words[0]), stop, go, lasts)
+
+    def step_pace(self, words: list[str]) -> None:
+        """Let a clock go at this speed."""
+        self._topologies.processes.set_pace(self._host(words[0]), int(words[1]))
+
+    def step_empty(self, words: list[str]) -> None:
+        """Empty the disk of a machine whose node is down, and keep its id."""
+        self._host(words[0]).wipe(same_id=True)
+
+    def step_copy(self, words: list[str]) -> None:
+        """Copy the folder of a machine."""
+        host = self._host(words[0])
+        self.folders[host.name] = self._topologies.folders.copy_of(host)
+
+    def step_restore(self, words: list[str]) -> None:
+        """Put the copy of a folder in its place, while the node is down."""
+        host = self._host(words[0])
+        if host.name not in self.folders:
+            raise ScriptError(self._line, f"the folder of {host.name} was not copied")
+        self._topologies.folders.restore(host, self.folders[host.name])
+
+    def step_clone(self, words: list[str]) -> None:
+        """Run a copy of a node's folder at another machine."""
+        self._topologies.folders.start_clone(self._host(words[0]), self._host(words[1]))
+
+    def step_ask(self, _words: list[str]) -> None:
+        """Begin to ask all nodes, until all heals."""
+        prober = self.simulation.prober
+        if prober is None:
+            raise ScriptError(self._line, "this needs more than one node, and the option `topologies`")
+        prober.start()
+
     # Links between machines
 
     def step_cut(self, words: list[str]) -> None:
@@ -262,8 +322,20 @@ class Script:
         sides = [[self._host(name) for name in side.split()] for side in " ".join(words).split("|")]
         self._faults.apply_split(sides)
 
+    def step_links(self, words: list[str]) -> None:
+        """Leave these links alone, and cut all others."""
+        kept = {tuple(sorted(word.split("-"))) for word in words}
+        names = [host.name for host in self.simulation.site.hosts]
+        known = {name for pair in kept for name in pair}
+        if any(len(pair) != 2 for pair in kept) or not known <= set(names):
+            raise ScriptError(self._line, "say which links stay, like n1-n2 n2-n3")
+        cuts = [(one, two) for one in names for two in names if one != two and tuple(sorted((one, two))) not in kept]
+        self._topologies.links.apply("links", cuts, NEVER)
+
     def step_mend_all(self, _words: list[str]) -> None:
         """Remove all blocks between machines."""
+        if self.simulation.faults.topologies is not None:
+            self.simulation.faults.topologies.links.heal()
         self._mesh.heal()
 
     def step_reset(self, words: list[str]) -> None:
@@ -344,6 +416,15 @@ _STEPS = {
     "free": 1,
     "stall": 2,
     "clock": 2,
+    "join": 1,
+    "stutter": 4,
+    "pace": 2,
+    "empty": 1,
+    "copy": 1,
+    "restore": 1,
+    "clone": 2,
+    "links": 1,
+    "ask": 0,
     "run": 1,
     "wait": 0,
     "rest": 0,

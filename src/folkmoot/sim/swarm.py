@@ -6,6 +6,7 @@ Source: Groce et al., Swarm Testing, ISSTA 2012. Owns the draws that describe a 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from folkmoot.kernel.clock import MILLISECOND, SECOND
 from folkmoot.kernel.limits import Limits
@@ -15,7 +16,17 @@ from folkmoot.peer.config import ClusterConfig
 from folkmoot.sim.site import peer_address
 from folkmoot.streams.config import StreamConfig
 
-__all__ = ["ASKED_FOR", "CLUSTER_FAULTS", "FAULTS", "FEATURES", "LATER", "QUOTA_MESSAGES", "Shape", "Swarm"]
+__all__ = [
+    "ASKED_FOR",
+    "CLUSTER_FAULTS",
+    "FAULTS",
+    "FEATURES",
+    "LATER",
+    "QUOTA_MESSAGES",
+    "TOPOLOGY_FAULTS",
+    "Shape",
+    "Swarm",
+]
 
 FEATURES = (
     "aliases",
@@ -86,6 +97,28 @@ QUOTA_MESSAGES = 100
 ASKED_FOR = ("lost links",)
 """Faults of a cluster that no seed draws: they were added later, and seeds remain the same runs."""
 
+TOPOLOGY_FAULTS = (
+    "clones",
+    "emptied disks",
+    "joins at once",
+    "kills",
+    "leaves at once",
+    "link matrices",
+    "old folders",
+    "stutters",
+    "uneven power loss",
+    "upgrades",
+    "wrong clocks",
+)
+"""Faults that only the family `--topologies` draws."""
+
+_WITH_TOPOLOGIES = ("crashes", "disk stalls", "restarts")
+_WITH_TOPOLOGIES_CLUSTER = ("hangs", "joins", "leaves", "mass crashes", "peer resets", "power loss", "slow links")
+"""Faults of the other family that this one draws too, less often."""
+
+_OLD_BUILD: Final = 3
+"""Features that the older one of two builds lacks."""
+
 SPLITTING = ("flapping", "one-way splits", "splits", "swizzles")
 """Faults after which the checkers must excuse much: a run has either some of them or none."""
 
@@ -98,8 +131,12 @@ class Swarm:
     `shape` may change what was drawn; the limits of the node are drawn after it.
     """
 
-    def __init__(self, rng: Rng, shape: Shape | None = None, nodes: int = 1) -> None:
+    def __init__(self, rng: Rng, shape: Shape | None = None, nodes: int = 1, family: Rng | None = None) -> None:
         self.nodes = nodes
+        self.family = family  # the generator of the family `--topologies`; None: the other one
+        self.causal = family is not None  # the checkers ask for causes, not for times (`folkmoot.sim.judge`)
+        self.splits = False  # machines may be cut off from each other
+        self.witnesses = 0  # voters without data, the last ones of the machines: no node can be one yet
         calm = rng.chance(1, 12)  # now and then a run without any fault, to isolate the effect of faults
         self.on: dict[str, bool] = {}
         for name in FEATURES:
@@ -143,14 +180,16 @@ class Swarm:
         self.on["bursts"] = (self.clients + self.topics + self.rounds) % 4 == 0
         # Of a turn: usually so few that input often waits. Small enough that a burst of a client exceeds them.
         self.turn_steps = [192, 1_536, 65_536][(self.clients + self.depth) % 3]
+        if family is not None and nodes > 1:
+            self._draw_topologies(family)
         if shape is not None:
             shape(self)
         if self.has("empty restarts"):
             self.majority = False  # an id that is lost with its disk counts until an operator forgets it
         self.config = self._config(rng)
 
-    def node_config(self, node_id: str, number: int) -> NodeConfig:
-        """Return the settings of one node of the cluster; `number` of its machine, from 1."""
+    def node_config(self, node_id: str, number: int, build: int = 1) -> NodeConfig:
+        """Return the settings of one node of the cluster; `number` of its machine, from 1; `build`: see `Machine`."""
         common = self.config
         config = NodeConfig()
         config.node_id = node_id
@@ -176,6 +215,9 @@ class Swarm:
         cluster.page_bytes = self.page_bytes
         cluster.copy_bytes_per_s = self.copy_bytes_per_s
         cluster.recent_bytes_max = self.recent_bytes_max
+        assert not self.witnesses, "no node can be a witness yet: its setting belongs here"
+        if build == 0:
+            cluster.features = cluster.features[:-_OLD_BUILD]
         config.cluster = cluster
         return config
 
@@ -201,6 +243,42 @@ class Swarm:
         if self.on["bit flips"] or self.on["bad checksums"]:
             self.digest_us = 100 * MILLISECOND  # comparisons find damage: they must cover everything within a healing
 
+    def _draw_topologies(self, rng: Rng) -> None:
+        """Draw a run of the family: half of them have splits, and half of those the policy "majority"."""
+        self.splits = rng.chance(1, 2)
+        self.majority = rng.chance(1, 2)
+        for name in ("clock steps", "disk full", *CLUSTER_FAULTS, *ASKED_FOR):
+            self.on[name] = False
+        for name in _WITH_TOPOLOGIES:
+            self.on[name] = self.on[name] and rng.chance(1, 3)
+        for name in _WITH_TOPOLOGIES_CLUSTER:
+            self.on[name] = rng.chance(1, 5)
+        for name in TOPOLOGY_FAULTS:
+            self.on[name] = rng.chance(1, 4)
+        self.on["link matrices"] = self.splits
+        self.on["blackouts"] = self.splits and rng.chance(1, 4)
+        if not any(self.on[name] for name in TOPOLOGY_FAULTS):
+            others = [name for name in TOPOLOGY_FAULTS if name != "link matrices"]
+            self.on[others[rng.below(len(others))]] = True
+        # Full queues and small memory lose messages by right: the other family has them.
+        self.short_queues = False
+        for name in LATER:
+            self.on[name] = False
+        self.on["transactions"] = rng.chance(1, 3)
+        if not self.majority and (self.splits or self.on["kills"] or self.on["uneven power loss"]):
+            # Two sides excuse much of what these need: they are judged where there are none.
+            self.on["wills"] = self.on["wills"] and rng.chance(1, 10)
+            self.on["retained"] = self.on["retained"] and rng.chance(1, 3)
+        self.replicas = min(self.nodes, 2 if rng.chance(1, 4) else self.nodes // 2 + 1 if rng.chance(1, 4) else 3)
+        self.spares = 2 if self.on["joins at once"] or self.on["clones"] else int(self.on["joins"])
+        self.lean = rng.chance(1, 4)
+        self.fault_every = rng.between(4, 10)
+        self.pace_us = (150, 300, 400)[rng.below(3)] * MILLISECOND
+        self.heartbeat_us = (100, 240, 240)[rng.below(3)] * MILLISECOND
+        if self.on["stutters"]:
+            self.heartbeat_us = 100 * MILLISECOND  # a stop of its double is noticed
+        self.rounds = rng.between(1, 2)
+
     def has(self, name: str) -> bool:
         """Whether the feature or fault `name` is on."""
         return self.on.get(name, False)
@@ -218,6 +296,7 @@ class Swarm:
             for number in range(rng.between(1, 2)):
                 topic_filter = [b"#", b"t/0/#", b"t/+/#"][rng.below(3)]
                 size = rng.between(1, 8) * 2048 if rng.chance(1, 6) else 0
+                size = 0 if self.causal else size  # what retention has removed, no reader can demand
                 config.streams.append(StreamConfig(f"s{number}", topic_filter, rng.between(1, 4), 0, size))
         self._limit(config.limits, rng)
         self._tighten(config.limits)

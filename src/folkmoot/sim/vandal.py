@@ -12,9 +12,9 @@ from folkmoot.kernel.clock import SECOND
 from folkmoot.kernel.rng import Rng
 from folkmoot.mqtt.encode import encode
 from folkmoot.mqtt.packet import V5, V311, Connect, Packet, Pingreq, Subscribe, Unsubscribe
+from folkmoot.sim.judge import Judge
 from folkmoot.sim.network import Caller, Link, Network
 from folkmoot.sim.site import ROAMING, Site
-from folkmoot.sim.trouble import Trouble
 from folkmoot.sim.world import World
 
 __all__ = ["Vandals"]
@@ -36,12 +36,12 @@ class Vandal(Caller):
 class Vandals:
     """Sends vandals to the node."""
 
-    def __init__(self, world: World, rng: Rng, network: Network, site: Site, trouble: Trouble) -> None:
+    def __init__(self, world: World, rng: Rng, network: Network, site: Site, judge: Judge) -> None:
         self.world = world
         self._rng = rng
         self._network = network
         self._site = site
-        self._trouble = trouble  # in a troubled cluster a connection may not be admitted, and its bytes are not read
+        self._judge = judge  # in a troubled cluster a connection may not be admitted, and its bytes are not read
         self._count = 0
         self._kinds: list[Callable[[int], tuple[bytes, bool]]] = [
             self._noise,
@@ -67,7 +67,7 @@ class Vandals:
 
     def _leave(self, link: Link, fatal: bool) -> None:
         served = link.server_open and link.read_bytes == link.sent_bytes and not link.server.away
-        if fatal and served and not self._trouble.disturbed(link.opened_us - _PATIENCE_US):
+        if fatal and served and not self._judge.unserved(link.opened_us - _PATIENCE_US):
             self.world.violate("protocol", f"the node keeps {link.name}, which has broken the protocol")
         link.close_by_caller()
 

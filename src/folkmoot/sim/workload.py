@@ -61,6 +61,8 @@ class Workload:
         self._add(3, self._disconnect, "disconnects")
         self._add(2, self._drop, "")
         self._add(2, self._takeover, "takeovers")
+        if swarm.causal:
+            self._add(10, self._subscribe, "")  # what one side learns only while it cannot tell the others
         for client in actors:
             client.make_will = self.will
 
@@ -100,6 +102,20 @@ class Workload:
             if client.online and client.record is not None and not client.record.subs:
                 client.subscribe([(WILL_TOPICS, 2)], 0)
             ready = ready and client.idle and client.record is not None and bool(client.record.subs)
+        return ready
+
+    def subscribe_actors(self) -> bool:
+        """Subscribe half of the actors once they are connected, so that what they publish is owed to somebody.
+
+        Return whether all have been answered.
+        """
+        ready = True
+        for client in self.actors:
+            if client.profile.late:  # half of the clients subscribe later, while things happen
+                continue
+            if client.online and client.record is not None and not client.record.every:
+                self._subscribe(client)
+            ready = ready and client.idle and client.record is not None and bool(client.record.every)
         return ready
 
     def step(self) -> None:

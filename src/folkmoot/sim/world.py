@@ -6,6 +6,7 @@ function of its seed.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from heapq import heappop, heappush
 from typing import Any, Final
@@ -14,6 +15,9 @@ from folkmoot.kernel.rng import Rng
 from folkmoot.sim.trace import Trace
 
 __all__ = ["START_US", "Violation", "World"]
+
+_NAMES: Final = re.compile(r"\(.*?\)|\[.*?\]|b?'.*?'|b?\".*?\"|\b\w*\d\S*|\bof [cw]\w*\d+")
+_KIND_LENGTH: Final = 60
 
 START_US: Final = 1_700_000_000_000_000
 """The wall clock at the start of a run, microseconds since 1970."""
@@ -26,6 +30,12 @@ class Violation:
         self.promise = promise
         self.now = now
         self.text = text
+
+    @property
+    def kind(self) -> str:
+        """The promise, and how it is broken, without names and numbers."""
+        text = _NAMES.sub("", self.text.partition("\n")[0])
+        return f"{self.promise}: {' '.join(text.split())[:_KIND_LENGTH]}"
 
     def __repr__(self) -> str:
         return f"{self.promise} at {(self.now - START_US) / 1_000_000:.6f}: {self.text}"

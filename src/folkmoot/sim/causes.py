@@ -1,0 +1,385 @@
+"""Excuses by causes: what happened to the machines and links that this message, session or connection has used.
+
+Asks `folkmoot.sim.history` (what the simulator did itself) and what clients have seen; nothing that a node says is an
+excuse. Every answer is counted, and every condition is an entry of `folkmoot.sim.excuse`. With the policy "majority"
+there are no two sides, so that nothing is excused by them.
+"""
+
+# ruff: noqa: ARG002 - a question has the facts that one of the two judges asks for
+
+from __future__ import annotations
+
+from typing import Final
+
+from folkmoot.kernel.clock import NEVER, SECOND
+from folkmoot.mqtt.packet import V31
+from folkmoot.sim.excuse import EXCUSES
+from folkmoot.sim.fact import Life, Message, SessionRecord, Sub
+from folkmoot.sim.history import HEAL_US, History
+from folkmoot.sim.judge import Judge
+from folkmoot.sim.network import Link
+from folkmoot.sim.profile import NEVER_EXPIRES_S
+
+__all__ = ["Causes"]
+
+_TABLE: Final = {(entry.promise, entry.condition) for entry in EXCUSES}
+
+_BEFORE_US: Final = SECOND
+"""A failure this long before a message was sent may still concern it: nodes notice it later."""
+
+_NOTICE_US: Final = 8 * SECOND
+"""How long nodes may take to notice a split, and to agree on what follows."""
+
+_AFTER_US: Final = 5 * SECOND
+"""The longest time for which the end of a connection waits for what came over it (docs/limits.md)."""
+
+
+class Causes(Judge):
+    """Answers by the history. `copies`: of each partition; `majority`: the policy."""
+
+    def __init__(self, history: History, copies: int, *, majority: bool) -> None:
+        super().__init__()
+        self.history = history
+        self.world = history.world
+        self.copies = copies
+        self.majority = majority
+
+    # Counting
+
+    def _excuse(self, promise: str, condition: str) -> bool:
+        assert (promise, condition) in _TABLE, f"{promise}, {condition}: not in the table of excuses"
+        self.excused[promise, condition] = self.excused.get((promise, condition), 0) + 1
+        return True
+
+    def _decide(self, promise: str, condition: str, holds: bool) -> bool:
+        if holds:
+            return self._excuse(promise, condition)
+        self.judge(promise)
+        return False
+
+    # Sides
+
+    def _on_two_sides(self, links: list[Link], since_us: int, until_us: int = NEVER) -> bool:
+        """Whether two of the nodes of these connections may have served as two sides in this time."""
+        if self.majority:
+            return False
+        names: list[str] = []
+        for link in links:
+            if link.server.name not in names:
+                names.append(link.server.name)
+        history = self.history
+        for place, first in enumerate(names):
+            for second in names[place + 1 :]:
+                if history.apart(first, second, since_us, until_us):
+                    return True
+        return False
+
+    def _is_forked(self, link: Link, since_us: int, until_us: int = NEVER) -> bool:
+        """Whether the node of this connection may have been of another side than some other one."""
+        return not self.majority and self.history.forked(link.server.name, since_us, until_us)
+
+    def _lacks_copies(self, link: Link, since_us: int, until_us: int) -> bool:
+        """Whether the side of this connection's node may have no complete copy of some partition.
+
+        Machines that came back shortly before the sides parted count as incomplete.
+        """
+        return not self.majority and self.history.lacks(link.server.name, since_us, until_us) >= self.copies
+
+    def _links_of(self, record: SessionRecord, messages: list[Message], since_us: int) -> list[Link]:
+        return [attempt.link for message in messages for attempt in message.attempts] + record.links_since(since_us)
+
+    # Deliveries
+
+    def sent_before(self, message: Message) -> bool:
+        """Always: another leader may have sent it before the session moved (MQTT 5, section 3.3.1.1)."""
+        return True
+
+    def matched_otherwise(self, record: SessionRecord, message: Message) -> bool:
+        """Whether the client changed its subscriptions on another side than the one that took the message."""
+        changed = record.began_without_copy and not self.majority
+        for sub in record.matching(message.topic):
+            since = sub.gone_us if sub.gone_us < NEVER else sub.asked_us
+            if sub.link is not None and not changed:
+                until = min(message.acked_us, self.world.now)
+                links = [sub.link, *[attempt.link for attempt in message.attempts]]
+                changed = any(self._is_forked(link, since, until) for link in links)
+        return self._decide("A2", "subscription changed on another side", changed)
+
+    def expires_late(self, message: Message) -> bool:
+        """Whether a clock was wrong while it was under way."""
+        return self._decide("expiry", "a clock was wrong", self.history.clock_wrong(message.first_us, self.world.now))
+
+    def shows_expiry(self, message: Message) -> bool:
+        """Whether a clock was wrong while it was under way."""
+        return self._decide("expiry", "a clock was wrong", self.history.clock_wrong(message.first_us, self.world.now))
+
+    def out_of_order(self, record: SessionRecord | None, message: Message, later: Message) -> bool:
+        """Whether they were taken on two sides, or overtook each other as docs/limits.md says."""
+        since = message.first_us
+        links = [attempt.link for attempt in message.attempts + later.attempts]
+        if self._on_two_sides(links, since) or (
+            record is not None and self._on_two_sides(record.links_since(since), since)
+        ):
+            return self._excuse("A3", "messages of two sides")
+        first, second = message.attempts[0], later.attempts[0]
+        moved = second.link is not first.link and first.link.ended_us < NEVER
+        ended = min(first.link.ended_us, self.world.now)
+        if message.qos == 0 and (moved or second.link.ended_us < NEVER):
+            if self.history.troubled(first.sent_us - _BEFORE_US, max(ended, second.sent_us) + _AFTER_US):
+                return self._excuse("A3", "QoS 0: its connection ended in a change of leaders")
+        if message.qos and moved and message.acked_us > first.link.ended_us:
+            transient = record is not None and not record.durable
+            if self.history.troubled(first.sent_us - _BEFORE_US, self.world.now) and transient:
+                return self._excuse("A3", "its publisher moved while links of its former node were slow")
+            again = message.qos == 1 and len(message.attempts) > 1
+            if again and self.history.falls(first.sent_us - HEAL_US, message.attempts[-1].sent_us) > 1:
+                if self.history.down(first.link.server.name, first.sent_us, message.attempts[-1].sent_us):
+                    return self._excuse("A3", "sent again after two crashes")
+        self.judge("A3")
+        return False
+
+    def delivered_twice(self, record: SessionRecord, message: Message, *, shared: bool) -> bool:
+        """Whether publisher or client used two sides, or it was sent again where it was not known to be accepted."""
+        promise = "A4" if message.qos == 2 else "A2"
+        if message.is_will:
+            link = message.will_link
+            return self._decide(
+                "A7", "its node was of another side", link is not None and self._is_forked(link, link.opened_us)
+            )
+        since = message.first_us
+        links = [attempt.link for attempt in message.attempts]
+        if self._on_two_sides(links, since) or self._on_two_sides(record.links_since(since), since):
+            return self._excuse("A4", "publisher or client on two sides")
+        if self._parted_since(message):
+            return self._excuse("A4", "sent again on one side, which the other side had accepted")
+        if record.version == V31 and record.link is not None:
+            if self._lacks_copies(record.link, since, self.world.now):
+                return self._excuse("A4", "3.1 client of a session without a copy")
+        self.judge(promise)
+        return False
+
+    def repeats_qos0(self, message: Message) -> int:
+        """QoS 0 is sent before the message is on disk: after a failure its publisher, or the node, repeats it."""
+        if message.is_will or message.staged:
+            return self.history.falls(0)
+        return -1 if self.history.troubled(message.first_us - _BEFORE_US, self.world.now) else 0
+
+    def repeats_scan(self, record: SessionRecord) -> int:
+        """Return how many machines have failed since the session began."""
+        return self.history.falls(record.created_us)
+
+    def lost_on_its_way(self, record: SessionRecord, message: Message, publisher: SessionRecord | None) -> bool:
+        """Whether the node that took it failed, or could not reach the node of the transient subscriber."""
+        if record.durable:
+            return False
+        if message.once and publisher is not None and publisher.durable:
+            return False  # it is stored until it has arrived
+        history = self.history
+        since, until = message.first_us - _BEFORE_US, self.world.now
+        for attempt in message.attempts:
+            name = attempt.link.server.name
+            if history.down(name, since, until):
+                return self._excuse("A1", "transient: its node failed, or did not reach the node of the subscriber")
+            if record.link is not None and history.apart(name, record.link.server.name, since, until):
+                return self._excuse("A1", "transient: its node failed, or did not reach the node of the subscriber")
+        return False
+
+    def unknown_there(self, record: SessionRecord, sub: Sub, message: Message) -> bool:
+        """Whether a side that did not know the subscription may have taken the message."""
+        links = [attempt.link for attempt in message.attempts]
+        until = min(message.acked_us, self.world.now)
+        if sub.link is None:
+            self.judge("A1")
+            return False
+        if self._on_two_sides([*links, sub.link], sub.asked_us, until):
+            # Made before the sides parted, a subscription is known to both of them.
+            if any(self._on_two_sides([link, sub.link], sub.asked_us, sub.since_us + SECOND) for link in links):
+                return self._excuse("A1", "subscribed on another side")
+            if record.expiry_low_s < NEVER_EXPIRES_S:
+                return self._excuse("A1", "finite session on two sides")
+        if record.expiry_low_s < NEVER_EXPIRES_S and self._on_two_sides(record.links, record.created_us):
+            return self._excuse("A1", "finite session on two sides")
+        if record.version == V31 and self._lacks_copies(sub.link, sub.since_us, until):
+            return self._excuse("A1", "3.1 client of a session without a copy")
+        self.judge("A1")
+        return False
+
+    def comes_after_heal(self, record: SessionRecord, message: Message, link: Link) -> bool:
+        """Whether the message was taken on another side than the one of this connection."""
+        links = [attempt.link for attempt in message.attempts]
+        return self._decide("A3", "messages of two sides", self._on_two_sides([*links, link], message.first_us))
+
+    def gap_of_qos0(self, earlier: Message) -> bool:
+        """Whether something failed on its way, which leads over the leader of the session."""
+        failed = self.history.troubled(earlier.first_us - _BEFORE_US, self.world.now)
+        return self._decide("A5", "QoS 0: a node failed, or links were cut", failed)
+
+    def group_twice(self, message: Message, records: list[SessionRecord]) -> bool:
+        """Whether the members that got it used two sides."""
+        links = [link for record in records for link in record.links_since(message.first_us)]
+        links += [attempt.link for attempt in message.attempts]
+        return self._decide("A4", "publisher or client on two sides", self._on_two_sides(links, message.first_us))
+
+    def group_missed(self, message: Message, members: list[tuple[SessionRecord, Sub]]) -> bool:
+        """Whether no member subscribed on the side that took the message."""
+        links = [attempt.link for attempt in message.attempts]
+        since = min([sub.asked_us for _, sub in members])
+        until = min(message.acked_us, self.world.now)
+        known = [sub.link for _, sub in members if sub.link is not None]
+        return self._decide("A1", "subscribed on another side", self._on_two_sides(links + known, since, until))
+
+    def sent_after_unsubscribe(self, record: SessionRecord, message: Message) -> bool:
+        """Whether the client unsubscribed on another side than the one that took the message."""
+        since = record.created_us
+        apart = self._on_two_sides(self._links_of(record, [message], since), since)
+        return self._decide("A2", "subscription changed on another side", apart)
+
+    def of_earlier_session(self, message: Message, earlier: list[SessionRecord]) -> bool:
+        """Whether the earlier session was on another side when the message was taken, or ended on another one."""
+        since = message.first_us
+        if any(self._is_forked(link, since) for record in earlier for link in record.links):
+            return self._excuse("A2", "for an earlier session, merged in a heal")
+        return False
+
+    # Sessions
+
+    def began_elsewhere(self, record: SessionRecord, life: Life) -> bool:
+        """Whether the client's connections were on two sides in the life of the session."""
+        return self._on_two_sides([*record.links, life.link], record.created_us)
+
+    def without_copy(self, record: SessionRecord, life: Life) -> bool:
+        """Whether the side of this connection may have had no copy of the session."""
+        lacks = self._lacks_copies(life.link, life.connect_us, self.world.now)
+        if not record.every:
+            return lacks  # nothing was owed to it: no case
+        return self._decide("A1", "no copy of the session on this side", lacks)
+
+    def expires_elsewhere(self, record: SessionRecord) -> bool:
+        """Whether a side that did not see the client may have let its session expire."""
+        if self.majority or not any(self._is_forked(link, record.created_us) for link in record.links):
+            return False
+        return self._excuse("A1", "finite session on two sides")
+
+    def lost_at(self, record: SessionRecord) -> int:
+        """Return the end of the connection, or the failure of its node."""
+        last = record.links[-1]
+        return min(last.cut_us, self.history.fell_at(last.server.name, last.opened_us))
+
+    def outlives_expiry(self, record: SessionRecord) -> bool:
+        """Whether a new leader of the session may have started its expiry again."""
+        failed = self.history.troubled(record.links[-1].cut_us - _BEFORE_US, self.world.now)
+        return self._decide("session", "a new leader starts the expiry again", failed)
+
+    def unfenced(self, older: Link, newer: Link | None) -> bool:
+        """Whether the two connections were on two sides; newer None: wherever it is."""
+        if newer is None:
+            apart = self._is_forked(older, older.opened_us)
+        else:
+            apart = self._on_two_sides([older, newer], older.opened_us)
+        return self._decide("A6", "connections on two sides", apart)
+
+    def shares_ids(self, record: SessionRecord) -> bool:
+        """Whether nodes of two sides gave out packet ids for the session."""
+        apart = self._on_two_sides(record.links, record.created_us)
+        return self._decide(
+            "protocol", "packet ids of two sides", apart or (record.began_without_copy and not self.majority)
+        )
+
+    # Streams
+
+    def stored_twice(self, message: Message) -> bool:
+        """Whether it was being forwarded when the network split."""
+        if message.is_will:
+            link = message.will_link
+            apart = link is not None and self._is_forked(link, link.opened_us)
+        else:
+            apart = self._parted_since(message) or self._on_two_sides(
+                [attempt.link for attempt in message.attempts], message.first_us
+            )
+        return self._decide("A9", "being forwarded when the network split", apart)
+
+    def _parted_since(self, message: Message) -> bool:
+        """Whether the network split, unnoticed by a node that took the message, before it had acknowledged it.
+
+        A message that is sent again meanwhile may have been taken before the split.
+        """
+        if self.majority:
+            return False
+        until = min(message.acked_us, self.world.now)
+        for attempt in message.attempts:
+            if self.history.parted(attempt.link.server.name, message.first_us - _NOTICE_US, until):
+                return True
+        return len(message.attempts) > 1 and self._is_forked(message.attempts[0].link, message.first_us, until)
+
+    def replayed_elsewhere(self, record: SessionRecord, *, dup: bool) -> bool:
+        """Whether the client used two sides."""
+        return self._decide("A9", "replayed on two sides", self._on_two_sides(record.links, record.created_us))
+
+    def repeats_replay(self) -> bool:
+        """A failure after QoS 0 records were sent may lose the position."""
+        return self._decide("A9", "QoS 0 records are repeated after a failure", self.history.falls(0) > 0)
+
+    def trimmed_elsewhere(self, message: Message) -> bool:
+        """Never: the family has no retention by size."""
+        return False
+
+    # Retained messages
+
+    def retained_elsewhere(self, record: SessionRecord, message: Message) -> bool:
+        """Whether the message was taken on another side than the subscriber's."""
+        apart = self._on_two_sides(self._links_of(record, [message], message.first_us), message.first_us)
+        return self._decide("A8", "writes on two sides", apart)
+
+    def unordered(self, message: Message, other: Message) -> bool:
+        """Whether the two writes were taken on two sides."""
+        links = [attempt.link for attempt in message.attempts + other.attempts]
+        return self._on_two_sides(links, min(message.first_us, other.first_us))
+
+    def pending(self, message: Message, ended_us: int) -> bool:
+        """A write without an acknowledgement may be applied at any later time, if it can be delayed at all."""
+        return self.history.troubled(message.first_us - _BEFORE_US, ended_us)
+
+    # Wills
+
+    def will_twice(self, life: Life) -> bool:
+        """Whether each of two sides may have published it."""
+        return self._decide("A7", "its node was of another side", self._is_forked(life.link, life.connect_us))
+
+    def will_unsure(self, life: Life, until_us: int) -> bool:
+        """Whether another side may have taken the client for dead."""
+        apart = self._is_forked(life.link, life.connect_us, until_us)
+        return self._decide("A7", "its node was of another side", apart)
+
+    def will_early(self, life: Life, until_us: int) -> bool:
+        """Whether the other nodes may have taken its node for dead."""
+        name = life.link.server.name
+        since = life.connect_us
+        return self.history.down(name, since, until_us) or self.history.forked(name, since, until_us)
+
+    def goodbye_lost(self, life: Life, until_us: int) -> bool:
+        """A DISCONNECT is not acknowledged: a failure soon after it may undo it."""
+        failed = self.history.troubled(life.goodbye_us, until_us)
+        return self._decide("A7", "a node failed soon after DISCONNECT", failed)
+
+    def put_out(self, life: Life) -> bool:
+        """Whether the node closed the connection before it had read DISCONNECT."""
+        return life.link.closed_at_bytes < life.goodbye_bytes
+
+    def due_until(self, life: Life, due_us: int, delay_us: int, slack_us: int) -> int:
+        """A new leader of the session may restart the delay."""
+        end = self.history.trouble_end(life.link.ended_us - _BEFORE_US, due_us + slack_us)
+        while end and end + delay_us > due_us:
+            due_us = end + delay_us
+            end = self.history.trouble_end(life.link.ended_us - _BEFORE_US, due_us + slack_us)
+        return due_us
+
+    # Others
+
+    def staged_lost(self) -> bool:
+        """Whether there were ever two sides."""
+        apart = not self.majority and any(self.history.forked(host.name, 0) for host in self.history.hosts)
+        return self._decide("A10", "staged where a side took over", apart)
+
+    def unserved(self, since_us: int) -> bool:
+        """Whether a machine was down, or links were cut."""
+        return self.history.troubled(since_us, self.world.now)

@@ -1,0 +1,257 @@
+"""The history of a run: which machines ran and reached which others at any moment, by what the simulator did itself.
+
+Owns the facts by which a checker decides whether a cause exists for what it has seen. Nothing here is what a node says.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from folkmoot.kernel.clock import NEVER, SECOND
+from folkmoot.sim.world import World
+
+if TYPE_CHECKING:
+    from folkmoot.sim.host import Host
+    from folkmoot.sim.mesh import Mesh
+
+__all__ = ["FORK_US", "HEAL_US", "History", "Span"]
+
+FORK_US: Final = SECOND
+"""Two machines that cannot reach each other for less than this time do not become two sides."""
+
+HEAL_US: Final = 10 * SECOND
+"""Two sides are one again after this time in which both could reach each other, and the same others."""
+
+
+_WRONG_US: Final = 5 * SECOND
+"""A clock that is further from the right time is wrong; drift and the steps that NTP makes are not."""
+
+
+class Span:
+    """A time between two moments; `end_us` is NEVER while it lasts."""
+
+    def __init__(self, begin_us: int, end_us: int) -> None:
+        self.begin_us = begin_us
+        self.end_us = end_us
+
+    def overlaps(self, since_us: int, until_us: int) -> bool:
+        """Whether it overlaps the time between the two moments."""
+        return self.begin_us <= until_us and self.end_us >= since_us
+
+
+class History:
+    """Looks at the machines after every change. `mesh` is set when there is one."""
+
+    def __init__(self, world: World, hosts: list[Host]) -> None:
+        self.world = world
+        self.hosts = hosts
+        self.mesh: Mesh | None = None
+        self.changed_us = world.now  # when something changed last, machines or links
+        self._numbers: dict[str, int] = {}
+        # (since, for each machine the bits of those it can reach, whether more than half of the members run)
+        self._epochs: list[tuple[int, list[int], bool]] = []
+        self._downs: dict[str, list[Span]] = {}  # times in which the machine did not run, hung or was cut off
+        self._failures: list[tuple[int, str]] = []
+        self._clocks: dict[str, list[Span]] = {}  # times in which the clock of the machine was wrong
+        self._pairs: dict[tuple[int, int], list[Span]] = {}  # times on different sides; for `_known` epochs
+        self._known = 0
+
+    # What happens
+
+    def look(self) -> None:
+        """Something may have changed: take note of who reaches whom."""
+        now = self.world.now
+        if len(self._numbers) != len(self.hosts):
+            self._numbers = {host.name: number for number, host in enumerate(self.hosts)}
+        masks = self._masks()
+        for number, host in enumerate(self.hosts):
+            spans = self._downs.setdefault(host.name, [])
+            down = not masks[number] and bool(host.starts_us)
+            lasts = bool(spans) and spans[-1].end_us == NEVER
+            if down and not lasts:
+                spans.append(Span(now, NEVER))
+                self._failures.append((now, host.name))
+            elif lasts and not down:
+                spans[-1].end_us = now
+            self._look_at_clock(host, now)
+        members = sum([1 for host in self.hosts if host.member])
+        most = 2 * sum([1 for mask in masks if mask]) > members
+        if self._epochs and self._epochs[-1][1:] == (masks, most):
+            return
+        self.changed_us = now
+        if self._epochs and self._epochs[-1][0] == now:
+            self._epochs.pop()
+            self._known = 0
+            self._pairs.clear()
+        self._epochs.append((now, masks, most))
+
+    def _look_at_clock(self, host: Host, now: int) -> None:
+        spans = self._clocks.setdefault(host.name, [])
+        wrong = host.clock_percent != 100 or host.clock_error_us > _WRONG_US
+        lasts = bool(spans) and spans[-1].end_us == NEVER
+        if wrong and not lasts:
+            spans.append(Span(now, NEVER))
+        elif lasts and not wrong:
+            spans[-1].end_us = now
+
+    def _masks(self) -> list[int]:
+        masks: list[int] = []
+        mesh = self.mesh
+        for number, host in enumerate(self.hosts):
+            if not _runs(host):
+                masks.append(0)
+                continue
+            mask = 1 << number
+            for other, there in enumerate(self.hosts):
+                if there is not host and _runs(there) and mesh is not None:
+                    if mesh.passes(host, there) and mesh.passes(there, host):
+                        mask |= 1 << other
+            masks.append(mask)
+        return masks
+
+    # What happened
+
+    def down(self, name: str, since_us: int, until_us: int = NEVER) -> bool:
+        """Whether a machine was down, hung or cut off from everything at some moment of this time."""
+        return any(span.overlaps(since_us, until_us) for span in self._downs.get(name, []))
+
+    def clock_wrong(self, since_us: int, until_us: int = NEVER) -> bool:
+        """Whether the clock of some machine was wrong at some moment of this time."""
+        return any(span.overlaps(since_us, until_us) for spans in self._clocks.values() for span in spans)
+
+    def fell_at(self, name: str, since_us: int) -> int:
+        """Return when a machine went down first since then, or NEVER."""
+        return min([at for at, host in self._failures if host == name and at >= since_us], default=NEVER)
+
+    def falls(self, since_us: int, until_us: int = NEVER) -> int:
+        """Return how often a machine went down in this time."""
+        return sum([1 for at, _ in self._failures if since_us <= at <= until_us])
+
+    def troubled(self, since_us: int, until_us: int) -> bool:
+        """Whether at some moment of this time a machine was down, or two that ran could not reach each other."""
+        for place, (begin, masks, _) in enumerate(self._epochs):
+            end = self._epochs[place + 1][0] if place + 1 < len(self._epochs) else NEVER
+            if begin <= until_us and end >= since_us and not self._is_whole(masks):
+                return True
+        return False
+
+    def trouble_end(self, since_us: int, until_us: int) -> int:
+        """Return the end of the last trouble that began before `until_us` and lasted after `since_us`; 0 for none."""
+        last = 0
+        for place, (begin, masks, _) in enumerate(self._epochs):
+            end = self._epochs[place + 1][0] if place + 1 < len(self._epochs) else self.world.now
+            if begin <= until_us and end >= since_us and not self._is_whole(masks):
+                last = max(last, end)
+        return last
+
+    def _is_whole(self, masks: list[int]) -> bool:
+        everybody = 0
+        for number, host in enumerate(self.hosts):
+            if host.member or masks[number]:
+                everybody |= 1 << number
+        return all(mask == everybody for number, mask in enumerate(masks) if everybody >> number & 1)
+
+    # Sides
+
+    def apart(self, first: str, second: str, since_us: int, until_us: int = NEVER) -> bool:
+        """Whether two machines may have been of different sides at some moment of this time.
+
+        Not together are machines that cannot reach each other both ways, or do not reach the same others; one that does
+        not run counts when half of the members are down, which looks like a split. They may be of different sides after
+        `FORK_US` of this, and until they have been together for `HEAL_US`.
+        """
+        if first == second:
+            return False
+        one, two = self._numbers.get(first, -1), self._numbers.get(second, -1)
+        assert one >= 0, f"{first} is a machine"
+        assert two >= 0, f"{second} is a machine"
+        if self._known != len(self._epochs):
+            self._pairs.clear()
+            self._known = len(self._epochs)
+        pair = (min(one, two), max(one, two))
+        spans = self._pairs.get(pair)
+        if spans is None:
+            spans = self._pairs[pair] = self._spans_of(pair)
+        now = self.world.now
+        return any(
+            span.overlaps(since_us, until_us) for span in spans if span.end_us < NEVER or now - span.begin_us >= FORK_US
+        )
+
+    def _spans_of(self, pair: tuple[int, int]) -> list[Span]:
+        one, two = pair
+        raw: list[Span] = []
+        for begin, masks, most in self._epochs:
+            lasts = bool(raw) and raw[-1].end_us == NEVER
+            together = masks[one] == masks[two] and bool(masks[one] >> two & 1)
+            if most and not (masks[one] and masks[two]):
+                together = True  # a machine that does not run is no side, and the others know that they are most
+            if together and lasts:
+                raw[-1].end_us = begin
+            elif not together and not lasts:
+                raw.append(Span(begin, NEVER))
+        found: list[Span] = []
+        for span in raw:
+            end = span.end_us if span.end_us == NEVER else span.end_us + HEAL_US
+            if found and found[-1].end_us >= span.begin_us:
+                found[-1].end_us = end
+            elif span.end_us - span.begin_us >= FORK_US:
+                found.append(Span(span.begin_us, end))
+        return found
+
+    def parted(self, name: str, since_us: int, until_us: int) -> bool:
+        """Whether this machine and another one became two sides in this time."""
+        one = self._numbers[name]
+        for two, host in enumerate(self.hosts):
+            if two != one and host.starts_us:
+                self.apart(name, host.name, since_us, until_us)  # computes the spans
+                spans = self._pairs[min(one, two), max(one, two)]
+                if any(since_us <= span.begin_us <= until_us for span in spans):
+                    return True
+        return False
+
+    def forked(self, name: str, since_us: int, until_us: int = NEVER) -> bool:
+        """Whether a machine may have been of another side than some other one at some moment of this time."""
+        return any(self.apart(name, host.name, since_us, until_us) for host in self.hosts if host.starts_us)
+
+    def missing(self, name: str, since_us: int, until_us: int = NEVER) -> int:
+        """Return how many members may have been of other sides than this machine at some moment of this time."""
+        return sum([1 for host in self.hosts if host.starts_us and self.apart(name, host.name, since_us, until_us)])
+
+    def lacks(self, name: str, since_us: int, until_us: int) -> int:
+        """Return how many machines may lack changes that a side has made, or are not of it: that of this machine.
+
+        Those of other sides, and those that had failed or been of another side shortly before `since_us`.
+        """
+        return sum(
+            [
+                1
+                for host in self.hosts
+                if host.starts_us
+                and (
+                    self.apart(name, host.name, since_us, until_us)
+                    or self.down(host.name, since_us - HEAL_US, until_us)
+                )
+            ]
+        )
+
+    # The present
+
+    def reached(self) -> list[list[Host]]:
+        """Return, for each member that runs, the members that it reaches at present, itself first."""
+        masks = self._masks()
+        return [
+            [
+                host,
+                *[
+                    other
+                    for at, other in enumerate(self.hosts)
+                    if other is not host and other.member and masks[number] >> at & 1
+                ],
+            ]
+            for number, host in enumerate(self.hosts)
+            if host.member and masks[number]
+        ]
+
+
+def _runs(host: Host) -> bool:
+    return host.up or (host.paused and not host.dark)

@@ -1,0 +1,187 @@
+"""Excuses by causes: what the simulator did to this message's machines excuses it, and nothing else does."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from folkmoot.kernel.clock import NEVER, SECOND
+from folkmoot.mqtt.packet import V5, Publish
+from folkmoot.sim.causes import Causes
+from folkmoot.sim.excuse import EXCUSES, share_of, too_seldom
+from folkmoot.sim.fact import Attempt, Lane, Message, SessionRecord
+from folkmoot.sim.history import FORK_US, HEAL_US, History
+from folkmoot.sim.trace import Trace
+from folkmoot.sim.world import World
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+class Machines:
+    """Machines by name, the links between them, and the history of both."""
+
+    def __init__(self, count: int = 3) -> None:
+        self.world = World(1, Trace())
+        self.cuts: set[tuple[str, str]] = set()
+        self.hosts: list[Any] = [
+            SimpleNamespace(
+                name=f"n{number}",
+                up=True,
+                paused=False,
+                dark=False,
+                member=True,
+                starts_us=[self.world.now],
+                clock_percent=100,
+                clock_error_us=0,
+            )
+            for number in range(1, count + 1)
+        ]
+        self.history = History(self.world, self.hosts)
+        mesh: Any = SimpleNamespace(passes=lambda one, two: (one.name, two.name) not in self.cuts)
+        self.history.mesh = mesh
+        self.history.look()
+
+    def wait(self, us: int) -> None:
+        self.world.run(self.world.now + us)
+
+    def cut(self, *pairs: tuple[str, str]) -> None:
+        self.cuts = {direction for pair in pairs for direction in (pair, pair[::-1])}
+        self.history.look()
+
+    def run(self, number: int, *, up: bool) -> None:
+        self.hosts[number - 1].up = up
+        self.history.look()
+
+    def judge(self, *, majority: bool = False) -> Causes:
+        return Causes(self.history, len(self.hosts), majority=majority)
+
+    def link(self, number: int) -> Any:
+        return SimpleNamespace(
+            server=self.hosts[number - 1], sent_bytes=0, ended_us=NEVER, opened_us=self.world.now, closed_at_bytes=NEVER
+        )
+
+    def message(self, qos: int, *links: Any) -> Message:
+        message = Message(0, "a", Publish(b"t", b"m", qos))
+        message.lane = Lane(0)
+        message.lane.messages.append(message)
+        message.attempts = [Attempt(self.world.now, link, 0) for link in links]
+        return message
+
+
+def test_machines_that_cannot_reach_each_other_are_apart_after_a_while_and_until_they_have_healed() -> None:
+    machines = Machines()
+    begin = machines.world.now
+    machines.wait(SECOND)
+    machines.cut(("n1", "n2"), ("n1", "n3"))
+    cut = machines.world.now
+    machines.wait(FORK_US // 2)
+    assert not machines.history.apart("n1", "n2", begin)
+    machines.wait(FORK_US)
+    assert machines.history.apart("n1", "n2", begin)
+    assert not machines.history.apart("n2", "n3", begin), "these two reach the same machines"
+    assert not machines.history.apart("n1", "n2", begin, cut - 1)
+    machines.cut()
+    mended = machines.world.now
+    machines.wait(2 * HEAL_US)
+    assert machines.history.apart("n1", "n2", mended + HEAL_US - 1)
+    assert not machines.history.apart("n1", "n2", mended + HEAL_US + 1)
+
+
+def test_a_short_cut_makes_no_sides() -> None:
+    machines = Machines()
+    machines.cut(("n1", "n2"))
+    machines.wait(FORK_US // 2)
+    machines.cut()
+    machines.wait(SECOND)
+    assert not machines.history.apart("n1", "n2", 0)
+
+
+def test_the_middle_of_a_bridge_may_be_of_either_side() -> None:
+    machines = Machines()
+    machines.cut(("n1", "n3"))
+    machines.wait(2 * FORK_US)
+    assert machines.history.apart("n1", "n2", 0)
+    assert machines.history.apart("n2", "n3", 0)
+
+
+def test_a_machine_that_is_down_is_no_side_unless_half_of_all_are() -> None:
+    machines = Machines(5)
+    machines.run(1, up=False)
+    machines.wait(2 * FORK_US)
+    assert not machines.history.forked("n2", 0)
+    machines.run(2, up=False)
+    machines.run(3, up=False)
+    machines.wait(2 * FORK_US)
+    assert machines.history.apart("n4", "n1", 0)
+    assert machines.history.down("n1", 0)
+    assert machines.history.falls(0) == 3
+
+
+def test_a_pause_is_no_failure() -> None:
+    machines = Machines()
+    machines.hosts[0].up = False
+    machines.hosts[0].paused = True
+    machines.history.look()
+    machines.wait(2 * FORK_US)
+    assert not machines.history.down("n1", 0)
+    assert not machines.history.troubled(0, NEVER)
+
+
+@pytest.mark.parametrize(("majority", "excused"), [(False, True), (True, False)])
+def test_two_sides_excuse_where_both_may_serve(majority: bool, excused: bool) -> None:
+    machines = Machines()
+    judge = machines.judge(majority=majority)
+    first = machines.message(1, machines.link(1))
+    machines.cut(("n1", "n2"), ("n1", "n3"))
+    machines.wait(2 * FORK_US)
+    second = machines.message(1, machines.link(2))
+    record = SessionRecord(0, "c", V5, 10, machines.world.now)
+    assert judge.out_of_order(record, second, first) == excused
+    assert share_of("A3", judge.judged, judge.excused) == ((0, 1) if excused else (1, 0))
+
+
+def test_a_split_of_other_machines_excuses_nothing() -> None:
+    machines = Machines(5)
+    judge = machines.judge()
+    machines.cut(("n1", "n2"), ("n1", "n3"), ("n1", "n4"), ("n1", "n5"))
+    machines.wait(2 * FORK_US)
+    first = machines.message(1, machines.link(2))
+    second = machines.message(1, machines.link(3))
+    record = SessionRecord(0, "c", V5, 10, machines.world.now)
+    record.links.append(machines.link(4))
+    assert not judge.out_of_order(record, second, first)
+    assert not judge.delivered_twice(record, second, shared=False)
+
+
+def test_every_entry_is_documented() -> None:
+    anchors = {
+        "limits.md#" + re.sub(r"[^a-z0-9 -]", "", heading.lower()).replace(" ", "-")
+        for heading in re.findall(r"^#+ (.*)$", (DOCS / "limits.md").read_text(encoding="utf-8"), re.MULTILINE)
+    }
+    lost = [entry.where for entry in EXCUSES if entry.where.startswith("limits.md") and entry.where not in anchors]
+    assert lost == []
+
+
+def test_no_condition_is_named_twice() -> None:
+    names = [(entry.promise, entry.condition) for entry in EXCUSES]
+    assert len(names) == len(set(names))
+
+
+@pytest.mark.parametrize(
+    ("majority", "judged", "excused", "seldom"),
+    [
+        (True, 95, 5, []),
+        (True, 94, 6, ["A3"]),
+        (False, 94, 6, []),
+        (False, 79, 21, ["A3"]),
+        (True, 1, 9, []),  # ten cases say nothing
+    ],
+)
+def test_a_promise_that_is_seldom_judged_is_a_failure(
+    majority: bool, judged: int, excused: int, seldom: list[str]
+) -> None:
+    assert too_seldom(majority, {"A3": judged}, {("A3", "messages of two sides"): excused}) == seldom

@@ -1,0 +1,219 @@
+"""The family `--topologies`: what its seeds draw, that it is the same run for the same seed, and that it judges."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from folkmoot.cli.version import is_compiled
+from folkmoot.kernel.clock import SECOND
+from folkmoot.kernel.rng import Rng
+from folkmoot.sim import Options, Result, Simulation, parse_scenario, too_seldom
+from folkmoot.sim.swarm import CLUSTER_FAULTS, FAULTS, TOPOLOGY_FAULTS, Swarm
+from tests.sim.test_seed import run_elsewhere
+
+HEAD = """nodes 3
+seed 1
+topologies
+without features, faults
+set replicas=3
+set lean=0
+set partitions=4
+"""
+
+
+def drawn(seed: int, nodes: int = 5) -> Swarm:
+    return Swarm(Rng(seed), nodes=nodes, family=Rng(seed ^ 1))
+
+
+def test_half_of_the_seeds_have_splits_and_half_of_those_a_majority() -> None:
+    swarms = [drawn(seed) for seed in range(1000)]
+    split = [swarm for swarm in swarms if swarm.splits]
+    assert 450 < len(split) < 550
+    assert all(swarm.on["link matrices"] for swarm in split)
+    assert not [swarm for swarm in swarms if not swarm.splits and (swarm.on["link matrices"] or swarm.on["blackouts"])]
+    assert 0.45 * len(split) < sum([swarm.majority for swarm in split]) < 0.55 * len(split)
+
+
+def test_every_fault_is_drawn_and_no_run_has_none() -> None:
+    swarms = [drawn(seed) for seed in range(300)]
+    for name in TOPOLOGY_FAULTS:
+        assert any(swarm.on[name] for swarm in swarms), name
+    assert [swarm for swarm in swarms if not any(swarm.on[name] for name in TOPOLOGY_FAULTS)] == []
+
+
+def test_the_family_draws_the_nodes_when_nobody_says_how_many() -> None:
+    sizes = {len(Options(seed, 1, topologies=True).simulation().members) for seed in range(60)}
+    assert sizes == {2, 3, 5, 7}
+    assert len(Options(1, 1, 5, topologies=True).simulation().members) == 5
+
+
+def test_the_command_of_a_run_names_the_family() -> None:
+    options = Options(7, 100, 3, topologies=True)
+    assert options.copy().command == "folkmoot simulate --topologies --nodes 3 --seed 7 --steps 100"
+
+
+def calm(swarm: Swarm) -> None:
+    for name in (*FAULTS, *CLUSTER_FAULTS, *TOPOLOGY_FAULTS):
+        swarm.on[name] = False
+    swarm.lean = False
+
+
+def run(seed: int, steps: int = 60, nodes: int = 3, shape: Any = None) -> Result:
+    return Simulation(seed, steps, shape=shape, nodes=nodes, topologies=True).run()
+
+
+def test_without_faults_everything_is_judged_and_nothing_is_wrong() -> None:
+    result = run(3, shape=calm)
+    assert result.violations == []
+    assert result.judged["A1"] > 20
+    assert result.judged["A3"] > 20
+    assert result.judged["A11"] > 5
+    assert [key for key in result.excused if key[0].startswith("A")] == []
+
+
+def killing(swarm: Swarm) -> None:
+    calm(swarm)
+    swarm.on["kills"] = True
+    swarm.on["upgrades"] = True
+    swarm.majority = True
+    swarm.fault_every = 8
+
+
+@pytest.mark.parametrize("seed", range(1, 4))
+def test_kills_and_upgrades_break_nothing_under_a_majority(seed: int) -> None:
+    result = run(seed, shape=killing)
+    assert result.violations == []
+    assert result.marks.get("kill", 0) + result.marks.get("rolling upgrade", 0) > 0
+
+
+def test_the_same_seed_is_the_same_run() -> None:
+    first, second = run(4), run(4)
+    assert first.line == second.line
+    assert (first.judged, first.excused) == (second.judged, second.excused)
+
+
+@pytest.mark.skipif(
+    not is_compiled(), reason="this is an interpreted run; `make test` compares it with the compiled one"
+)
+def test_interpreted_and_compiled_are_the_same_run(source_path: Any) -> None:
+    interpreted = run_elsewhere(2, 30, 3, "--topologies", PYTHONPATH=str(source_path))
+    assert interpreted == run(2, 30).line
+
+
+# What machines do
+
+
+def play(steps: str, **numbers: int) -> Any:
+    head = HEAD + "".join([f"set {name}={value}\n" for name, value in numbers.items()])
+    simulation = parse_scenario(head + "script\n" + steps).simulation()
+    simulation.result = simulation.run()  # type: ignore[attr-defined]
+    return simulation
+
+
+def test_a_slow_clock_falls_behind_and_a_jump_is_made_up() -> None:
+    simulation = Simulation(1, 1, nodes=3, topologies=True)
+    host, world = simulation.site.hosts[0], simulation.world
+    host.clock_offset_us = host.clock_drift_ppm = 0
+    host.pace(10)
+    world.run(world.now + 10 * SECOND)
+    assert host.clock() == world.now - 9 * SECOND
+    host.pace(0)
+    stood = host.clock()
+    world.run(world.now + SECOND)
+    assert host.clock() == stood
+    host.pace(100)
+    world.run(world.now + SECOND)
+    assert host.clock() == stood + SECOND
+    host.adjust(-5 * SECOND)
+    assert host.clock() == world.now - 5 * SECOND
+
+
+def test_an_empty_disk_keeps_the_id_and_a_replaced_machine_does_not() -> None:
+    simulation = play("crash n3\nempty n3\nstart n3\nrun 5s\ncrash n2\nwipe n2\nstart n2\nrun 5s", majority=0)
+    assert [host.node_id for host in simulation.members] == ["n1", "n2.1", "n3"]
+
+
+def test_a_folder_that_is_restored_has_what_it_had() -> None:
+    steps = (
+        "client a at n1\nwait\nsubscribe a t 1\nwait\ncopy n3\npublish a t m 1\nwait\ncrash n3\nrestore n3\nstart n3"
+    )
+    simulation = play(steps, majority=1)
+    assert simulation.result.marks["old folder restored"] == 1
+
+
+def test_a_clone_has_the_id_of_its_origin() -> None:
+    simulation = play("run 2s\nclone n1 n4\nrun 100ms", majority=1, spares=1)
+    assert simulation.site.hosts[3].node_id == "n1" or simulation.site.hosts[3].births == 1
+    assert simulation.result.marks["clone"] == 1
+
+
+def test_only_the_links_that_are_named_stay() -> None:
+    simulation = play("links n1-n2\nrun 10ms", majority=1)
+    assert simulation.result.violations == []
+    assert simulation.result.marks["links: links"] == 1
+
+
+def test_stutter_stops_and_goes_on() -> None:
+    simulation = play("stutter n1 200ms 20ms 2s\nrun 3s", majority=1)
+    assert simulation.result.violations == []
+    assert not simulation.site.hosts[0].hung
+
+
+@pytest.mark.parametrize(
+    ("step", "fault"),
+    [
+        ("links n1-n9", "which links stay"),
+        ("links n1", "which links stay"),
+        ("restore n1", "was not copied"),
+        ("ask\nlinks n1-n2\nrun 1ms\nlinks x", "which links stay"),
+    ],
+)
+def test_a_step_that_cannot_be_done_is_told(step: str, fault: str) -> None:
+    found = play(step).result.violations
+    assert fault in found[0].text
+
+
+def test_the_steps_of_the_family_need_it() -> None:
+    found = parse_scenario("nodes 3\nscript\nask").simulation().run().violations
+    assert "topologies" in found[0].text
+
+
+def test_a_probe_that_is_never_answered_is_found() -> None:
+    """A node whose clients hear nothing, and which says that it is ready."""
+    simulation = parse_scenario(HEAD + "set majority=1\nscript\nask\nrun 20s").simulation()
+    host = simulation.site.hosts[1]
+    host.output = lambda _link, _data: None  # type: ignore[method-assign, assignment]
+    found = simulation.run().violations
+    assert [(violation.promise, "n2 says it is ready" in violation.text) for violation in found] == [("A11", True)]
+
+
+def test_a_majority_that_serves_nobody_is_found() -> None:
+    """All nodes refuse all clients: each refusal is an answer, and none is progress."""
+    simulation = parse_scenario(HEAD + "set majority=1\nscript\nask\nrun 40s").simulation()
+    assert simulation.prober is not None
+    for probe in simulation.prober.probes:
+        probe.profile.packet_bytes_max = 0
+        probe.step = lambda probe=probe: setattr(probe, "answered_us", simulation.world.now)  # type: ignore[method-assign,misc]
+    found = simulation.run().violations
+    assert [violation.promise for violation in found] == ["A11"]
+    assert "nobody serves" in found[0].text
+
+
+@pytest.mark.skipif(not is_compiled(), reason="it takes several seeds, and all runs are the same interpreted")
+@pytest.mark.parametrize("majority", [True, False])
+def test_enough_of_each_promise_is_judged(majority: bool) -> None:
+    def shape(swarm: Swarm) -> None:
+        swarm.majority = majority
+
+    judged: dict[str, int] = {}
+    excused: dict[tuple[str, str], int] = {}
+    for seed in range(1, 9):
+        result = run(seed, 40, shape=shape)
+        for promise, count in result.judged.items():
+            judged[promise] = judged.get(promise, 0) + count
+        for key, count in result.excused.items():
+            excused[key] = excused.get(key, 0) + count
+    assert judged["A1"] > 500
+    assert too_seldom(majority, judged, excused) == []
