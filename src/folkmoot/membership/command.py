@@ -201,7 +201,11 @@ class Join(Command):
 
 
 class Activate(Command):
-    """START: a process of a member serves. `version`: of the member, which counts when the incarnation is known."""
+    """START: a process of a member serves.
+
+    It is proposed when the lease of an earlier process on the same disk is certainly over. `version`: of the member; it
+    counts when the incarnation is known already.
+    """
 
     def __init__(self, disk: int, version: int, process: Process) -> None:
         super().__init__(START)
