@@ -1,0 +1,188 @@
+"""A member of the configuration: a disk, and the newest process that serves with it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from folkmoot.kernel.pack import BYTE, varint
+from folkmoot.membership.lifecycle import JOINING, STATES, is_up
+from folkmoot.peer.cursor import Cursor, put_text
+
+__all__ = [
+    "DATA",
+    "ID_MAX",
+    "KINDS",
+    "WITNESS",
+    "ClusterMember",
+    "Process",
+    "put_member",
+    "take_id",
+    "take_member",
+    "take_process",
+]
+
+DATA: Final = 0  # holds partitions
+WITNESS: Final = 1  # votes and holds none
+KINDS: Final[list[str]] = ["data", "witness"]
+
+ID_MAX: Final = (1 << 62) - 1
+"""The largest disk identity, incarnation, version or set of features: a native integer of the compiled code."""
+
+_WIRE_MAX: Final = 0xFFFF
+
+
+class Process:
+    """What a process says of itself when it starts; immutable.
+
+    Args:
+        incarnation: The number of this start; it grows with every start on the same disk.
+        address: Where other members reach it.
+        zone: What fails together, for spreading: a site, a room, a rack.
+        host: The machine, for spreading where several nodes share one.
+        wire_min: The oldest version of the wire that it speaks.
+        wire_max: The newest one.
+        build: Its version, for people.
+        features: A bit for each feature that it has.
+    """
+
+    def __init__(
+        self,
+        incarnation: int,
+        address: str,
+        zone: str,
+        host: str,
+        wire_min: int = 1,
+        wire_max: int = 1,
+        build: str = "",
+        features: int = 0,
+    ) -> None:
+        assert 0 < incarnation <= ID_MAX, "incarnations begin at 1"
+        assert 0 <= wire_min <= wire_max <= _WIRE_MAX, "a range of versions"
+        assert 0 <= features <= ID_MAX, "a set of features"
+        self.incarnation = incarnation
+        self.address = address
+        self.zone = zone
+        self.host = host
+        self.wire_min = wire_min
+        self.wire_max = wire_max
+        self.build = build
+        self.features = features
+
+    def encoded(self) -> bytes:
+        """Return the process as bytes."""
+        parts = [varint(self.incarnation), put_text(self.address), put_text(self.zone), put_text(self.host)]
+        parts += [varint(self.wire_min), varint(self.wire_max), put_text(self.build), varint(self.features)]
+        return b"".join(parts)
+
+
+def take_id(cursor: Cursor, least: int, what: str) -> int:
+    """Read an integer from `least` to `ID_MAX`; raises ValueError."""
+    value = cursor.integer()
+    if not least <= value <= ID_MAX:
+        raise ValueError(f"{value} is no {what}")
+    return value
+
+
+def take_process(cursor: Cursor) -> Process:
+    """Read what `Process.encoded` wrote; raises ValueError."""
+    incarnation = take_id(cursor, 1, "incarnation")
+    address = cursor.text()
+    zone = cursor.text()
+    host = cursor.text()
+    wire_min = cursor.integer()
+    wire_max = cursor.integer()
+    build = cursor.text()
+    features = take_id(cursor, 0, "set of features")
+    if not wire_min <= wire_max <= _WIRE_MAX:
+        raise ValueError(f"{wire_min} to {wire_max} are no versions of the wire")
+    return Process(incarnation, address, zone, host, wire_min, wire_max, build, features)
+
+
+class ClusterMember:
+    """A member; immutable, so that a reader of an earlier configuration keeps what it has read.
+
+    Args:
+        disk: The identity of the disk, drawn when the data folder was made; also the id of the member in Raft.
+        node_id: The name of the node, unique among the members.
+        kind: DATA or WITNESS.
+        process: The newest process that is known.
+        state: See `membership/lifecycle`.
+        full: Its disk has no room: it is given nothing new, and leads only what no other member can lead.
+        evicted: The newest incarnation that must not come back; 0: none.
+        version: The index of the entry that changed this member last; commands of proposers that know an older one are
+            refused.
+    """
+
+    def __init__(
+        self,
+        disk: int,
+        node_id: str,
+        kind: int,
+        process: Process,
+        state: int = JOINING,
+        full: bool = False,
+        evicted: int = 0,
+        version: int = 0,
+    ) -> None:
+        assert 0 < disk <= ID_MAX, "the identity of a disk is positive and has 62 bits"
+        assert node_id, "a node has a name"
+        assert 0 <= kind < len(KINDS), "the kind is known"
+        assert 0 <= state < len(STATES), "the state is known"
+        self.disk = disk
+        self.node_id = node_id
+        self.kind = kind
+        self.process = process
+        self.state = state
+        self.full = full
+        self.evicted = evicted
+        self.version = version
+
+    @property
+    def incarnation(self) -> int:
+        """The incarnation of the newest process."""
+        return self.process.incarnation
+
+    def can_lead(self) -> bool:
+        """Tell whether it holds data and is up."""
+        return self.kind == DATA and is_up(self.state)
+
+    def in_state(self, state: int, version: int) -> ClusterMember:
+        """Return the member in another state."""
+        return self.changed(self.process, state, self.full, self.evicted, version)
+
+    def changed(self, process: Process, state: int, full: bool, evicted: int, version: int) -> ClusterMember:
+        """Return the member with another process, state, lack of room and eviction."""
+        assert version > self.version, "versions of a member grow"
+        assert process.incarnation >= self.process.incarnation, "incarnations of a member grow"
+        assert evicted >= self.evicted, "an eviction is not taken back"
+        return ClusterMember(self.disk, self.node_id, self.kind, process, state, full, evicted, version)
+
+    def __repr__(self) -> str:
+        parts = [f"{self.node_id} disk {self.disk} {KINDS[self.kind]} {STATES[self.state]}"]
+        parts.append(f"incarnation {self.incarnation} version {self.version}")
+        if self.full:
+            parts.append("full")
+        if self.evicted:
+            parts.append(f"evicted {self.evicted}")
+        return " ".join(parts)
+
+
+def put_member(member: ClusterMember) -> bytes:
+    """Return a member as bytes, with its state."""
+    head = varint(member.disk) + put_text(member.node_id) + BYTE[member.kind] + member.process.encoded()
+    return head + BYTE[member.state] + BYTE[member.full] + varint(member.evicted) + varint(member.version)
+
+
+def take_member(cursor: Cursor) -> ClusterMember:
+    """Read what `put_member` wrote; raises ValueError."""
+    disk = take_id(cursor, 1, "identity of a disk")
+    node_id = cursor.text()
+    kind = cursor.byte()
+    process = take_process(cursor)
+    state = cursor.byte()
+    full = cursor.byte()
+    evicted = take_id(cursor, 0, "incarnation")
+    version = take_id(cursor, 0, "version")
+    if not node_id or kind >= len(KINDS) or state >= len(STATES) or full > 1:
+        raise ValueError(f"a member {node_id!r} has fields that no member has")
+    return ClusterMember(disk, node_id, kind, process, state, full == 1, evicted, version)

@@ -1,0 +1,585 @@
+"""The commands of the configuration log, and their bytes: what the data of an entry says.
+
+A command says what its proposer knew (a version, an incarnation, a leader epoch, a number), so that one that was
+proposed on outdated knowledge is refused when it is applied (`membership/transition`). Kinds are never used again for
+another meaning. A kind or format of a newer build is `UnknownCommand`: a node that does not understand an entry can
+not go on, and must not guess.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from folkmoot.kernel.pack import BYTE, varint
+from folkmoot.membership.cluster_member import ClusterMember, Process, put_member, take_id, take_member, take_process
+from folkmoot.peer.cursor import Cursor, put_bytes, put_text
+
+__all__ = [
+    "ALTER_ISR",
+    "AWAY_REASONS",
+    "Activate",
+    "AlterIsr",
+    "COPIES_MAX",
+    "CUT_OFF",
+    "Command",
+    "DELETE",
+    "Delete",
+    "ENDED",
+    "EVICT",
+    "Evict",
+    "FEATURES",
+    "FORGOTTEN",
+    "FOUND",
+    "FULL",
+    "Features",
+    "Found",
+    "Full",
+    "JOIN",
+    "Join",
+    "KINDS",
+    "LEAD",
+    "LEAVE",
+    "LEFT",
+    "Lead",
+    "Leave",
+    "MARK_AWAY",
+    "MEMBERS_MAX",
+    "MarkAway",
+    "PARTITIONS_MAX",
+    "PLACE",
+    "PUT",
+    "Place",
+    "PlaceItem",
+    "Put",
+    "REMOVE",
+    "REMOVE_REASONS",
+    "REPLACED",
+    "REPLICAS_MAX",
+    "Remove",
+    "SILENT",
+    "START",
+    "STAY",
+    "STOPPED",
+    "Stay",
+    "UnknownCommand",
+    "decode_command",
+    "encode_command",
+]
+
+_FORMAT: Final = 1
+
+FOUND: Final = 1
+JOIN: Final = 2
+START: Final = 3
+MARK_AWAY: Final = 4
+LEAVE: Final = 5
+STAY: Final = 6
+EVICT: Final = 7
+REMOVE: Final = 8
+PLACE: Final = 9
+ALTER_ISR: Final = 10
+LEAD: Final = 11
+FULL: Final = 12
+PUT: Final = 13
+DELETE: Final = 14
+FEATURES: Final = 15
+KINDS: Final[dict[int, str]] = {
+    FOUND: "found",
+    JOIN: "join",
+    START: "start",
+    MARK_AWAY: "away",
+    LEAVE: "leave",
+    STAY: "stay",
+    EVICT: "evict",
+    REMOVE: "remove",
+    PLACE: "place",
+    ALTER_ISR: "alter-isr",
+    LEAD: "lead",
+    FULL: "full",
+    PUT: "put",
+    DELETE: "delete",
+    FEATURES: "features",
+}
+"""The kinds of commands and their names."""
+
+ENDED: Final = 1
+SILENT: Final = 2
+CUT_OFF: Final = 3
+STOPPED: Final = 4
+AWAY_REASONS: Final[dict[int, str]] = {
+    ENDED: "its process has ended",
+    SILENT: "it was not heard of",
+    CUT_OFF: "it does not reach the other members",
+    STOPPED: "it was stopped in order",
+}
+"""Why a member is away, for people; newer builds may have further reasons."""
+
+LEFT: Final = 1
+REPLACED: Final = 2
+FORGOTTEN: Final = 3
+REMOVE_REASONS: Final[dict[int, str]] = {LEFT: "it has left", REPLACED: "its disk was replaced", FORGOTTEN: "forgotten"}
+"""Why a member was removed, for people; newer builds may have further reasons."""
+
+MEMBERS_MAX: Final = 4096
+PARTITIONS_MAX: Final = 65_536
+REPLICAS_MAX: Final = 64  # of one partition: copies, and those that are being moved
+COPIES_MAX: Final = 16
+_SPARE: Final = -1  # a number that no command has; the encoding of ANY
+
+
+class UnknownCommand(ValueError):
+    """The entry has a format or a kind of a newer build: this node cannot go on until it runs that build."""
+
+
+class Command:
+    """A command of some kind."""
+
+    def __init__(self, kind: int) -> None:
+        assert kind in KINDS, "the kind is known"
+        self.kind = kind
+
+    def body(self) -> bytes:
+        """Return the bytes behind format and kind."""
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        return KINDS[self.kind]
+
+
+class Found(Command):
+    """Begin the configuration; the first command of a log, and of no other place.
+
+    Args:
+        cluster: The identity of the cluster.
+        lineage: The identity of this log.
+        parent: The lineage from which it has forked; 0: none.
+        parent_index: The last entry of the parent that it descends from.
+        members: The first members; they are ACTIVE.
+        partitions: Their number, for ever.
+        copies: The wanted number of copies of each.
+    """
+
+    def __init__(
+        self,
+        cluster: int,
+        lineage: int,
+        parent: int,
+        parent_index: int,
+        members: list[ClusterMember],
+        partitions: int,
+        copies: int,
+    ) -> None:
+        super().__init__(FOUND)
+        self.cluster = cluster
+        self.lineage = lineage
+        self.parent = parent
+        self.parent_index = parent_index
+        self.members = members
+        self.partitions = partitions
+        self.copies = copies
+
+    def body(self) -> bytes:
+        """Return the bytes behind format and kind."""
+        head = varint(self.cluster) + varint(self.lineage) + varint(self.parent) + varint(self.parent_index)
+        members = varint(len(self.members)) + b"".join([put_member(member) for member in self.members])
+        return head + members + varint(self.partitions) + varint(self.copies)
+
+
+class Join(Command):
+    """Make a disk a member; it is JOINING. `member`: its version is 0."""
+
+    def __init__(self, member: ClusterMember) -> None:
+        super().__init__(JOIN)
+        self.member = member
+
+    def body(self) -> bytes:
+        """Return the bytes behind format and kind."""
+        return put_member(self.member)
+
+    def __repr__(self) -> str:
+        return f"join {self.member!r}"
+
+
+class Activate(Command):
+    """START: a process of a member serves.
+
+    It is proposed when the lease of an earlier process on the same disk is certainly over. `version`: of the member; it
+    counts when the incarnation is known already.
+    """
+
+    def __init__(self, disk: int, version: int, process: Process) -> None:
+        super().__init__(START)
+        self.disk = disk
+        self.version = version
+        self.process = process
+
+    def body(self) -> bytes:
+        """Return the bytes behind format and kind."""
+        return varint(self.disk) + varint(self.version) + self.process.encoded()
+
+    def __repr__(self) -> str:
+        return f"start {self.disk} incarnation {self.process.incarnation}"
+
+
+class MarkAway(Command):
+    """AWAY: a process does not serve any more, and its lease is certainly over. `why`: see `AWAY_REASONS`."""
+
+    def __init__(self, disk: int, incarnation: int, version: int, why: int) -> None:
+        super().__init__(MARK_AWAY)
+        self.disk = disk
+        self.incarnation = incarnation
+        self.version = version
+        self.why = why
+
+    def body(self) -> bytes:
+        """Return the bytes behind format and kind."""
+        return varint(self.disk) + varint(self.incarnation) + varint(self.version) + BYTE[self.why]
+
+    def __repr__(self) -> str:
+        return f"away {self.disk} incarnation {self.incarnation}: {AWAY_REASONS.get(self.why, self.why)}"
+
+
+class Leave(Command):
+    """Let a member hand over what it holds, and leave."""
+
+    def __init__(self, disk: int, version: int) -> None:
+        super().__init__(LEAVE)
+        self.disk = disk
+        self.version = version
+
+    def body(self) -> bytes:
+        """Return the bytes behind format and kind."""
+        return varint(self.disk) + varint(self.version)
+
+    def __repr__(self) -> str:
+        return f"leave {self.disk}"
+
+
+class Stay(Command):
+    """Take a leave back."""
+
+    def __init__(self, disk: int, version: int) -> None:
+        super().__init__(STAY)
+        self.disk = disk
+        self.version = version
+
+    def body(self) -> bytes:
+        """Return the bytes behind format and kind."""
+        return varint(self.disk) + varint(self.version)
+
+    def __repr__(self) -> str:
+        return f"stay {self.disk}"
+
+
+class Evict(Command):
+    """Put a process out: this incarnation does not come back, a later one may."""
+
+    def __init__(self, disk: int, incarnation: int) -> None:
+        super().__init__(EVICT)
+        self.disk = disk
+        self.incarnation = incarnation
+
+    def body(self) -> bytes:
+        """Return the bytes behind format and kind."""
+        return varint(self.disk) + varint(self.incarnation)
+
+    def __repr__(self) -> str:
+        return f"evict {self.disk} incarnation {self.incarnation}"
+
+
+class Remove(Command):
+    """End a membership. `why`: see `REMOVE_REASONS`; `force`: also if it has the only copy of a partition."""
+
+    def __init__(self, disk: int, version: int, why: int, force: bool) -> None:
+        super().__init__(REMOVE)
+        self.disk = disk
+        self.version = version
+        self.why = why
+        self.force = force
+
+    def body(self) -> bytes:
+        """Return the bytes behind format and kind."""
+        return varint(self.disk) + varint(self.version) + BYTE[self.why] + BYTE[self.force]
+
+    def __repr__(self) -> str:
+        return f"remove {self.disk}{' by force' if self.force else ''}: {REMOVE_REASONS.get(self.why, self.why)}"
+
+
+class PlaceItem:
+    """The replicas that one partition is to have, and the version of the partition that its proposer knew."""
+
+    def __init__(self, partition: int, version: int, replicas: list[int]) -> None:
+        self.partition = partition
+        self.version = version
+        self.replicas = replicas
+
+    def __repr__(self) -> str:
+        return f"{self.partition}: {self.replicas}"
+
+
+class Place(Command):
+    """Set the replicas of partitions; each item is judged by itself."""
+
+    def __init__(self, items: list[PlaceItem]) -> None:
+        super().__init__(PLACE)
+        self.items = items
+
+    def body(self) -> bytes:
+        """Return the bytes behind format and kind: a table of disks, and the numbers of its rows."""
+        disks = sorted({disk for item in self.items for disk in item.replicas})
+        row: dict[int, bytes] = {disk: varint(number) for number, disk in enumerate(disks)}
+        parts = [varint(len(disks))]
+        parts.extend([varint(disk) for disk in disks])
+        parts.append(varint(len(self.items)))
+        for item in self.items:
+            parts.append(varint(item.partition) + varint(item.version) + varint(len(item.replicas)))
+            parts.extend([row[disk] for disk in item.replicas])
+        return b"".join(parts)
+
+    def __repr__(self) -> str:
+        return f"place {', '.join([repr(item) for item in self.items])}"
+
+
+class AlterIsr(Command):
+    """Ask for another ISR, as the leader of the partition (Kafka's AlterPartition: KIP-497, KIP-841, KIP-903).
+
+    Args:
+        partition: Its number.
+        leader: The disk that asks.
+        leader_epoch: The number of its leadership.
+        version: Of the partition.
+        isr: The wanted ISR, in any order.
+        incarnations: Of the members of `isr`, as the leader knows them: one that has started again since is not added.
+    """
+
+    def __init__(
+        self, partition: int, leader: int, leader_epoch: int, version: int, isr: list[int], incarnations: list[int]
+    ) -> None:
+        super().__init__(ALTER_ISR)
+        assert len(isr) == len(incarnations), "each member of an ISR has an incarnation"
+        self.partition = partition
+        self.leader = leader
+        self.leader_epoch = leader_epoch
+        self.version = version
+        self.isr = isr
+        self.incarnations = incarnations
+
+    def body(self) -> bytes:
+        """Return the bytes behind format and kind."""
+        parts = [varint(self.partition), varint(self.leader), varint(self.leader_epoch), varint(self.version)]
+        parts.append(varint(len(self.isr)))
+        for at, disk in enumerate(self.isr):
+            parts.append(varint(disk) + varint(self.incarnations[at]))
+        return b"".join(parts)
+
+    def __repr__(self) -> str:
+        return f"alter-isr {self.partition} leader {self.leader}/{self.leader_epoch}: {self.isr}"
+
+
+class Lead(Command):
+    """Hand the leadership of a partition to a member of its ISR."""
+
+    def __init__(self, partition: int, version: int, leader: int) -> None:
+        super().__init__(LEAD)
+        self.partition = partition
+        self.version = version
+        self.leader = leader
+
+    def body(self) -> bytes:
+        """Return the bytes behind format and kind."""
+        return varint(self.partition) + varint(self.version) + varint(self.leader)
+
+    def __repr__(self) -> str:
+        return f"lead {self.partition}: {self.leader}"
+
+
+class Full(Command):
+    """Say that the disk of a member has no room, or has room again."""
+
+    def __init__(self, disk: int, incarnation: int, version: int, full: bool) -> None:
+        super().__init__(FULL)
+        self.disk = disk
+        self.incarnation = incarnation
+        self.version = version
+        self.full = full
+
+    def body(self) -> bytes:
+        """Return the bytes behind format and kind."""
+        return varint(self.disk) + varint(self.incarnation) + varint(self.version) + BYTE[self.full]
+
+    def __repr__(self) -> str:
+        return f"{'full' if self.full else 'room'} {self.disk}"
+
+
+class Put(Command):
+    """Set a setting of the whole cluster. `expected`: its number now, ABSENT, or ANY."""
+
+    def __init__(self, key: str, value: bytes, expected: int, author: str) -> None:
+        super().__init__(PUT)
+        assert expected >= _SPARE, "a number, ABSENT or ANY"
+        self.key = key
+        self.value = value
+        self.expected = expected
+        self.author = author
+
+    def body(self) -> bytes:
+        """Return the bytes behind format and kind."""
+        return put_text(self.key) + put_bytes(self.value) + varint(self.expected - _SPARE) + put_text(self.author)
+
+    def __repr__(self) -> str:
+        return f"put {self.key!r} ({len(self.value)} bytes) by {self.author!r}"
+
+
+class Delete(Command):
+    """Remove a setting of the whole cluster. `expected`: its number now, or ANY."""
+
+    def __init__(self, key: str, expected: int, author: str) -> None:
+        super().__init__(DELETE)
+        assert expected >= _SPARE, "a number or ANY"
+        self.key = key
+        self.expected = expected
+        self.author = author
+
+    def body(self) -> bytes:
+        """Return the bytes behind format and kind."""
+        return put_text(self.key) + varint(self.expected - _SPARE) + put_text(self.author)
+
+    def __repr__(self) -> str:
+        return f"delete {self.key!r} by {self.author!r}"
+
+
+class Features(Command):
+    """Switch features on, for ever; `bits`: one for each."""
+
+    def __init__(self, bits: int) -> None:
+        super().__init__(FEATURES)
+        self.bits = bits
+
+    def body(self) -> bytes:
+        """Return the bytes behind format and kind."""
+        return varint(self.bits)
+
+    def __repr__(self) -> str:
+        return f"features {self.bits:#x}"
+
+
+def encode_command(command: Command) -> bytes:
+    """Return a command as the data of an entry; raises ValueError if a text or a list in it is too long.
+
+    What no node could read must not get into the log, so the bytes are read once here.
+    """
+    data = BYTE[_FORMAT] + BYTE[command.kind] + command.body()
+    decode_command(data)
+    return data
+
+
+def decode_command(data: bytes) -> Command:
+    """Return the command in the data of an entry; raises ValueError, and of that UnknownCommand for newer builds."""
+    cursor = Cursor(data, "a command")
+    found = cursor.byte()
+    if found != _FORMAT:
+        raise UnknownCommand(f"a command has format {found}, this build reads format {_FORMAT}: run a newer build")
+    kind = cursor.byte()
+    if kind not in KINDS:
+        raise UnknownCommand(f"a command has kind {kind}, which this build does not know: run a newer build")
+    command = _take(cursor, kind)
+    if not cursor.done():
+        raise ValueError(f"a command of kind {KINDS[kind]} goes on behind its end")
+    if data[2:] != command.body():
+        raise ValueError(f"a command of kind {KINDS[kind]} has another encoding than its own")
+    return command
+
+
+def _take(cursor: Cursor, kind: int) -> Command:
+    """Read the body of a command."""
+    if kind == FOUND:
+        return _take_found(cursor)
+    if kind == JOIN:
+        return Join(take_member(cursor))
+    if kind == START:
+        return Activate(_disk(cursor), _version(cursor), take_process(cursor))
+    if kind == MARK_AWAY:
+        return MarkAway(_disk(cursor), _incarnation(cursor), _version(cursor), cursor.byte())
+    if kind == LEAVE:
+        return Leave(_disk(cursor), _version(cursor))
+    if kind == STAY:
+        return Stay(_disk(cursor), _version(cursor))
+    if kind == EVICT:
+        return Evict(_disk(cursor), _incarnation(cursor))
+    if kind == REMOVE:
+        return Remove(_disk(cursor), _version(cursor), cursor.byte(), _flag(cursor))
+    if kind == PLACE:
+        return _take_place(cursor)
+    if kind == ALTER_ISR:
+        return _take_alter(cursor)
+    if kind == LEAD:
+        return Lead(cursor.integer(), _version(cursor), _disk(cursor))
+    if kind == FULL:
+        return Full(_disk(cursor), _incarnation(cursor), _version(cursor), _flag(cursor))
+    if kind == PUT:
+        return Put(cursor.text(), cursor.bytes_(), _expected(cursor), cursor.text())
+    if kind == DELETE:
+        return Delete(cursor.text(), _expected(cursor), cursor.text())
+    assert kind == FEATURES, "every kind is read"
+    return Features(take_id(cursor, 0, "set of features"))
+
+
+def _take_found(cursor: Cursor) -> Found:
+    cluster = take_id(cursor, 1, "identity of a cluster")
+    lineage = take_id(cursor, 1, "lineage")
+    parent = take_id(cursor, 0, "lineage")
+    parent_index = take_id(cursor, 0, "index")
+    members = [take_member(cursor) for _ in range(cursor.count(MEMBERS_MAX))]
+    return Found(cluster, lineage, parent, parent_index, members, cursor.integer(), cursor.integer())
+
+
+def _take_place(cursor: Cursor) -> Place:
+    disks = [_disk(cursor) for _ in range(cursor.count(MEMBERS_MAX))]
+    items: list[PlaceItem] = []
+    for _ in range(cursor.count(PARTITIONS_MAX)):
+        partition = cursor.integer()
+        version = _version(cursor)
+        replicas: list[int] = []
+        for _ in range(cursor.count(REPLICAS_MAX)):
+            row = cursor.integer()
+            if row >= len(disks):
+                raise ValueError("a placement names a disk that it does not list")
+            replicas.append(disks[row])
+        items.append(PlaceItem(partition, version, replicas))
+    return Place(items)
+
+
+def _take_alter(cursor: Cursor) -> AlterIsr:
+    partition = cursor.integer()
+    leader = _disk(cursor)
+    leader_epoch = take_id(cursor, 1, "leader epoch")
+    version = _version(cursor)
+    isr: list[int] = []
+    incarnations: list[int] = []
+    for _ in range(cursor.count(REPLICAS_MAX)):
+        isr.append(_disk(cursor))
+        incarnations.append(_incarnation(cursor))
+    return AlterIsr(partition, leader, leader_epoch, version, isr, incarnations)
+
+
+def _disk(cursor: Cursor) -> int:
+    return take_id(cursor, 1, "identity of a disk")
+
+
+def _incarnation(cursor: Cursor) -> int:
+    return take_id(cursor, 1, "incarnation")
+
+
+def _version(cursor: Cursor) -> int:
+    return take_id(cursor, 0, "version")
+
+
+def _expected(cursor: Cursor) -> int:
+    return take_id(cursor, 0, "expected number") + _SPARE
+
+
+def _flag(cursor: Cursor) -> bool:
+    value = cursor.byte()
+    if value > 1:
+        raise ValueError(f"{value} is neither yes nor no")
+    return value == 1

@@ -1,0 +1,132 @@
+"""The configuration of the cluster: its members, partitions, features and settings, at one index of the log.
+
+Only `membership/transition` changes it. `check` asserts everything that always holds.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from folkmoot.membership.cluster_member import DATA, ClusterMember
+from folkmoot.membership.cluster_settings import ClusterSettings
+from folkmoot.membership.lifecycle import is_up
+from folkmoot.membership.partition_state import PartitionState
+
+__all__ = ["REMOVALS_MAX", "ClusterConfiguration", "Removal"]
+
+REMOVALS_MAX: Final = 1024  # disks that were members; the oldest are forgotten, and could join without a new start
+
+
+class Removal:
+    """A disk that was a member, with its newest incarnation, which must not join again; immutable."""
+
+    def __init__(self, disk: int, incarnation: int, index: int, why: int) -> None:
+        self.disk = disk
+        self.incarnation = incarnation
+        self.index = index
+        self.why = why
+
+
+class ClusterConfiguration:
+    """The state of the configuration log; `index`: of the last command that was applied, 0 before the first."""
+
+    def __init__(self) -> None:
+        self.index: int = 0
+        self.cluster: int = 0  # the identity of the cluster; 0: not founded
+        self.lineage: int = 0
+        self.parent: int = 0
+        self.parent_index: int = 0
+        self.copies: int = 0
+        self.features: int = 0  # those that are on
+        self.members: dict[int, ClusterMember] = {}  # by disk
+        self.partitions: list[PartitionState] = []
+        self.lost: dict[int, int] = {}  # partition -> index of the entry that gave up its last copy
+        self.removed: list[Removal] = []  # oldest first
+        self.settings = ClusterSettings()
+
+    def is_founded(self) -> bool:
+        """Tell whether the log has begun."""
+        return self.cluster > 0
+
+    def disks(self) -> list[int]:
+        """Return the disks of all members, ascending."""
+        return sorted(self.members)
+
+    def named(self, node_id: str) -> ClusterMember | None:
+        """Return the member with this name, or None."""
+        for disk in self.disks():
+            if self.members[disk].node_id == node_id:
+                return self.members[disk]
+        return None
+
+    def can_lead(self, disk: int) -> bool:
+        """Tell whether a disk is a member that holds data and is up."""
+        member = self.members.get(disk)
+        return member is not None and member.can_lead()
+
+    def removed_incarnation(self, disk: int) -> int:
+        """Return the newest incarnation of a disk that was removed; 0: it never was, or long ago."""
+        newest = 0
+        for removal in self.removed:
+            if removal.disk == disk:
+                newest = max(newest, removal.incarnation)
+        return newest
+
+    def elect(self, replicas: list[int], isr: list[int]) -> int:
+        """Return who leads a partition with these replicas: the first in sync that is up, with room if one has; or 0.
+
+        This is a rule of the log: every build must have the same.
+        """
+        spare = 0
+        for disk in replicas:
+            if disk in isr and self.can_lead(disk):
+                if not self.members[disk].full:
+                    return disk
+                if spare == 0:
+                    spare = disk
+        return spare
+
+    def holds(self, disk: int) -> bool:
+        """Tell whether a disk is a replica of any partition."""
+        for state in self.partitions:
+            if disk in state.replicas:
+                return True
+        return False
+
+    def check_partition(self, number: int) -> None:
+        """Assert what holds for one partition."""
+        state = self.partitions[number]
+        lost = number in self.lost
+        assert len(set(state.replicas)) == len(state.replicas), "replicas are distinct"
+        for disk in state.replicas:
+            assert disk in self.members, "replicas are members"
+            assert self.members[disk].kind == DATA, "a witness holds nothing"
+        if not state.isr:
+            assert lost or not state.replicas, "a partition that is placed and not lost has a copy in sync"
+        if len(state.isr) > 1:
+            for disk in state.isr:
+                assert is_up(self.members[disk].state), "a member that is away is in sync only if nothing else is"
+        if state.leader:
+            assert self.members[state.leader].can_lead(), "a member that is away or joining leads nothing"
+        else:
+            for disk in state.isr:
+                assert not self.can_lead(disk), "a partition with a copy in sync that can lead has a leader"
+
+    def check(self) -> None:
+        """Assert everything that always holds; its time grows with members and partitions."""
+        names: set[str] = set()
+        for disk in self.disks():
+            member = self.members[disk]
+            assert member.disk == disk, "members are found by their disks"
+            assert member.node_id not in names, "the name of a node is unique"
+            assert 0 < member.version <= self.index, "a member was changed by an entry"
+            assert not is_up(member.state) or member.evicted < member.incarnation, "an evicted process is not up"
+            assert self.features & member.process.features == self.features, "every member has the features that are on"
+            names.add(member.node_id)
+        for number in range(len(self.partitions)):
+            self.check_partition(number)
+        for number in self.lost:
+            assert number < len(self.partitions), "a partition that was lost is one"
+        assert len(self.removed) <= REMOVALS_MAX, "removals are bounded"
+        for setting in self.settings.values.values():
+            assert setting.number <= self.index, "a setting was put by an entry"

@@ -1,0 +1,119 @@
+"""A configuration as bytes, for snapshots of the log: equal configurations have equal bytes."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from folkmoot.kernel.pack import BYTE, varint
+from folkmoot.membership.cluster_member import ClusterMember, put_member, take_id, take_member
+from folkmoot.membership.cluster_settings import take_settings
+from folkmoot.membership.command import COPIES_MAX, MEMBERS_MAX, PARTITIONS_MAX, REPLICAS_MAX
+from folkmoot.membership.configuration import REMOVALS_MAX, ClusterConfiguration, Removal
+from folkmoot.membership.partition_state import PartitionState
+from folkmoot.peer.cursor import Cursor
+
+__all__ = ["decode_configuration", "encode_configuration"]
+
+_FORMAT: Final = 1
+
+
+def encode_configuration(configuration: ClusterConfiguration) -> bytes:
+    """Return a configuration as bytes."""
+    disks = configuration.disks()
+    row: dict[int, int] = {disk: number for number, disk in enumerate(disks)}
+    parts = [BYTE[_FORMAT], varint(configuration.index), varint(configuration.cluster), varint(configuration.lineage)]
+    parts += [varint(configuration.parent), varint(configuration.parent_index)]
+    parts += [varint(configuration.copies), varint(configuration.features)]
+    parts.append(varint(len(disks)))
+    parts.extend([put_member(configuration.members[disk]) for disk in disks])
+    parts.append(varint(len(configuration.partitions)))
+    parts.extend([_put_partition(state, row) for state in configuration.partitions])
+    parts.append(varint(len(configuration.lost)))
+    for number in sorted(configuration.lost):
+        parts.append(varint(number) + varint(configuration.lost[number]))
+    parts.append(varint(len(configuration.removed)))
+    for removal in configuration.removed:
+        head = varint(removal.disk) + varint(removal.incarnation)
+        parts.append(head + varint(removal.index) + BYTE[removal.why])
+    parts.append(configuration.settings.encoded())
+    return b"".join(parts)
+
+
+def _put_partition(state: PartitionState, row: dict[int, int]) -> bytes:
+    """Return a partition: its replicas as rows of the list of members, those in sync as bits of the replicas."""
+    parts = [varint(len(state.replicas))]
+    parts.extend([varint(row[disk]) for disk in state.replicas])
+    bits = 0
+    for at, disk in enumerate(state.replicas):
+        if disk in state.isr:
+            bits |= 1 << at
+    leader = state.replicas.index(state.leader) + 1 if state.leader else 0
+    parts += [varint(bits), varint(leader), varint(state.leader_epoch), varint(state.version)]
+    return b"".join(parts)
+
+
+def decode_configuration(data: bytes) -> ClusterConfiguration:
+    """Return the configuration in `data`; raises ValueError."""
+    cursor = Cursor(data, "a configuration")
+    found = cursor.byte()
+    if found != _FORMAT:
+        raise ValueError(f"a configuration has format {found}, this build reads format {_FORMAT}")
+    configuration = _take(cursor)
+    if not cursor.done():
+        raise ValueError("a configuration goes on behind its end")
+    if encode_configuration(configuration) != data:
+        raise ValueError("a configuration has another encoding than its own")
+    try:
+        configuration.check()
+    except AssertionError as fault:
+        raise ValueError(f"a configuration breaks a rule: {fault}") from None
+    return configuration
+
+
+def _take(cursor: Cursor) -> ClusterConfiguration:
+    configuration = ClusterConfiguration()
+    configuration.index = take_id(cursor, 0, "index")
+    configuration.cluster = take_id(cursor, 0, "identity of a cluster")
+    configuration.lineage = take_id(cursor, 0, "lineage")
+    configuration.parent = take_id(cursor, 0, "lineage")
+    configuration.parent_index = take_id(cursor, 0, "index")
+    configuration.copies = cursor.integer()
+    configuration.features = take_id(cursor, 0, "set of features")
+    if configuration.copies > COPIES_MAX or (configuration.copies > 0) != configuration.is_founded():
+        raise ValueError(f"a configuration has {configuration.copies} copies")
+    members: list[ClusterMember] = []
+    for _ in range(cursor.count(MEMBERS_MAX)):
+        member = take_member(cursor)
+        members.append(member)
+        configuration.members[member.disk] = member
+    for _ in range(cursor.count(PARTITIONS_MAX)):
+        configuration.partitions.append(_take_partition(cursor, members))
+    for _ in range(cursor.count(PARTITIONS_MAX)):
+        number = cursor.integer()
+        configuration.lost[number] = take_id(cursor, 1, "index")
+    for _ in range(cursor.count(REMOVALS_MAX)):
+        disk = take_id(cursor, 1, "identity of a disk")
+        incarnation = take_id(cursor, 1, "incarnation")
+        index = take_id(cursor, 1, "index")
+        configuration.removed.append(Removal(disk, incarnation, index, cursor.byte()))
+    configuration.settings = take_settings(cursor)
+    return configuration
+
+
+def _take_partition(cursor: Cursor, members: list[ClusterMember]) -> PartitionState:
+    replicas: list[int] = []
+    for _ in range(cursor.count(REPLICAS_MAX)):
+        row = cursor.integer()
+        if row >= len(members) or members[row].disk in replicas:
+            raise ValueError("a partition is kept by no member, or twice by one")
+        replicas.append(members[row].disk)
+    bits = cursor.integer()
+    if bits >> len(replicas):
+        raise ValueError("a partition has more members in sync than replicas")
+    isr = [disk for at, disk in enumerate(replicas) if bits >> at & 1]
+    leader = cursor.integer()
+    epoch = take_id(cursor, 0, "leader epoch")
+    version = take_id(cursor, 0, "version")
+    if leader > len(replicas) or (leader and (replicas[leader - 1] not in isr or epoch == 0)):
+        raise ValueError("a partition is led by a member that is not in sync")
+    return PartitionState(replicas, isr, replicas[leader - 1] if leader else 0, epoch, version)

@@ -1,0 +1,579 @@
+"""The transition of the configuration: one entry of the log after another, with the same result at every member.
+
+The rules here are part of the log. A build that decided differently would have another configuration, so a rule changes
+only together with a feature (`Features`) that all members have.
+
+Fencing. A command about a member names the version of the member that its proposer knew, one about a partition the
+version of the partition, one about a setting its number; each is changed by every accepted command, so of two commands
+that know the same one is refused, and so is a repetition. START of a newer incarnation needs no version: the order of
+starts on one disk is proof enough. EVICT names the incarnation and is about it for ever.
+
+Why a START leaves a member in the ISR. A replica in sync has everything committed on its disk, and that disk is the
+same: a copy that was set back is another member. If members left the ISR by starting again, then after a loss of all
+power whichever came up last would be the only one in sync. The leadership ends all the same: a leader that comes back
+may have sent records of its epoch that it has lost itself, so it must not append to that epoch (`leader_epoch` + 1).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from folkmoot.membership.cluster_member import DATA, ClusterMember, Process
+from folkmoot.membership.cluster_settings import ABSENT, AUTHOR_BYTES_MAX, KEY_BYTES_MAX, VALUE_BYTES_MAX
+from folkmoot.membership.command import (
+    COPIES_MAX,
+    MEMBERS_MAX,
+    PARTITIONS_MAX,
+    REPLICAS_MAX,
+    Activate,
+    AlterIsr,
+    Command,
+    Delete,
+    Evict,
+    Features,
+    Found,
+    Full,
+    Join,
+    Lead,
+    Leave,
+    MarkAway,
+    Place,
+    PlaceItem,
+    Put,
+    Remove,
+    Stay,
+    decode_command,
+)
+from folkmoot.membership.configuration import REMOVALS_MAX, ClusterConfiguration, Removal
+from folkmoot.membership.lifecycle import (
+    ACTIVE,
+    AWAY,
+    AWAY_LEAVING,
+    GONE,
+    IMPOSSIBLE,
+    JOINING,
+    LEAVING,
+    ON_AWAY,
+    ON_EVICT,
+    ON_LEAVE,
+    ON_REMOVE,
+    ON_START,
+    ON_STAY,
+    is_up,
+    next_state,
+)
+from folkmoot.membership.partition_state import PartitionState, unplaced
+
+__all__ = [
+    "ACCEPTED",
+    "FOUNDED",
+    "HOLDS_COPIES",
+    "INELIGIBLE",
+    "INVALID",
+    "KNOWN_DISK",
+    "LACKS_FEATURES",
+    "LAST_COPY",
+    "NAME_TAKEN",
+    "NOT_FOUNDED",
+    "NOT_IN_SYNC",
+    "NO_ROOM",
+    "OLD_INCARNATION",
+    "OLD_VERSION",
+    "OTHER_LEADER",
+    "OTHER_NUMBER",
+    "REASONS",
+    "Result",
+    "Transition",
+    "UNCHANGED",
+    "UNKNOWN_DISK",
+    "UNKNOWN_PARTITION",
+    "WAS_EVICTED",
+    "WRONG_STATE",
+]
+
+ACCEPTED: Final = 0
+FOUNDED: Final = 1
+NOT_FOUNDED: Final = 2
+INVALID: Final = 3
+KNOWN_DISK: Final = 4
+UNKNOWN_DISK: Final = 5
+NAME_TAKEN: Final = 6
+WAS_EVICTED: Final = 7
+OLD_INCARNATION: Final = 8
+OLD_VERSION: Final = 9
+WRONG_STATE: Final = 10
+LAST_COPY: Final = 11
+HOLDS_COPIES: Final = 12
+UNKNOWN_PARTITION: Final = 13
+OTHER_LEADER: Final = 14
+NOT_IN_SYNC: Final = 15
+INELIGIBLE: Final = 16
+UNCHANGED: Final = 17
+OTHER_NUMBER: Final = 18
+NO_ROOM: Final = 19
+LACKS_FEATURES: Final = 20
+REASONS: Final[list[str]] = [
+    "accepted",
+    "the cluster is founded already",
+    "the cluster is not founded yet",
+    "the command has values that no correct proposer sends",
+    "the disk is a member already: its process starts",
+    "no member has this disk",
+    "another disk has the name of this node: remove that member first",
+    "the process was put out, or its disk was removed: start it again",
+    "a newer process of the member is known",
+    "what the command changes has changed since it was proposed",
+    "the command does not fit the state of the member",
+    "the member has the only copy of a partition that is in sync: force gives it up",
+    "the member holds copies: they are handed over first",
+    "there is no such partition",
+    "another member, or another epoch of this one, leads the partition",
+    "the member is not in sync",
+    "the member is not up, holds no data, or has started again since",
+    "nothing would change",
+    "the setting has another number than expected",
+    "there is no room for the setting, the member or the replica",
+    "a member lacks a feature that is on, or is to be",
+]
+"""Why a command was refused, as texts for people."""
+
+
+class Result:
+    """What became of a command, and what a node has to install: disks of members, partitions, and keys of settings.
+
+    `skipped`: the items of a Place that were refused, with their reasons. A refused command has changed nothing.
+    """
+
+    def __init__(self, index: int, command: Command) -> None:
+        self.index = index
+        self.command = command
+        self.refused: int = ACCEPTED
+        self.disks: list[int] = []
+        self.partitions: list[int] = []
+        self.keys: list[str] = []
+        self.skipped: list[tuple[int, int]] = []
+        self.features: bool = False
+        self.founded: bool = False
+
+    def is_accepted(self) -> bool:
+        """Tell whether the command was applied."""
+        return self.refused == ACCEPTED
+
+    def text(self) -> str:
+        """Return what became of the command, for people."""
+        return REASONS[self.refused]
+
+    def __repr__(self) -> str:
+        return f"{self.index} {self.command!r}: {self.text()}"
+
+
+class Transition:
+    """Applies entries to a configuration."""
+
+    def __init__(self, configuration: ClusterConfiguration) -> None:
+        self.configuration = configuration
+        self._index: int = 0
+        self._changed: list[int] = []  # partitions
+
+    def apply(self, index: int, data: bytes) -> Result:
+        """Apply the entry at `index`; raises ValueError if this build cannot read it, after which it must stop."""
+        return self.apply_command(index, decode_command(data))
+
+    def apply_command(self, index: int, command: Command) -> Result:
+        """Apply a command that was decoded already."""
+        configuration = self.configuration
+        assert index > configuration.index, "entries are applied in their order"
+        result = Result(index, command)
+        self._index = index
+        self._changed = []
+        if isinstance(command, Found):
+            result.refused = self._found(command, result)
+        elif not configuration.is_founded():
+            result.refused = NOT_FOUNDED
+        else:
+            result.refused = self._apply(command, result)
+        configuration.index = index
+        result.partitions = sorted(set(self._changed))
+        self._check(result)
+        return result
+
+    def _apply(self, command: Command, result: Result) -> int:
+        if isinstance(command, AlterIsr):
+            return self._alter_isr(command)
+        if isinstance(command, Place):
+            return self._place(command, result)
+        if isinstance(command, Lead):
+            return self._lead(command)
+        if isinstance(command, (Put, Delete)):
+            return self._set(command, result)
+        if isinstance(command, Features):
+            return self._features(command, result)
+        if isinstance(command, Join):
+            return self._join(command.member, result)
+        return self._apply_to_member(command, result)
+
+    def _apply_to_member(self, command: Command, result: Result) -> int:
+        if isinstance(command, Activate):
+            return self._start(command, result)
+        if isinstance(command, MarkAway):
+            return self._away(command, result)
+        if isinstance(command, Evict):
+            return self._evict(command, result)
+        if isinstance(command, Leave):
+            return self._turn(command.disk, command.version, ON_LEAVE, result)
+        if isinstance(command, Stay):
+            return self._turn(command.disk, command.version, ON_STAY, result)
+        if isinstance(command, Remove):
+            return self._remove(command, result)
+        assert isinstance(command, Full), "every command is applied"
+        return self._full(command, result)
+
+    def _check(self, result: Result) -> None:
+        """Assert the invariants of what an entry has changed."""
+        configuration = self.configuration
+        assert result.is_accepted() or not (result.disks or result.partitions or result.keys), (
+            "a refusal changes nothing"
+        )
+        for number in result.partitions:
+            configuration.check_partition(number)
+        for disk in result.disks:
+            member = configuration.members.get(disk)
+            if member is None:
+                assert not configuration.holds(disk), "a member that is gone holds nothing"
+                continue
+            assert member.version == self._index, "the version of a member is the entry that changed it last"
+            assert not is_up(member.state) or member.evicted < member.incarnation, "an evicted process is not up"
+
+    # The foundation
+
+    def _found(self, command: Found, result: Result) -> int:
+        configuration = self.configuration
+        if configuration.is_founded():
+            return FOUNDED
+        disks = {member.disk for member in command.members}
+        names = {member.node_id for member in command.members}
+        data = [member for member in command.members if member.kind == DATA]
+        if not data or len(disks) < len(command.members) or len(names) < len(command.members):
+            return INVALID
+        if not 0 < command.partitions <= PARTITIONS_MAX or not 0 < command.copies <= COPIES_MAX:
+            return INVALID
+        configuration.cluster = command.cluster
+        configuration.lineage = command.lineage
+        configuration.parent = command.parent
+        configuration.parent_index = command.parent_index
+        configuration.copies = command.copies
+        for member in command.members:
+            self._put_member(ClusterMember(member.disk, member.node_id, member.kind, member.process), ACTIVE, result)
+        configuration.partitions = [unplaced() for _ in range(command.partitions)]
+        result.founded = True
+        return ACCEPTED
+
+    def _put_member(self, member: ClusterMember, state: int, result: Result) -> None:
+        self.configuration.members[member.disk] = member.in_state(state, self._index)
+        result.disks.append(member.disk)
+
+    # Members
+
+    def _join(self, member: ClusterMember, result: Result) -> int:
+        configuration = self.configuration
+        if member.disk in configuration.members:
+            return KNOWN_DISK
+        if configuration.named(member.node_id) is not None:
+            return NAME_TAKEN
+        if member.incarnation <= configuration.removed_incarnation(member.disk):
+            return WAS_EVICTED
+        if len(configuration.members) >= MEMBERS_MAX:
+            return NO_ROOM
+        if configuration.features & member.process.features != configuration.features:
+            return LACKS_FEATURES
+        self._put_member(ClusterMember(member.disk, member.node_id, member.kind, member.process), JOINING, result)
+        return ACCEPTED
+
+    def _start(self, command: Activate, result: Result) -> int:
+        configuration = self.configuration
+        member = configuration.members.get(command.disk)
+        if member is None:
+            return UNKNOWN_DISK
+        process = command.process
+        if process.incarnation < member.incarnation:
+            return OLD_INCARNATION
+        if process.incarnation <= member.evicted:
+            return WAS_EVICTED
+        if process.incarnation == member.incarnation:
+            if is_up(member.state):
+                return UNCHANGED
+            if command.version != member.version:
+                return OLD_VERSION
+        if configuration.features & process.features != configuration.features:
+            return LACKS_FEATURES
+        state = next_state(ON_START, member.state)
+        assert is_up(state), "a member that has started is up"
+        self._change(member, process, state, member.full, member.evicted, result)
+        for number, partition in enumerate(configuration.partitions):
+            if command.disk in partition.isr and partition.leader in (0, command.disk):
+                leader = configuration.elect(partition.replicas, partition.isr)
+                assert leader > 0, "the member itself can lead"
+                self._put_partition(number, partition.replicas, partition.isr, leader, True)
+        return ACCEPTED
+
+    def _away(self, command: MarkAway, result: Result) -> int:
+        member = self.configuration.members.get(command.disk)
+        if member is None:
+            return UNKNOWN_DISK
+        if command.incarnation != member.incarnation:
+            return OLD_INCARNATION
+        if command.version != member.version:
+            return OLD_VERSION
+        state = next_state(ON_AWAY, member.state)
+        if state == IMPOSSIBLE:
+            return WRONG_STATE
+        self._change(member, member.process, state, member.full, member.evicted, result)
+        self._withdraw(member.disk)
+        return ACCEPTED
+
+    def _evict(self, command: Evict, result: Result) -> int:
+        member = self.configuration.members.get(command.disk)
+        if member is None:
+            return UNKNOWN_DISK
+        if command.incarnation != member.incarnation:
+            return OLD_INCARNATION
+        if command.incarnation <= member.evicted:
+            return UNCHANGED
+        state = next_state(ON_EVICT, member.state)
+        assert state in (AWAY, AWAY_LEAVING), "a member that was put out is away"
+        self._change(member, member.process, state, member.full, command.incarnation, result)
+        self._withdraw(member.disk)
+        return ACCEPTED
+
+    def _turn(self, disk: int, version: int, event: int, result: Result) -> int:
+        """Begin a leave or take it back."""
+        member = self.configuration.members.get(disk)
+        if member is None:
+            return UNKNOWN_DISK
+        if version != member.version:
+            return OLD_VERSION
+        state = next_state(event, member.state)
+        if state == IMPOSSIBLE:
+            return WRONG_STATE
+        assert is_up(state) == is_up(member.state), "a leave neither starts nor ends a process"
+        self._change(member, member.process, state, member.full, member.evicted, result)
+        return ACCEPTED
+
+    def _full(self, command: Full, result: Result) -> int:
+        member = self.configuration.members.get(command.disk)
+        if member is None:
+            return UNKNOWN_DISK
+        if command.incarnation != member.incarnation:
+            return OLD_INCARNATION
+        if command.version != member.version:
+            return OLD_VERSION
+        if command.full == member.full:
+            return UNCHANGED
+        self._change(member, member.process, member.state, command.full, member.evicted, result)
+        return ACCEPTED
+
+    def _change(
+        self, member: ClusterMember, process: Process, state: int, full: bool, evicted: int, result: Result
+    ) -> None:
+        changed = member.changed(process, state, full, evicted, self._index)
+        self.configuration.members[member.disk] = changed
+        result.disks.append(member.disk)
+
+    def _withdraw(self, disk: int) -> None:
+        """Take a member that is away out of the ISRs in which another remains, and give its leaderships to others.
+
+        The last member of an ISR stays in it: nothing else has what was committed.
+        """
+        configuration = self.configuration
+        assert not configuration.can_lead(disk), "the member is away"
+        for number, partition in enumerate(configuration.partitions):
+            if disk not in partition.isr:
+                continue
+            isr = partition.isr
+            if len(isr) > 1:
+                isr = [other for other in isr if other != disk]
+            leader = partition.leader
+            if leader == disk:
+                leader = configuration.elect(partition.replicas, isr)
+            if leader != partition.leader or len(isr) < len(partition.isr):
+                self._put_partition(number, partition.replicas, isr, leader, False)
+
+    def _remove(self, command: Remove, result: Result) -> int:
+        configuration = self.configuration
+        disk = command.disk
+        member = configuration.members.get(disk)
+        if member is None:
+            return UNKNOWN_DISK
+        if command.version != member.version:
+            return OLD_VERSION
+        state = next_state(ON_REMOVE, member.state)
+        if state == IMPOSSIBLE:
+            return WRONG_STATE
+        assert state == GONE, "a member that is removed is gone"
+        if member.state == LEAVING and configuration.holds(disk):
+            return HOLDS_COPIES
+        if not command.force:
+            for partition in configuration.partitions:
+                if partition.isr == [disk]:
+                    return LAST_COPY
+        for number, partition in enumerate(configuration.partitions):
+            if disk in partition.replicas:
+                self._drop(number, partition, disk)
+        del configuration.members[disk]
+        configuration.removed.append(Removal(disk, member.incarnation, self._index, command.why))
+        if len(configuration.removed) > REMOVALS_MAX:
+            del configuration.removed[0]
+        result.disks.append(disk)
+        return ACCEPTED
+
+    def _drop(self, number: int, partition: PartitionState, disk: int) -> None:
+        """Take a member that is away, and leads nothing, from the replicas."""
+        assert partition.leader != disk, "a member that is removed leads nothing"
+        isr = [other for other in partition.isr if other != disk]
+        if partition.isr and not isr:
+            self.configuration.lost[number] = self._index
+        replicas = [other for other in partition.replicas if other != disk]
+        self._put_partition(number, replicas, isr, partition.leader if isr else 0, False)
+
+    # Partitions
+
+    def _put_partition(self, number: int, replicas: list[int], isr: list[int], leader: int, anew: bool) -> None:
+        """Change a partition; `anew`: a leadership begins, also if the same member leads."""
+        configuration = self.configuration
+        before = configuration.partitions[number]
+        epoch = before.leader_epoch
+        if leader and (anew or leader != before.leader):
+            epoch += 1
+        after = PartitionState(replicas, isr, leader, epoch, before.version + 1)
+        assert after.succeeds(before), "epochs and versions of a partition grow one by one"
+        configuration.partitions[number] = after
+        self._changed.append(number)
+
+    def _place(self, command: Place, result: Result) -> int:
+        first = ACCEPTED
+        done = 0
+        for item in command.items:
+            reason = self._place_one(item)
+            if reason == ACCEPTED:
+                done += 1
+                continue
+            result.skipped.append((item.partition, reason))
+            if first == ACCEPTED:
+                first = reason
+        if done:
+            return ACCEPTED
+        return first if command.items else UNCHANGED
+
+    def _place_one(self, item: PlaceItem) -> int:
+        configuration = self.configuration
+        if item.partition >= len(configuration.partitions):
+            return UNKNOWN_PARTITION
+        before = configuration.partitions[item.partition]
+        if item.version != before.version:
+            return OLD_VERSION
+        replicas = item.replicas
+        if not replicas or len(replicas) > REPLICAS_MAX or len(set(replicas)) < len(replicas):
+            return INVALID
+        if replicas == before.replicas and before.isr:
+            return UNCHANGED
+        for disk in replicas:
+            if disk not in configuration.members:
+                return UNKNOWN_DISK
+            member = configuration.members[disk]
+            if disk not in before.replicas and (member.kind != DATA or member.state != ACTIVE):
+                return INELIGIBLE
+        isr = [disk for disk in replicas if disk in before.isr]
+        leader = before.leader
+        if not before.isr:
+            isr = self._first_isr(item.partition, replicas)
+        if not isr:
+            return LAST_COPY if before.isr else INELIGIBLE
+        if leader not in isr:
+            leader = configuration.elect(replicas, isr)
+        self._put_partition(item.partition, replicas, isr, leader, False)
+        return ACCEPTED
+
+    def _first_isr(self, number: int, replicas: list[int]) -> list[int]:
+        """Return who is in sync in a partition in which nobody was.
+
+        Where nothing was ever committed, all that are up are. Where the last copy was given up, the first that is up
+        is, with what it has; the others learn from it.
+        """
+        able = [disk for disk in replicas if self.configuration.can_lead(disk)]
+        return able[:1] if number in self.configuration.lost else able
+
+    def _alter_isr(self, command: AlterIsr) -> int:
+        configuration = self.configuration
+        if command.partition >= len(configuration.partitions):
+            return UNKNOWN_PARTITION
+        before = configuration.partitions[command.partition]
+        if command.leader != before.leader or command.leader_epoch != before.leader_epoch:
+            return OTHER_LEADER
+        if command.version != before.version:
+            return OLD_VERSION
+        wanted = command.isr
+        if command.leader not in wanted or len(set(wanted)) < len(wanted):
+            return INVALID
+        for at, disk in enumerate(wanted):
+            if disk not in before.replicas:
+                return INELIGIBLE
+            if disk in before.isr:
+                continue
+            member = configuration.members[disk]
+            if not member.can_lead() or member.incarnation != command.incarnations[at]:
+                return INELIGIBLE
+        isr = [disk for disk in before.replicas if disk in wanted]
+        if isr == before.isr:
+            return UNCHANGED
+        self._put_partition(command.partition, before.replicas, isr, before.leader, False)
+        return ACCEPTED
+
+    def _lead(self, command: Lead) -> int:
+        configuration = self.configuration
+        if command.partition >= len(configuration.partitions):
+            return UNKNOWN_PARTITION
+        before = configuration.partitions[command.partition]
+        if command.version != before.version:
+            return OLD_VERSION
+        if command.leader not in before.isr:
+            return NOT_IN_SYNC
+        if command.leader == before.leader:
+            return UNCHANGED
+        if not configuration.can_lead(command.leader):
+            return INELIGIBLE
+        self._put_partition(command.partition, before.replicas, before.isr, command.leader, False)
+        return ACCEPTED
+
+    # Settings and features
+
+    def _set(self, command: Put | Delete, result: Result) -> int:
+        settings = self.configuration.settings
+        key = command.key
+        if not key or len(key.encode()) > KEY_BYTES_MAX or len(command.author.encode()) > AUTHOR_BYTES_MAX:
+            return INVALID
+        if not settings.expects(key, command.expected):
+            return OTHER_NUMBER
+        if isinstance(command, Put):
+            if len(command.value) > VALUE_BYTES_MAX:
+                return INVALID
+            if not settings.has_room(key, command.value):
+                return NO_ROOM
+            settings.put(key, command.value, self._index, command.author)
+        else:
+            if settings.number(key) == ABSENT:
+                return UNCHANGED
+            settings.delete(key, self._index, command.author)
+        result.keys.append(key)
+        return ACCEPTED
+
+    def _features(self, command: Features, result: Result) -> int:
+        configuration = self.configuration
+        bits = configuration.features | command.bits
+        if bits == configuration.features:
+            return UNCHANGED
+        for member in configuration.members.values():
+            if bits & member.process.features != bits:
+                return LACKS_FEATURES
+        configuration.features = bits
+        result.features = True
+        return ACCEPTED

@@ -1,0 +1,414 @@
+"""A second, naive statement of the rules of the configuration, to compare with; and drawn commands.
+
+The reference says in sets and dictionaries what `membership/transition` says in tables and immutable objects. It knows
+neither bytes nor reasons, only whether a command fits and what it changes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from folkmoot.kernel.rng import Rng
+from folkmoot.membership.cluster_member import DATA, WITNESS, ClusterMember, Process
+from folkmoot.membership.command import (
+    Activate,
+    AlterIsr,
+    Command,
+    Delete,
+    Evict,
+    Features,
+    Found,
+    Full,
+    Join,
+    Lead,
+    Leave,
+    MarkAway,
+    Place,
+    PlaceItem,
+    Put,
+    Remove,
+    Stay,
+)
+from folkmoot.membership.configuration import ClusterConfiguration
+from folkmoot.membership.lifecycle import STATES
+
+ALL_FEATURES = 7
+
+
+def process(incarnation: int, number: int = 0, features: int = ALL_FEATURES) -> Process:
+    """A process on a host and in a zone that follow from `number`."""
+    return Process(
+        incarnation, f"192.0.2.{number}:1883", f"zone{number % 3}", f"host{number % 6}", features=features, build="1.0"
+    )
+
+
+def member(disk: int, incarnation: int = 1, kind: int = DATA, name: str = "") -> ClusterMember:
+    """A member that joins."""
+    return ClusterMember(disk, name or f"node{disk}", kind, process(incarnation, disk % 250))
+
+
+def founded(disks: list[int], partitions: int = 4, copies: int = 3, witnesses: list[int] | None = None) -> Found:
+    """The first entry of a cluster."""
+    members = [member(disk) for disk in disks]
+    members += [member(disk, kind=WITNESS) for disk in witnesses or []]
+    return Found(4711, 1, 0, 0, members, partitions, copies)
+
+
+class Reference:
+    """What the configuration has to be; members and partitions are dictionaries."""
+
+    def __init__(self) -> None:
+        self.members: dict[int, dict[str, Any]] = {}
+        self.partitions: list[dict[str, Any]] = []
+        self.removed: dict[int, int] = {}
+        self.settings: dict[str, tuple[bytes, int]] = {}
+        self.features = 0
+
+    def up(self, disk: int) -> bool:
+        return disk in self.members and self.members[disk]["state"] in ("active", "leaving")
+
+    def apply(self, index: int, command: Command) -> bool:
+        """Apply a command; True if it was accepted."""
+        name = type(command).__name__.lower()
+        handler = getattr(self, "features_on" if name == "features" else name)
+        return bool(handler(index, command))
+
+    def found(self, index: int, command: Found) -> bool:
+        if self.members:
+            return False
+        for one in command.members:
+            self.members[one.disk] = {
+                "name": one.node_id,
+                "kind": one.kind,
+                "state": "active",
+                "incarnation": one.incarnation,
+                "evicted": 0,
+                "full": False,
+                "version": index,
+                "features": one.process.features,
+            }
+        for _ in range(command.partitions):
+            self.partitions.append(
+                {"replicas": [], "isr": set(), "leader": 0, "epoch": 0, "version": 0, "lost": False},
+            )
+        return True
+
+    def join(self, index: int, command: Join) -> bool:
+        one = command.member
+        if one.disk in self.members or one.node_id in [other["name"] for other in self.members.values()]:
+            return False
+        if self.removed.get(one.disk, 0) >= one.incarnation or self.features & ~one.process.features:
+            return False
+        self.members[one.disk] = {
+            "name": one.node_id,
+            "kind": one.kind,
+            "state": "joining",
+            "incarnation": one.incarnation,
+            "evicted": 0,
+            "full": False,
+            "version": index,
+            "features": one.process.features,
+        }
+        return True
+
+    def activate(self, index: int, command: Activate) -> bool:
+        one = self.members.get(command.disk)
+        incarnation = command.process.incarnation
+        if one is None or incarnation < one["incarnation"] or incarnation <= one["evicted"]:
+            return False
+        if incarnation == one["incarnation"] and (self.up(command.disk) or command.version != one["version"]):
+            return False
+        if self.features & ~command.process.features:
+            return False
+        one["state"] = "leaving" if "leaving" in one["state"] else "active"
+        one.update(incarnation=incarnation, version=index, features=command.process.features)
+        for partition in self.partitions:
+            if command.disk in partition["isr"] and partition["leader"] in (0, command.disk):
+                partition["leader"] = 0
+                self.lead_again(partition)
+                partition["version"] += 1
+        return True
+
+    def lead_again(self, partition: dict[str, Any]) -> None:
+        able = [disk for disk in partition["replicas"] if disk in partition["isr"] and self.up(disk)]
+        roomy = [disk for disk in able if not self.members[disk]["full"]]
+        chosen = (roomy or able or [0])[0]
+        if chosen and chosen != partition["leader"]:
+            partition["epoch"] += 1
+        partition["leader"] = chosen
+
+    def gone_away(self, index: int, disk: int) -> None:
+        one = self.members[disk]
+        one["state"] = "away-leaving" if "leaving" in one["state"] else "away"
+        one["version"] = index
+        for partition in self.partitions:
+            if disk not in partition["isr"]:
+                continue
+            before = (set(partition["isr"]), partition["leader"])
+            if partition["isr"] != {disk}:
+                partition["isr"] = partition["isr"] - {disk}
+            if partition["leader"] == disk:
+                self.lead_again(partition)
+            if before != (partition["isr"], partition["leader"]):
+                partition["version"] += 1
+
+    def markaway(self, index: int, command: MarkAway) -> bool:
+        one = self.members.get(command.disk)
+        if one is None or (one["incarnation"], one["version"]) != (command.incarnation, command.version):
+            return False
+        if "away" in one["state"]:
+            return False
+        self.gone_away(index, command.disk)
+        return True
+
+    def evict(self, index: int, command: Evict) -> bool:
+        one = self.members.get(command.disk)
+        if one is None or one["incarnation"] != command.incarnation or one["evicted"] >= command.incarnation:
+            return False
+        one["evicted"] = command.incarnation
+        self.gone_away(index, command.disk)
+        return True
+
+    def leave(self, index: int, command: Leave) -> bool:
+        one = self.members.get(command.disk)
+        if one is None or one["version"] != command.version or "leaving" in one["state"]:
+            return False
+        one.update(state="leaving" if one["state"] == "active" else "away-leaving", version=index)
+        return True
+
+    def stay(self, index: int, command: Stay) -> bool:
+        one = self.members.get(command.disk)
+        if one is None or one["version"] != command.version or "leaving" not in one["state"]:
+            return False
+        one.update(state="active" if one["state"] == "leaving" else "away", version=index)
+        return True
+
+    def full(self, index: int, command: Full) -> bool:
+        one = self.members.get(command.disk)
+        if one is None or (one["incarnation"], one["version"]) != (command.incarnation, command.version):
+            return False
+        if one["full"] == command.full:
+            return False
+        one.update(full=command.full, version=index)
+        return True
+
+    def remove(self, index: int, command: Remove) -> bool:
+        one = self.members.get(command.disk)
+        if one is None or one["version"] != command.version or one["state"] == "active":
+            return False
+        mine = [partition for partition in self.partitions if command.disk in partition["replicas"]]
+        if one["state"] == "leaving" and mine:
+            return False
+        if not command.force and [partition for partition in mine if partition["isr"] == {command.disk}]:
+            return False
+        for partition in mine:
+            if partition["isr"] == {command.disk}:
+                partition["lost"] = True
+            partition["replicas"] = [disk for disk in partition["replicas"] if disk != command.disk]
+            partition["isr"] = partition["isr"] - {command.disk}
+            partition["version"] += 1
+        del self.members[command.disk]
+        self.removed[command.disk] = one["incarnation"]
+        return True
+
+    def place(self, index: int, command: Place) -> bool:
+        return True in [self.place_one(item) for item in command.items]
+
+    def place_one(self, item: PlaceItem) -> bool:
+        if item.partition >= len(self.partitions):
+            return False
+        partition = self.partitions[item.partition]
+        if item.version != partition["version"] or not item.replicas:
+            return False
+        if len(set(item.replicas)) != len(item.replicas) or set(item.replicas) - set(self.members):
+            return False
+        if item.replicas == partition["replicas"] and partition["isr"]:
+            return False
+        for disk in set(item.replicas) - set(partition["replicas"]):
+            if self.members[disk]["kind"] != DATA or self.members[disk]["state"] != "active":
+                return False
+        isr = partition["isr"] & set(item.replicas)
+        if not partition["isr"]:
+            able = [disk for disk in item.replicas if self.up(disk)]
+            isr = set(able[:1] if partition["lost"] else able)
+        if not isr:
+            return False
+        partition["replicas"] = item.replicas
+        partition["isr"] = isr
+        if partition["leader"] not in isr:
+            self.lead_again(partition)
+        partition["version"] += 1
+        return True
+
+    def alterisr(self, index: int, command: AlterIsr) -> bool:
+        if command.partition >= len(self.partitions):
+            return False
+        partition = self.partitions[command.partition]
+        leadership = (partition["leader"], partition["epoch"], partition["version"])
+        if leadership != (command.leader, command.leader_epoch, command.version):
+            return False
+        wanted = set(command.isr)
+        if len(wanted) < len(command.isr) or command.leader not in wanted or wanted - set(partition["replicas"]):
+            return False
+        for at, disk in enumerate(command.isr):
+            known = self.members[disk]["incarnation"] == command.incarnations[at]
+            if disk not in partition["isr"] and not (self.up(disk) and known):
+                return False
+        if wanted == partition["isr"]:
+            return False
+        partition["isr"] = wanted
+        partition["version"] += 1
+        return True
+
+    def lead(self, index: int, command: Lead) -> bool:
+        if command.partition >= len(self.partitions):
+            return False
+        partition = self.partitions[command.partition]
+        if command.version != partition["version"] or command.leader not in partition["isr"]:
+            return False
+        if command.leader == partition["leader"] or not self.up(command.leader):
+            return False
+        partition["leader"] = command.leader
+        partition["epoch"] += 1
+        partition["version"] += 1
+        return True
+
+    def put(self, index: int, command: Put) -> bool:
+        number = self.settings[command.key][1] if command.key in self.settings else 0
+        if command.expected not in (-1, number):
+            return False
+        self.settings[command.key] = (command.value, index)
+        return True
+
+    def delete(self, index: int, command: Delete) -> bool:
+        if command.key not in self.settings or command.expected not in (-1, self.settings[command.key][1]):
+            return False
+        del self.settings[command.key]
+        return True
+
+    def features_on(self, index: int, command: Features) -> bool:
+        bits = self.features | command.bits
+        if bits == self.features or [one for one in self.members.values() if bits & ~one["features"]]:
+            return False
+        self.features = bits
+        return True
+
+    def compare(self, configuration: ClusterConfiguration) -> None:
+        """Assert that the configuration is this one."""
+        assert configuration.features == self.features
+        assert sorted(configuration.members) == sorted(self.members)
+        for disk, one in self.members.items():
+            found = configuration.members[disk]
+            assert one == {
+                "name": found.node_id,
+                "kind": found.kind,
+                "state": STATES[found.state],
+                "incarnation": found.incarnation,
+                "evicted": found.evicted,
+                "full": found.full,
+                "version": found.version,
+                "features": found.process.features,
+            }
+        assert len(configuration.partitions) == len(self.partitions)
+        for number, state in enumerate(configuration.partitions):
+            partition = self.partitions[number]
+            assert state.replicas == partition["replicas"]
+            assert set(state.isr) == partition["isr"]
+            assert (state.leader, state.leader_epoch) == (partition["leader"], partition["epoch"])
+            assert state.version == partition["version"]
+            assert (number in configuration.lost) == partition["lost"]
+        values = {key: (found.value, found.number) for key, found in configuration.settings.values.items()}
+        assert values == self.settings
+
+
+class Drawer:
+    """Draws commands that mostly fit the configuration, and some that are outdated or wrong."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = Rng(seed)
+        self.disks = [10 + number for number in range(8)]
+        self.kept: list[Command] = []  # commands of earlier moments, to be proposed again
+
+    def pick(self, values: list[int]) -> int:
+        return values[self.rng.below(len(values))]
+
+    def some(self, values: list[int]) -> list[int]:
+        """Draw some of the values, in any order."""
+        left = list(values)
+        return [left.pop(self.rng.below(len(left))) for _ in range(self.rng.below(len(values) + 1))]
+
+    def draw(self, configuration: ClusterConfiguration) -> Command:
+        rng = self.rng
+        if self.kept and rng.chance(1, 8):
+            return self.kept[rng.below(len(self.kept))]
+        command = self.fresh(configuration)
+        if rng.chance(1, 4):
+            self.kept.append(command)
+            del self.kept[:-20]
+        return command
+
+    def fresh(self, configuration: ClusterConfiguration) -> Command:
+        rng = self.rng
+        kind = rng.below(16)
+        disk = self.pick(self.disks)
+        found = configuration.members.get(disk)
+        version = 0 if found is None else found.version
+        incarnation = 1 if found is None else found.incarnation
+        if kind == 0 and rng.chance(1, 10):
+            return founded([1])
+        if kind in (0, 1):
+            name = f"node{self.pick(self.disks)}" if rng.chance(1, 8) else ""
+            join = member(disk, 1 + rng.below(12), WITNESS if rng.chance(1, 6) else DATA, name)
+            return Join(join)
+        if kind in (2, 3, 4):
+            number = 1 + rng.below(12) if found is None else max(1, incarnation + rng.below(3) - (rng.below(4) == 0))
+            features = ALL_FEATURES if rng.chance(9, 10) else 1
+            return Activate(disk, version, process(number, disk, features))
+        if kind == 5 and rng.chance(1, 2):
+            return MarkAway(disk, incarnation, version, 1 + rng.below(4))
+        if kind == 6:
+            return Leave(disk, version) if rng.chance(1, 2) else Stay(disk, version)
+        if kind == 7:
+            return Evict(disk, incarnation) if rng.chance(1, 4) else Full(disk, incarnation, version, rng.chance(1, 2))
+        if kind == 8 and rng.chance(1, 2):
+            return Remove(disk, version, 1 + rng.below(3), rng.chance(1, 3))
+        if 5 <= kind < 14 and configuration.partitions:
+            return self.of_partition(configuration, kind)
+        key = f"key{rng.below(4)}"
+        expected = rng.below(4) - 1 if rng.chance(1, 3) else configuration.settings.number(key)
+        if kind == 14:
+            return Put(key, bytes(rng.below(20)), expected, "root") if rng.chance(2, 3) else Delete(key, expected, "a")
+        return Features(1 << rng.below(4)) if rng.chance(1, 10) else MarkAway(disk, incarnation, version, 1)
+
+    def replicas(self, configuration: ClusterConfiguration, number: int) -> list[int]:
+        """Draw replicas: mostly members that are active, besides those that are replicas already."""
+        if self.rng.chance(1, 8):
+            return self.some(self.disks)
+        kept = configuration.partitions[number].replicas
+        fit = [disk for disk in self.disks if disk in kept or self.is_active(configuration, disk)]
+        return self.some(fit)[:5]
+
+    @staticmethod
+    def is_active(configuration: ClusterConfiguration, disk: int) -> bool:
+        found = configuration.members.get(disk)
+        return found is not None and found.kind == DATA and STATES[found.state] == "active"
+
+    def of_partition(self, configuration: ClusterConfiguration, kind: int) -> Command:
+        rng = self.rng
+        number = rng.below(len(configuration.partitions))
+        state = configuration.partitions[number]
+        version = state.version if rng.chance(9, 10) else rng.below(state.version + 2)
+        if kind in (9, 10):
+            items = [PlaceItem(number, version, self.replicas(configuration, number))]
+            for other in range(len(configuration.partitions)):
+                if other != number and rng.chance(1, 3):
+                    known = configuration.partitions[other].version
+                    items.append(PlaceItem(other, known, self.replicas(configuration, other)))
+            return Place(items)
+        if kind in (11, 12) and state.leader:
+            wanted = self.some(state.replicas)
+            if state.leader not in wanted and rng.chance(9, 10):
+                wanted.append(state.leader)
+            incarnations = [configuration.members[disk].incarnation + (rng.below(12) == 0) for disk in wanted]
+            return AlterIsr(number, state.leader, state.leader_epoch, version, wanted, incarnations)
+        return Lead(number, version, self.pick(state.isr or self.disks))

@@ -1,0 +1,613 @@
+"""The configuration: drawn logs against a naive reference, equal bytes at all members, and single rules."""
+
+from __future__ import annotations
+
+import pytest
+
+from folkmoot.membership.cluster_member import WITNESS, ClusterMember
+from folkmoot.membership.cluster_settings import (
+    ABSENT,
+    ANY,
+    CHANGES_MAX,
+    KEY_BYTES_MAX,
+    TOTAL_BYTES_MAX,
+    VALUE_BYTES_MAX,
+)
+from folkmoot.membership.command import (
+    ENDED,
+    FORGOTTEN,
+    KINDS,
+    LEFT,
+    REPLACED,
+    Activate,
+    AlterIsr,
+    Command,
+    Delete,
+    Evict,
+    Features,
+    Found,
+    Full,
+    Join,
+    Lead,
+    Leave,
+    MarkAway,
+    Place,
+    PlaceItem,
+    Put,
+    Remove,
+    Stay,
+    encode_command,
+)
+from folkmoot.membership.configuration import REMOVALS_MAX, ClusterConfiguration
+from folkmoot.membership.configuration_format import decode_configuration, encode_configuration
+from folkmoot.membership.lifecycle import ACTIVE, AWAY, AWAY_LEAVING, JOINING, LEAVING, STATES
+from folkmoot.membership.transition import (
+    ACCEPTED,
+    FOUNDED,
+    HOLDS_COPIES,
+    INELIGIBLE,
+    INVALID,
+    KNOWN_DISK,
+    LACKS_FEATURES,
+    LAST_COPY,
+    NAME_TAKEN,
+    NO_ROOM,
+    NOT_FOUNDED,
+    NOT_IN_SYNC,
+    OLD_INCARNATION,
+    OLD_VERSION,
+    OTHER_LEADER,
+    OTHER_NUMBER,
+    UNCHANGED,
+    UNKNOWN_DISK,
+    UNKNOWN_PARTITION,
+    WAS_EVICTED,
+    WRONG_STATE,
+    Result,
+    Transition,
+)
+from tests.membership.reference import ALL_FEATURES, Drawer, Reference, founded, member, process
+
+LARGE = (1 << 62) - 1 - 200  # disks with identities that need all bytes
+
+
+class Log:
+    """A configuration and the next index; members and partitions are asked for by short names."""
+
+    def __init__(self, disks: list[int], partitions: int = 1, copies: int = 3) -> None:
+        self.transition = Transition(ClusterConfiguration())
+        self.next = 2  # 1 is the founding snapshot of Raft
+        self.do(founded(disks, partitions, copies))
+        self.place(*[disks[:copies] for _ in range(partitions)])
+
+    @property
+    def configuration(self) -> ClusterConfiguration:
+        return self.transition.configuration
+
+    def apply(self, command: Command) -> Result:
+        result = self.transition.apply(self.next, encode_command(command))
+        self.next += 1
+        self.configuration.check()
+        return result
+
+    def do(self, command: Command) -> Result:
+        result = self.apply(command)
+        assert result.refused == ACCEPTED, result
+        return result
+
+    def refused(self, command: Command) -> int:
+        before = encode_configuration(self.configuration)
+        result = self.apply(command)
+        assert result.refused != ACCEPTED
+        assert len(result.text()) > 5
+        index = self.configuration.index
+        self.configuration.index = decode_configuration(before).index
+        assert encode_configuration(self.configuration) == before, "a refused command has changed something"
+        self.configuration.index = index
+        return result.refused
+
+    def place(self, *replicas: list[int]) -> Result:
+        items = [PlaceItem(number, self.version(number), disks) for number, disks in enumerate(replicas)]
+        return self.do(Place(items))
+
+    def version(self, partition: int = 0) -> int:
+        return self.configuration.partitions[partition].version
+
+    def of(self, disk: int) -> ClusterMember:
+        return self.configuration.members[disk]
+
+    def away(self, disk: int) -> Result:
+        return self.do(MarkAway(disk, self.of(disk).incarnation, self.of(disk).version, ENDED))
+
+    def start(self, disk: int) -> Result:
+        return self.do(Activate(disk, self.of(disk).version, process(self.of(disk).incarnation + 1, disk)))
+
+    def leave(self, disk: int) -> Result:
+        return self.do(Leave(disk, self.of(disk).version))
+
+    def join(self, disk: int) -> None:
+        self.do(Join(member(disk)))
+        self.do(Activate(disk, self.of(disk).version, process(1, disk)))
+
+    def isr(self, disks: list[int], partition: int = 0) -> AlterIsr:
+        state = self.configuration.partitions[partition]
+        incarnations = [self.of(disk).incarnation for disk in disks]
+        return AlterIsr(partition, state.leader, state.leader_epoch, state.version, disks, incarnations)
+
+    def shows(self, partition: int = 0) -> tuple[list[int], list[int], int, int]:
+        state = self.configuration.partitions[partition]
+        return state.replicas, state.isr, state.leader, state.leader_epoch
+
+
+# Drawn logs
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_drawn_commands_do_what_the_reference_says(part: int) -> None:
+    accepted: dict[int, int] = dict.fromkeys(KINDS, 0)
+    refused: dict[int, int] = dict.fromkeys(KINDS, 0)
+    for seed in range(part * 10, part * 10 + 10):
+        drawer = Drawer(seed)
+        transition = Transition(ClusterConfiguration())
+        reference = Reference()
+        for index in range(1, 300):
+            command = founded([10, 11, 12], 3) if index == 2 else drawer.draw(transition.configuration)
+            if index == 1:
+                command = Leave(10, 0)
+            if transition.configuration.is_founded() or isinstance(command, Found):
+                wanted = reference.apply(index, command)
+            else:
+                wanted = False
+            result = transition.apply(index, encode_command(command))
+            assert result.is_accepted() == wanted, result
+            transition.configuration.check()
+            reference.compare(transition.configuration)
+            (accepted if wanted else refused)[command.kind] += 1
+    # Were commands of a kind always refused, or always accepted, its rules would not be compared.
+    assert min(accepted.values()) > 0, accepted
+    assert min(refused.values()) > 0, refused
+
+
+@pytest.mark.parametrize("seed", range(100, 110))
+def test_members_that_apply_the_same_log_are_equal_also_by_a_snapshot(seed: int) -> None:
+    drawer = Drawer(seed)
+    first = Transition(ClusterConfiguration())
+    second = Transition(ClusterConfiguration())
+    for index in range(2, 250):
+        command = founded([10, 11, 12], 3) if index == 2 else drawer.draw(first.configuration)
+        data = encode_command(command)
+        told = first.apply(index, data)
+        also_told = second.apply(index, data)
+        assert (told.refused, told.disks, told.partitions) == (also_told.refused, also_told.disks, also_told.partitions)
+        if index % 20 == 0:
+            second = Transition(decode_configuration(encode_configuration(second.configuration)))
+        assert encode_configuration(first.configuration) == encode_configuration(second.configuration)
+
+
+def test_what_a_result_lists_is_exactly_what_has_changed() -> None:
+    for seed in range(200, 210):
+        drawer = Drawer(seed)
+        transition = Transition(ClusterConfiguration())
+        transition.apply(1, encode_command(founded([10, 11, 12], 3)))
+        configuration = transition.configuration
+        for index in range(2, 250):
+            members = dict(configuration.members)
+            partitions = list(configuration.partitions)
+            values = dict(configuration.settings.values)
+            result = transition.apply_command(index, drawer.draw(configuration))
+            either = sorted(set(members) | set(configuration.members))
+            changed = [disk for disk in either if members.get(disk) is not configuration.members.get(disk)]
+            assert result.disks == changed
+            now = configuration.partitions
+            assert result.partitions == [n for n in range(len(now)) if now[n] is not partitions[n]]
+            keys = sorted(set(values) | set(configuration.settings.values))
+            assert result.keys == [k for k in keys if values.get(k) is not configuration.settings.values.get(k)]
+
+
+def test_versions_and_epochs_only_grow() -> None:
+    for seed in range(300, 310):
+        drawer = Drawer(seed)
+        transition = Transition(ClusterConfiguration())
+        transition.apply(1, encode_command(founded([10, 11, 12], 3)))
+        leaders: dict[tuple[int, int], int] = {}
+        for index in range(2, 300):
+            before = list(transition.configuration.partitions)
+            transition.apply_command(index, drawer.draw(transition.configuration))
+            for number, state in enumerate(transition.configuration.partitions):
+                assert state is before[number] or state.succeeds(before[number])
+                if state.leader:
+                    assert leaders.setdefault((number, state.leader_epoch), state.leader) == state.leader
+
+
+# The foundation
+
+
+def test_a_log_begins_with_its_foundation_and_has_one() -> None:
+    transition = Transition(ClusterConfiguration())
+    assert transition.apply_command(2, Features(1)).refused == NOT_FOUNDED
+    result = transition.apply_command(3, founded([1, 2], 5))
+    assert (result.refused, result.founded, result.disks) == (ACCEPTED, True, [1, 2])
+    assert transition.apply_command(4, founded([3])).refused == FOUNDED
+    assert len(transition.configuration.partitions) == 5
+    assert [transition.configuration.members[disk].state for disk in (1, 2)] == [ACTIVE, ACTIVE]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        founded([]),
+        founded([1, 1]),
+        founded([], witnesses=[1]),
+        founded([1], partitions=0),
+        founded([1], partitions=65_537),
+        founded([1], copies=0),
+        founded([1], copies=17),
+        Found(1, 1, 0, 0, [member(1, name="a"), member(2, name="a")], 1, 1),
+    ],
+)
+def test_a_foundation_that_makes_no_sense_is_refused(command: Found) -> None:
+    assert Transition(ClusterConfiguration()).apply_command(1, command).refused == INVALID
+
+
+def test_the_first_placement_puts_all_in_sync() -> None:
+    log = Log([1, 2, 3])
+    assert log.shows() == ([1, 2, 3], [1, 2, 3], 1, 1)
+
+
+# Members
+
+
+def test_a_member_joins_starts_dies_and_comes_back() -> None:
+    log = Log([1, 2, 3])
+    log.do(Join(member(4)))
+    assert log.of(4).state == JOINING
+    assert log.refused(Place([PlaceItem(0, log.version(), [1, 2, 3, 4])])) == INELIGIBLE, "it has not started"
+    log.do(Activate(4, log.of(4).version, process(1, 4)))
+    log.place([1, 2, 3, 4])
+    assert log.shows() == ([1, 2, 3, 4], [1, 2, 3], 1, 1)
+    log.do(log.isr([4, 2, 1, 3]))
+    assert log.shows()[1] == [1, 2, 3, 4]
+    result = log.away(1)
+    assert log.shows() == ([1, 2, 3, 4], [2, 3, 4], 2, 2)
+    assert (result.disks, result.partitions) == ([1], [0])
+    log.start(1)
+    assert log.shows() == ([1, 2, 3, 4], [2, 3, 4], 2, 2), "it learns, and is in sync when its leader says so"
+
+
+def test_a_name_belongs_to_one_disk() -> None:
+    log = Log([1, 2])
+    assert log.refused(Join(member(3, name="node1"))) == NAME_TAKEN
+    assert log.refused(Join(member(1))) == KNOWN_DISK
+    log.away(1)
+    log.do(Remove(1, log.of(1).version, REPLACED, False))
+    log.do(Join(member(3, name="node1")))
+    assert log.of(3).node_id == "node1"
+
+
+def test_starts_are_fenced() -> None:
+    log = Log([1, 2, 3])
+    assert log.refused(Activate(1, 0, process(1, 1))) == UNCHANGED, "it is up with this incarnation"
+    version = log.of(1).version
+    log.do(Activate(1, 0, process(5, 1)))
+    assert log.refused(Activate(1, version, process(4, 1))) == OLD_INCARNATION
+    assert log.refused(Activate(9, 0, process(1, 9))) == UNKNOWN_DISK
+    version = log.of(1).version
+    log.away(1)
+    assert log.refused(Activate(1, version, process(5, 1))) == OLD_VERSION, "asked for before it was away"
+    log.do(Activate(1, log.of(1).version, process(5, 1)))
+    assert log.of(1).state == ACTIVE, "the same process was cut off, and is there again"
+
+
+def test_a_leader_that_starts_again_gets_another_epoch() -> None:
+    log = Log([1, 2, 3])
+    log.start(1)
+    assert log.shows() == ([1, 2, 3], [1, 2, 3], 1, 2)
+    log.start(2)
+    assert log.shows() == ([1, 2, 3], [1, 2, 3], 1, 2), "a follower that starts again changes nothing"
+
+
+def test_after_a_loss_of_all_power_every_copy_in_sync_counts() -> None:
+    log = Log([1, 2, 3])
+    log.start(1)
+    log.start(2)
+    log.away(3)  # it never comes back
+    assert log.shows()[1:3] == ([1, 2], 1)
+
+
+def test_the_last_in_sync_stays_and_leads_again_when_it_is_back() -> None:
+    log = Log([1, 2, 3])
+    for disk in (1, 2, 3):
+        log.away(disk)
+    assert log.shows() == ([1, 2, 3], [3], 0, 3)
+    log.start(1)
+    log.start(2)
+    assert log.shows() == ([1, 2, 3], [3], 0, 3), "neither has what 3 may have committed alone"
+    log.start(3)
+    assert log.shows() == ([1, 2, 3], [3], 3, 4)
+
+
+def test_deaths_are_fenced() -> None:
+    log = Log([1, 2, 3])
+    old = MarkAway(1, 1, log.of(1).version, ENDED)
+    log.start(1)
+    assert log.refused(old) == OLD_INCARNATION
+    log.away(1)
+    current = MarkAway(1, 2, log.of(1).version, ENDED)
+    assert log.refused(current) == WRONG_STATE, "it is away"
+    log.do(Activate(1, log.of(1).version, process(2, 1)))
+    assert log.refused(current) == OLD_VERSION, "it has come back since"
+    assert log.refused(MarkAway(9, 1, 1, ENDED)) == UNKNOWN_DISK
+
+
+def test_a_full_member_leads_only_what_no_other_can() -> None:
+    log = Log([1, 2, 3])
+    log.do(Full(2, 1, log.of(2).version, True))
+    assert log.refused(Full(2, 1, log.of(2).version, True)) == UNCHANGED
+    assert log.refused(Full(2, 2, log.of(2).version, False)) == OLD_INCARNATION
+    log.away(1)
+    assert log.shows()[2] == 3
+    log.away(3)
+    assert log.shows()[2] == 2
+    log.do(Full(2, 1, log.of(2).version, False))
+    assert not log.of(2).full
+
+
+def test_a_leave_hands_over_and_can_be_taken_back() -> None:
+    log = Log([1, 2, 3])
+    log.leave(1)
+    assert log.of(1).state == LEAVING
+    assert log.shows()[2] == 1, "it leads until it has handed over"
+    assert log.refused(Leave(1, log.of(1).version)) == WRONG_STATE
+    assert log.refused(Remove(1, log.of(1).version, LEFT, True)) == HOLDS_COPIES
+    log.do(Stay(1, log.of(1).version))
+    assert log.of(1).state == ACTIVE
+    old = Leave(1, log.of(1).version)
+    log.leave(1)
+    log.do(Stay(1, log.of(1).version))
+    assert log.refused(old) == OLD_VERSION, "a repetition of what was taken back"
+    log.leave(1)
+    log.place([2, 3])
+    log.do(Remove(1, log.of(1).version, LEFT, False))
+    assert 1 not in log.configuration.members
+
+
+def test_a_leave_survives_the_end_of_the_process() -> None:
+    log = Log([1, 2, 3])
+    log.leave(1)
+    log.away(1)
+    assert log.of(1).state == AWAY_LEAVING
+    log.start(1)
+    assert log.of(1).state == LEAVING
+    log.away(1)
+    log.do(Stay(1, log.of(1).version))
+    assert log.of(1).state == AWAY
+
+
+def test_one_that_never_started_has_nothing_to_hand_over() -> None:
+    log = Log([1, 2, 3])
+    log.do(Join(member(4)))
+    log.leave(4)
+    assert log.of(4).state == AWAY_LEAVING
+    log.do(Remove(4, log.of(4).version, LEFT, False))
+
+
+def test_an_evicted_process_does_not_come_back_but_the_next_one_does() -> None:
+    log = Log([1, 2, 3])
+    assert log.refused(Evict(1, 2)) == OLD_INCARNATION
+    log.do(Evict(1, 1))
+    assert log.shows()[1:3] == ([2, 3], 2)
+    assert log.refused(Activate(1, log.of(1).version, process(1, 1))) == WAS_EVICTED
+    assert log.refused(Evict(1, 1)) == UNCHANGED
+    log.start(1)
+    assert log.of(1).state == ACTIVE
+
+
+def test_a_process_that_is_away_can_be_evicted() -> None:
+    log = Log([1, 2, 3])
+    log.away(1)
+    log.do(Evict(1, 1))
+    assert log.refused(Activate(1, log.of(1).version, process(1, 1))) == WAS_EVICTED
+
+
+def test_a_removed_disk_joins_only_with_a_new_start() -> None:
+    log = Log([1, 2, 3])
+    log.away(1)
+    log.do(Remove(1, log.of(1).version, FORGOTTEN, False))
+    assert log.shows() == ([2, 3], [2, 3], 2, 2)
+    assert log.refused(Join(member(1))) == WAS_EVICTED
+    log.do(Join(member(1, incarnation=2)))
+
+
+def test_an_active_member_is_not_removed() -> None:
+    log = Log([1, 2, 3])
+    assert log.refused(Remove(1, log.of(1).version, FORGOTTEN, True)) == WRONG_STATE
+    assert log.refused(Remove(1, 0, FORGOTTEN, True)) == OLD_VERSION
+
+
+def test_the_last_copy_goes_only_by_force_and_is_listed() -> None:
+    log = Log([1, 2, 3], copies=2)
+    log.away(1)
+    log.away(2)
+    assert log.shows() == ([1, 2], [2], 0, 2)
+    assert log.refused(Remove(2, log.of(2).version, FORGOTTEN, False)) == LAST_COPY
+    result = log.do(Remove(2, log.of(2).version, FORGOTTEN, True))
+    assert log.configuration.lost == {0: result.index}
+    assert log.shows() == ([1], [], 0, 2)
+    assert log.refused(Place([PlaceItem(0, log.version(), [1])])) == INELIGIBLE, "nobody there is up"
+    log.start(1)
+    assert log.shows() == ([1], [], 0, 2), "nobody is in sync"
+    log.place([1, 3])
+    assert log.shows() == ([1, 3], [1], 1, 3), "one begins with what it has, the other learns from it"
+    assert log.configuration.lost == {0: result.index}
+
+
+def test_the_newest_removals_are_remembered() -> None:
+    log = Log([1])
+    for disk in range(10, 10 + REMOVALS_MAX + 5):
+        log.transition.apply_command(log.next, Join(member(disk)))
+        log.transition.apply_command(log.next + 1, Remove(disk, log.next, FORGOTTEN, False))
+        log.next += 2
+    assert len(log.configuration.removed) == REMOVALS_MAX
+    assert log.refused(Join(member(15))) == WAS_EVICTED
+    log.do(Join(member(14)))
+
+
+def test_a_witness_holds_nothing() -> None:
+    log = Log([1, 2])
+    log.do(Join(member(3, kind=WITNESS)))
+    log.start(3)
+    assert log.refused(Place([PlaceItem(0, log.version(), [1, 2, 3])])) == INELIGIBLE
+
+
+# Partitions
+
+
+def test_placements_are_judged_one_by_one() -> None:
+    log = Log([1, 2, 3], partitions=3, copies=2)
+    log.do(Lead(1, log.version(1), 2))
+    items = [PlaceItem(0, 1, [1, 2, 3]), PlaceItem(1, 1, [1, 2, 3]), PlaceItem(7, 1, [1]), PlaceItem(2, 1, [1, 2])]
+    result = log.do(Place(items))
+    assert result.partitions == [0]
+    assert result.skipped == [(1, OLD_VERSION), (7, UNKNOWN_PARTITION), (2, UNCHANGED)]
+    assert log.refused(Place([])) == UNCHANGED
+
+
+@pytest.mark.parametrize(
+    ("replicas", "reason"), [([], INVALID), ([1, 1], INVALID), ([1, 9], UNKNOWN_DISK), ([3], LAST_COPY)]
+)
+def test_a_placement_that_makes_no_sense_is_refused(replicas: list[int], reason: int) -> None:
+    log = Log([1, 2, 3], copies=2)
+    assert log.refused(Place([PlaceItem(0, log.version(), replicas)])) == reason
+
+
+def test_a_placement_without_the_leader_moves_the_leadership() -> None:
+    log = Log([1, 2, 3])
+    log.place([3, 2])
+    assert log.shows() == ([3, 2], [3, 2], 3, 2)
+
+
+def test_a_placement_in_another_order_keeps_the_leader() -> None:
+    log = Log([1, 2, 3])
+    log.place([3, 2, 1])
+    assert log.shows() == ([3, 2, 1], [3, 2, 1], 1, 1)
+
+
+def test_the_isr_is_changed_by_its_leader_alone() -> None:
+    log = Log([1, 2, 3])
+    old = log.isr([1, 2])
+    log.do(log.isr([1, 3]))
+    assert log.refused(old) == OLD_VERSION
+    wrong = log.isr([1, 2, 3])
+    wrong.leader = 3
+    assert log.refused(wrong) == OTHER_LEADER
+    wrong = log.isr([1, 2, 3])
+    wrong.leader_epoch += 1
+    assert log.refused(wrong) == OTHER_LEADER
+    assert log.refused(log.isr([3])) == INVALID, "without its leader"
+    assert log.refused(log.isr([1, 3, 3])) == INVALID
+    assert log.refused(log.isr([3, 1])) == UNCHANGED
+    wrong = log.isr([1, 3])
+    wrong.partition = 5
+    assert log.refused(wrong) == UNKNOWN_PARTITION
+
+
+def test_only_what_is_up_is_added_to_the_isr() -> None:
+    log = Log([1, 2, 3])
+    log.join(4)
+    assert log.refused(log.isr([1, 2, 3, 4])) == INELIGIBLE, "it is no replica"
+    log.away(3)
+    assert log.refused(log.isr([1, 2, 3])) == INELIGIBLE, "it is away"
+    seen = log.isr([1, 2, 3])
+    log.start(3)
+    assert log.refused(seen) == INELIGIBLE, "it has started again since it caught up"
+    log.leave(3)
+    log.do(log.isr([1, 2, 3]))
+
+
+def test_leadership_goes_to_a_member_in_sync() -> None:
+    log = Log([1, 2, 3])
+    log.do(log.isr([1, 3]))
+    assert log.refused(Lead(0, log.version(), 2)) == NOT_IN_SYNC
+    assert log.refused(Lead(0, log.version(), 1)) == UNCHANGED
+    assert log.refused(Lead(0, 1, 3)) == OLD_VERSION
+    assert log.refused(Lead(4, 1, 3)) == UNKNOWN_PARTITION
+    log.do(Lead(0, log.version(), 3))
+    assert log.shows() == ([1, 2, 3], [1, 3], 3, 2)
+
+
+# The size of a death
+
+
+def test_a_death_is_one_small_entry() -> None:
+    disks = [LARGE + number for number in range(200)]
+    log = Log(disks, partitions=256)
+    leader = log.of(disks[0])
+    command = MarkAway(leader.disk, leader.incarnation, leader.version, ENDED)
+    assert len(encode_command(command)) <= 32
+    assert {log.shows(number)[2] for number in range(256)} == {leader.disk}, "the worst case: it led everything"
+    result = log.do(command)
+    assert result.partitions == list(range(256))
+    assert {log.shows(number)[2] for number in range(256)} == {disks[1]}
+
+
+# Settings and features
+
+
+def test_a_setting_is_changed_by_one_that_knows_it() -> None:
+    log = Log([1])
+    first = log.do(Put("users/a", b"1", ABSENT, "root"))
+    assert first.keys == ["users/a"]
+    assert log.refused(Put("users/a", b"2", ABSENT, "root")) == OTHER_NUMBER
+    second = log.do(Put("users/a", b"2", first.index, "eve"))
+    assert log.refused(Put("users/a", b"3", first.index, "root")) == OTHER_NUMBER
+    assert log.refused(Delete("users/a", first.index, "root")) == OTHER_NUMBER
+    third = log.do(Put("users/a", b"3", ANY, "root"))
+    last = log.do(Delete("users/a", third.index, "root"))
+    assert log.refused(Delete("users/a", ANY, "root")) == UNCHANGED
+    assert [(c.number, c.author, c.deleted) for c in log.configuration.settings.changes] == [
+        (first.index, "root", False),
+        (second.index, "eve", False),
+        (third.index, "root", False),
+        (last.index, "root", True),
+    ]
+    assert log.configuration.settings.total_bytes == 0
+
+
+def test_settings_are_bounded() -> None:
+    log = Log([1])
+    assert log.refused(Put("", b"", ANY, "a")) == INVALID
+    assert log.refused(Put("k" * (KEY_BYTES_MAX + 1), b"", ANY, "a")) == INVALID
+    assert log.refused(Put("k", bytes(VALUE_BYTES_MAX + 1), ANY, "a")) == INVALID
+    assert log.refused(Put("k", b"", ANY, "a" * 257)) == INVALID
+    fit = TOTAL_BYTES_MAX // (VALUE_BYTES_MAX + 3)
+    for number in range(fit):
+        result = log.transition.apply_command(log.next, Put(f"{number:03}", bytes(VALUE_BYTES_MAX), ABSENT, "a"))
+        assert result.is_accepted()
+        log.next += 1
+    last = Put("999", bytes(VALUE_BYTES_MAX), ABSENT, "a")
+    assert log.transition.apply_command(log.next, last).refused == NO_ROOM
+    smaller = Put("000", b"", ANY, "a")
+    assert log.transition.apply_command(log.next + 1, smaller).is_accepted()
+    assert log.transition.apply_command(log.next + 2, last).is_accepted(), "what was freed can be used"
+
+
+def test_the_newest_changes_of_settings_are_kept() -> None:
+    log = Log([1])
+    for number in range(CHANGES_MAX + 3):
+        log.transition.apply_command(log.next, Put("k", b"", ANY, f"author{number}"))
+        log.next += 1
+    changes = log.configuration.settings.changes
+    assert (len(changes), changes[0].author) == (CHANGES_MAX, "author3")
+
+
+def test_features_need_all_members_and_stay() -> None:
+    log = Log([1, 2])
+    log.do(Features(1))
+    assert log.refused(Features(1)) == UNCHANGED
+    assert log.refused(Features(8)) == LACKS_FEATURES
+    log.do(Features(2))
+    assert log.configuration.features == 3
+    old = ClusterMember(5, "old", 0, process(1, 5, features=1))
+    assert log.refused(Join(old)) == LACKS_FEATURES
+    assert log.refused(Activate(1, 0, process(2, 1, features=ALL_FEATURES - 2))) == LACKS_FEATURES
+    assert STATES[log.of(1).state] == "active"
