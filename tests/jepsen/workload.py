@@ -30,6 +30,7 @@ QUIET_S = 4.0
 AGAIN_S = 0.1
 PROBE_S = 12.0
 REST_S = 45.0
+SETUP_S = 60.0
 
 
 @dataclass(frozen=True)
@@ -498,7 +499,7 @@ class Workload:
     async def begin(self) -> None:
         """Subscribe, then publish."""
         self.tasks += [asyncio.create_task(one.run()) for one in self.subscribers]
-        await asyncio.wait_for(asyncio.gather(*(one.subscribed.wait() for one in self.subscribers)), 30.0)
+        await asyncio.wait_for(asyncio.gather(*(one.subscribed.wait() for one in self.subscribers)), SETUP_S)
         rest = [*self.publishers, *self.writers, *self.lookers, *self.readers, *self.others, *self.probers]
         self.tasks += [asyncio.create_task(one.run()) for one in rest]
 
