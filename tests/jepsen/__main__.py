@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 import tempfile
 from pathlib import Path
@@ -71,6 +72,8 @@ def main() -> int:
     folder.mkdir(parents=True, exist_ok=True)
     names = ("nodes", "policy", "replicas", "partitions", "seconds", "seed", "rate")
     options = Options(**{name: getattr(given, name) for name in names}, cluster=tuple(given.cluster))
+    # Told to end, it ends its nodes too.
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     try:
         events = run(options, schedule, folder, lambda text: print(f"-- {text}", flush=True))
     except (Unable, RuntimeError, pytest.skip.Exception) as error:

@@ -19,19 +19,31 @@ APART_US = 3_000_000
 
 def check_live(ledger: Ledger, excuses: Excuses, verdict: Verdict) -> None:
     """Judge the probes of nodes that said all the time that they are ready, and the end of the run."""
-    waiting = {message.client: message for message in ledger.publications.values()}
     for client, connections in ledger.of_client.items():
         if not client.startswith("probe-"):
             continue
         for one in connections:
-            probe(ledger, verdict, one, waiting.get(client))
+            probe(ledger, verdict, one)
+    for message in ledger.publications.values():
+        publication(ledger, verdict, message)
     for event in ledger.died:
         text = f"the process of {event['node']} ended by itself, status {event['status']}"
         verdict.find("A11", "ended by itself", event["t"], text)
     at_the_end(ledger, excuses, verdict)
 
 
-def probe(ledger: Ledger, verdict: Verdict, one: Connection, message: Publication | None) -> None:
+def publication(ledger: Ledger, verdict: Verdict, message: Publication) -> None:
+    """The last sending of a message, unless the client has ended the connection before the bound."""
+    asked, number = message.sends[-1]
+    one = ledger.connections[number]
+    answered = min(message.answered, one.ended if one.by == "peer" else FOREVER)
+    if answered <= asked + BOUND_US:
+        verdict.judge("A11")
+    elif one.ended > asked + BOUND_US:
+        judge(verdict, ledger.ready.get(one.node, []), one.node, "PUBLISH", asked, answered)
+
+
+def probe(ledger: Ledger, verdict: Verdict, one: Connection) -> None:
     """One new client at one node."""
     polls = ledger.ready.get(one.node, [])
     if one.accepted == FOREVER:
@@ -43,9 +55,6 @@ def probe(ledger: Ledger, verdict: Verdict, one: Connection, message: Publicatio
         judge(verdict, polls, one.node, "CONNECT", one.began, answered)
         return
     judge(verdict, polls, one.node, "CONNECT", one.began, one.accepted)
-    if message is not None:
-        answered = min(message.answered, one.ended if one.by == "peer" else FOREVER)
-        judge(verdict, polls, one.node, "PUBLISH", message.sent, answered)
 
 
 def same_node(ledger: Ledger, one: Connection) -> list[Connection]:

@@ -112,6 +112,14 @@ KNOWN = [
         seed=13,
     ),
     known(
+        "a-snapshot-put-back-twice",
+        "old-folder-twice",
+        "The second process has the start number of the first: it gets what was meant for that one, and requests hang.",
+        nodes=3,
+        seconds=100.0,
+        seed=14,
+    ),
+    known(
         "slow-clock",
         "clock-slow",
         "A node that was cut off, and whose clock runs slow, goes on answering while the others go on without it.",

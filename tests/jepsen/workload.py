@@ -25,11 +25,12 @@ SLEEPERS = 12
 GUESTS = 30
 RETAINED = 5
 WINDOW = 16
-STALLED_S = 6.0
+STALLED_S = 12.0
 QUIET_S = 4.0
 AGAIN_S = 0.1
 PROBE_S = 12.0
-REST_S = 75.0
+REST_S = 45.0
+SETUP_S = 60.0
 
 
 @dataclass(frozen=True)
@@ -340,11 +341,11 @@ class Reader(Actor):
             at = 0
             while True:
                 after = await self.page(node, partition, at)
+                if asyncio.get_running_loop().time() > until:
+                    return False
                 if after == at:
                     break
                 at = after
-                if asyncio.get_running_loop().time() > until:
-                    return False
         return True
 
 
@@ -498,7 +499,7 @@ class Workload:
     async def begin(self) -> None:
         """Subscribe, then publish."""
         self.tasks += [asyncio.create_task(one.run()) for one in self.subscribers]
-        await asyncio.wait_for(asyncio.gather(*(one.subscribed.wait() for one in self.subscribers)), 30.0)
+        await asyncio.wait_for(asyncio.gather(*(one.subscribed.wait() for one in self.subscribers)), SETUP_S)
         rest = [*self.publishers, *self.writers, *self.lookers, *self.readers, *self.others, *self.probers]
         self.tasks += [asyncio.create_task(one.run()) for one in rest]
 
@@ -506,18 +507,18 @@ class Workload:
         """After the last fault: publish nothing new, take everything; then read all that is kept at every node."""
         self.recorder.add("phase", name="rest")
         self.stage.resting = True
-        await self._calm()
+        calm = await self._calm()
         for publisher in self.publishers:
             if publisher.client.connected:
                 publisher.finish()
         self.stage.reading = True
         await asyncio.sleep(1.0)
-        await self._calm()
-        await self._silence()
+        if calm and await self._calm():
+            await self._silence()
         self.recorder.add("phase", name="final")
         looks = asyncio.gather(*(self.lookers[0].look(node) for node in self.plan.first))
         for node in self.plan.first:
-            await self.readers[0].whole(node, 20.0)
+            await self.readers[0].whole(node, 10.0)
         await looks
         await asyncio.sleep(1.0)
         self.recorder.add("phase", name="end")
@@ -530,7 +531,7 @@ class Workload:
             if error is not None:
                 raise error
 
-    async def _calm(self) -> None:
+    async def _calm(self) -> bool:
         """Wait until everybody is connected and nobody waits for an acknowledgement, within a bound."""
         left = REST_S
         while left > 0 and (self.stage.busy or not all(one.client.connected for one in self.subscribers)):
@@ -538,6 +539,7 @@ class Workload:
             left -= 0.2
         if left <= 0:
             self.recorder.add("unsettled", busy=self.stage.busy)
+        return left > 0
 
     async def _silence(self) -> None:
         """Wait until nothing has come for a while, within a bound."""
