@@ -200,7 +200,7 @@ def test_a_summary_has_the_kinds_of_violations_and_the_shares_of_promises() -> N
         policy.add(result)
     assert (policy.runs, policy.failed) == (3, 2)
     assert policy.lines() == [
-        "      2 A3: session got after (seeds 4 5)",
+        "      2 A3: session _ of _ got _ after _ (seeds 4 5)",
         "  A3: judged 90, excused 30 (75.0 % judged)",
         "         30 messages of two sides",
     ]
