@@ -61,7 +61,7 @@ FOUND = [
     Found("a node that is ready answers nobody", "link matrices", 5, 4, replicas=3),
     Found("two majorities after two joins at once", "joins at once", 3, 41, 40, replicas=3, spares=2),
     Found("an empty disk under a known id votes", "emptied disks", 3, 1, splits=0, replicas=3),
-    Found("a majority without a copy begins a partition empty", "link matrices", 5, 2, replicas=2),
+    Found("a majority without a copy begins a partition empty", "link matrices", 5, 5, 60, replicas=2),
     Found("a stale copy wins after a loss of all power", "uneven power loss", 3, 8, splits=0, replicas=3),
     Found("a clock that is wrong ends sessions", "wrong clocks", 3, 3, replicas=3),
 ]
