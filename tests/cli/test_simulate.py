@@ -11,6 +11,7 @@ import pytest
 from folkmoot.cli import main, seeds
 from folkmoot.sim import Options, Result, Simulation
 from folkmoot.sim.swarm import Swarm
+from folkmoot.sim.world import Violation
 from tests.sim.plant import ForgetsSessions
 
 LAST = re.compile(r"digest [0-9a-f]{24} events \d+ violations (\d+)")
@@ -174,3 +175,37 @@ def test_a_run_that_never_ends_is_a_violation(monkeypatch: pytest.MonkeyPatch) -
     assert violation.promise == "never raises"
     assert "0.05 s of processor time: something in it does not end" in violation.text
     assert "in spin" in violation.text
+
+
+def test_the_family_of_topologies_ends_with_a_summary_of_each_policy(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--topologies", "--nodes", "3", "--from", "2", "--seeds", "3", "--steps", "5", "--jobs", "1"]
+    main(["simulate", *words])
+    lines = capsys.readouterr().out.splitlines()
+    counts = [re.fullmatch(r"(available|majority): (\d+) of (\d+) seeds failed", line) for line in lines]
+    assert sum([int(found[3]) for found in counts if found is not None]) == 3
+    assert any(re.fullmatch(r"  A1: judged \d+, excused \d+ \(\d+\.\d % judged\)", line) for line in lines)
+    assert LAST.fullmatch(lines[-1])
+
+
+def test_a_summary_has_the_kinds_of_violations_and_the_shares_of_promises() -> None:
+    policy = seeds.Policy()
+    for seed in (3, 4, 5):
+        result = seeds.run_in_process(Options(seed, 5))
+        result.judged = {"A3": 30}
+        result.excused = {("A3", "messages of two sides"): 10}
+        if seed > 3:
+            result.violations = [
+                Violation("A3", 0, f"session {seed} of c1 got m{seed}(c{seed} t qos 1) after m9(c2 t qos 1)")
+            ]
+        policy.add(result)
+    assert (policy.runs, policy.failed) == (3, 2)
+    assert policy.lines() == [
+        "      2 A3: session _ of _ got _ after _ (seeds 4 5)",
+        "  A3: judged 90, excused 30 (75.0 % judged)",
+        "         30 messages of two sides",
+    ]
+    tally = seeds.Tally()
+    tally.policies[True] = policy
+    assert seeds.print_policies(tally), "less than 95 % were judged"
+    policy.judged["A3"] = 1000
+    assert not seeds.print_policies(tally)

@@ -150,7 +150,7 @@ class Causes(Judge):
         links = [attempt.link for attempt in message.attempts]
         if self._on_two_sides(links, since) or self._on_two_sides(record.links_since(since), since):
             return self._excuse("A4", "publisher or client on two sides")
-        if self._parted_since(message):
+        if len(message.attempts) > 1 and self._parted_since(message, _NOTICE_US):
             return self._excuse("A4", "sent again on one side, which the other side had accepted")
         if record.version == V31 and record.link is not None:
             if self._lacks_copies(record.link, since, self.world.now):
@@ -191,7 +191,7 @@ class Causes(Judge):
         if sub.link is None:
             self.judge("A1")
             return False
-        if self._on_two_sides([*links, sub.link], sub.asked_us, until):
+        if self._on_two_sides([*links, sub.link], message.first_us, until):
             # Made before the sides parted, a subscription is known to both of them.
             if any(self._on_two_sides([link, sub.link], sub.asked_us, sub.since_us + SECOND) for link in links):
                 return self._excuse("A1", "subscribed on another side")
@@ -293,12 +293,12 @@ class Causes(Judge):
             link = message.will_link
             apart = link is not None and self._is_forked(link, link.opened_us)
         else:
-            apart = self._parted_since(message) or self._on_two_sides(
+            apart = self._parted_since(message, _BEFORE_US) or self._on_two_sides(
                 [attempt.link for attempt in message.attempts], message.first_us
             )
         return self._decide("A9", "being forwarded when the network split", apart)
 
-    def _parted_since(self, message: Message) -> bool:
+    def _parted_since(self, message: Message, before_us: int) -> bool:
         """Whether the network split, unnoticed by a node that took the message, before it had acknowledged it.
 
         A message that is sent again meanwhile may have been taken before the split.
@@ -307,7 +307,7 @@ class Causes(Judge):
             return False
         until = min(message.acked_us, self.world.now)
         for attempt in message.attempts:
-            if self.history.parted(attempt.link.server.name, message.first_us - _NOTICE_US, until):
+            if self.history.parted(attempt.link.server.name, message.first_us - before_us, until):
                 return True
         return len(message.attempts) > 1 and self._is_forked(message.attempts[0].link, message.first_us, until)
 

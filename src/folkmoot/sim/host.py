@@ -53,6 +53,7 @@ class Host(Machine):
         self._make_node = make_node
         self._turn_set = False
         self.leaving = False
+        self.told_to_leave = False  # by an operator, whatever the node has answered: it may leave at any time
         # no node would remain; but a node that was cut off in the meantime continues with the order
         self._stays = False
         self.believed = True  # what the node says about its copies counts for the budget of faults
@@ -126,6 +127,7 @@ class Host(Machine):
         if node is not None and hasattr(node, "leave"):
             self.member = False
             self.leaving = True
+            self.told_to_leave = True
             self.tell(self._leave)
 
     def _leave(self) -> None:
@@ -151,6 +153,7 @@ class Host(Machine):
         self.member = False
         self.leaving = False
         self._stays = False
+        self.told_to_leave = False
         self.stop(self.wipe)
 
     def operate(self, action: Callable[[str, int], str], node_id: str) -> None:

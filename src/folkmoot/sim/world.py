@@ -16,7 +16,8 @@ from folkmoot.sim.trace import Trace
 
 __all__ = ["START_US", "Violation", "World"]
 
-_NAMES: Final = re.compile(r"\(.*?\)|\[.*?\]|b?'.*?'|b?\".*?\"|\b\w*\d\S*|\bof [cw]\w*\d+")
+_DETAILS: Final = re.compile(r"\(.*?\)|\[.*?\]|b?'.*?'|b?\".*?\"")
+_NAMES: Final = re.compile(r"\b[\w.]*\d[\w./-]*")
 _KIND_LENGTH: Final = 60
 
 START_US: Final = 1_700_000_000_000_000
@@ -34,7 +35,7 @@ class Violation:
     @property
     def kind(self) -> str:
         """The promise, and how it is broken, without names and numbers."""
-        text = _NAMES.sub("", self.text.partition("\n")[0])
+        text = _NAMES.sub("_", _DETAILS.sub("", self.text.partition("\n")[0]))
         return f"{self.promise}: {' '.join(text.split())[:_KIND_LENGTH]}"
 
     def __repr__(self) -> str:
