@@ -22,6 +22,7 @@ PLANTED = [
     "no_wait",  # a new leader waits for nobody
     "old_leader_answers",  # a leader answers although another one may be elected
     "repeat_extends",  # a repeated answer extends the lease once more
+    "return_ends",  # a lease that was given back is over, whoever has answered newer heartbeats
     "revoked_answered",  # a leader answers a member although it has proposed to take its leaderships away
     "unapplied_answers",  # a new leader answers before it has applied what earlier ones have proposed
 ]
@@ -40,6 +41,7 @@ class Holder:
         self.answered: set[tuple[int, int]] = set()
         self.stopped = 0  # until when the process stands still
         self.ended = False
+        self.closed = False  # it sends no more heartbeats, and ends later
         self.taken = False  # its leaderships were given to others, by an entry that is committed
         self.known = 1  # the incarnation that the configuration knows
         self.version = 0  # of the member in the configuration
@@ -75,6 +77,7 @@ class Leased:
         self.now = 0
         self.delay = 1 + rng.below((30, 300, 3000)[rng.below(3)])
         self.loss = rng.below(400)  # in thousandths
+        self.returning = (4, 10, 30)[rng.below(3)]  # one heartbeat of so many comes with a return
         self.every = LENGTH // (3 + rng.below(5))
         self.holders = [Holder(disk, self.rate()) for disk in range(1, 2 + rng.below(3))]
         self.leaders = [Leader(1, self.rate(), 0, planted)]
@@ -140,12 +143,18 @@ class Leased:
 
     def beat(self, holder: Holder, what: tuple[int, ...]) -> None:
         rng = self.rng
+        if holder.closed:
+            return
         self.push(self.every, BEAT, holder.disk)
-        if rng.chance(1, 30):
+        if rng.chance(1, self.returning):
             number = holder.lease._number if self.planted == "keeps_returned" else holder.lease.give_back()
             self.send(RETURN, holder.disk, holder.incarnation, number)
         elif rng.chance(1, 40):
-            holder.ended = True
+            if rng.chance(1, 2):
+                holder.lease.close()
+                holder.closed = True
+            else:
+                holder.ended = True
             self.push(1 + rng.below(3 * LENGTH), RESTART, holder.disk)
             self.send(ENDED, holder.disk, holder.incarnation)
             return
@@ -171,6 +180,7 @@ class Leased:
 
     def restart(self, holder: Holder) -> None:
         holder.ended = False
+        holder.closed = False
         holder.incarnation += 1
         holder.lease = Lease(LENGTH * 1000)
         holder.numbers = 0
@@ -186,7 +196,9 @@ class Leased:
         if kind == ENDED:
             leader.leases.ended(disk, incarnation, clock)
         elif kind == RETURN:
-            leader.leases.given_back(disk, incarnation, what[2], clock)
+            taken = leader.leases.given_back(disk, incarnation, what[2], clock)
+            if taken and self.planted == "return_ends":
+                leader.leases.ended(disk, incarnation, clock)
         else:
             leased = leader.leased or self.planted == "old_leader_answers"
             applied = leader.applied or self.planted == "unapplied_answers"
@@ -232,8 +244,8 @@ class Leased:
         """Apply the START of a member: with a new incarnation, or by the one that was taken for away."""
         _term, disk, incarnation, version = what
         holder = self.holders[disk - 1]
-        if leader is self.leaders[-1] and (incarnation > holder.known or (holder.taken and version == holder.version)):
-            assert incarnation >= holder.known, "incarnations grow"
+        returned = incarnation == holder.known and holder.taken and version == holder.version
+        if leader is self.leaders[-1] and (incarnation > holder.known or returned):
             holder.known = incarnation
             holder.version += 1
             holder.taken = False

@@ -13,10 +13,11 @@ UNTIL = 60_000  # sixty lengths of a lease
 FIRST_SEEDS = {
     "from_receipt": 0,
     "keeps_returned": 0,
-    "no_drift": 26,
+    "no_drift": 9,
     "no_wait": 0,
     "old_leader_answers": 0,
     "repeat_extends": 0,
+    "return_ends": 536,
     "revoked_answered": 0,
     "unapplied_answers": 0,
 }
@@ -133,13 +134,25 @@ def test_a_lease_that_is_given_back_is_over() -> None:
     leases = GrantedLeases(1000, 0)
     assert leases.heard(1, 1, 1, 100, True)
     assert leases.given_back(1, 1, 2, 150)
-    assert leases.certainly_over(1, 1, 150)
-    assert not leases.heard(1, 1, 2, 160, True), "it is given back before it is heard"
-    assert leases.certainly_over(1, 1, 160)
-    assert leases.heard(1, 1, 3, 170, True)
-    assert not leases.certainly_over(1, 1, 170)
-    assert not leases.given_back(1, 1, 2, 180), "a repetition of a return"
-    assert not leases.certainly_over(1, 1, 180)
+    assert leases.over_ns(1, 1) == 1010, "an earlier leader may have answered newer heartbeats"
+    assert leases.heard(1, 1, 3, 2000, True)
+    assert leases.given_back(1, 1, 4, 2100)
+    assert leases.certainly_over(1, 1, 2100)
+    assert not leases.heard(1, 1, 4, 2200, True), "it is given back before it is heard"
+    assert leases.certainly_over(1, 1, 2200)
+    assert leases.heard(1, 1, 5, 2300, True)
+    assert not leases.certainly_over(1, 1, 2300)
+    assert not leases.given_back(1, 1, 4, 2400), "a repetition of a return"
+    assert not leases.certainly_over(1, 1, 2400)
+
+
+def test_a_lease_that_is_closed_is_not_asked_for_again() -> None:
+    lease = Lease(100)
+    assert lease.answered(1, lease.beat(0))
+    lease.close()
+    assert not lease.valid(1)
+    with pytest.raises(AssertionError, match="asks for no other"):
+        lease.beat(2)
 
 
 def test_a_process_whose_leaderships_are_being_taken_is_not_answered() -> None:

@@ -272,7 +272,7 @@ class Stay(Command):
 
 
 class Evict(Command):
-    """Put a process out: this incarnation does not come back, a later one may."""
+    """Put a process out, whose lease is certainly over: this incarnation does not come back, a later one may."""
 
     def __init__(self, disk: int, incarnation: int) -> None:
         super().__init__(EVICT)
@@ -377,7 +377,10 @@ class AlterIsr(Command):
 
 
 class Lead(Command):
-    """Hand the leadership of a partition to a member of its ISR."""
+    """Hand the leadership of a partition to a member of its ISR.
+
+    It is proposed when the leader of the partition, whose lease goes on, has ended what it does there.
+    """
 
     def __init__(self, partition: int, version: int, leader: int) -> None:
         super().__init__(LEAD)

@@ -18,8 +18,11 @@ The proof that no lease is valid that is certainly over. Let a lease be valid be
    proposed such an entry itself answers that member no more (`revoke`), until the entry is known to be lost, or the
    member has started again.
 4. *The member gave the lease back.* It forgets all heartbeats that it has sent, so that no answer to them counts, and
-   names the newest. The leader answers none up to that one, and ignores the return of one that has sent newer ones.
-5. *The process has ended.* Its lease was in its memory.
+   names the newest. The leader that takes the return answers none up to that one, and ignores a return that is older
+   than a heartbeat that it has taken. A return may also arrive late, at a leader that was elected since, while an
+   earlier leader has answered newer heartbeats. So it takes back what this leader has granted, and nothing else: in
+   the first length of a term the leader waits as for everybody.
+5. *The process has ended*, or has closed its lease and sends no more heartbeats. Its lease was in its memory.
 
 It does not matter when an answer arrives, how often, or whether the leader stood still before it sent it.
 """
@@ -53,6 +56,7 @@ class Lease:
         self._number: int = 0
         self._sent: dict[int, int] = {}  # heartbeat -> when it was sent, oldest first
         self._now: int = 0
+        self._closed: bool = False
 
     @property
     def until_ns(self) -> int:
@@ -62,6 +66,7 @@ class Lease:
     def beat(self, now: int) -> int:
         """Return the number of a heartbeat that is sent at `now` or later."""
         assert now >= self._now, "the clock is monotonic"
+        assert not self._closed, "a process that has closed its lease asks for no other"
         self._now = now
         self._number += 1
         self._sent[self._number] = now
@@ -97,6 +102,11 @@ class Lease:
         self._sent = {}
         return self._number
 
+    def close(self) -> None:
+        """End the lease for good, because the process stops: to the leader this is as good as its end."""
+        self.give_back()
+        self._closed = True
+
 
 class _Grant:
     """What the leader knows of the lease of one process."""
@@ -105,7 +115,7 @@ class _Grant:
         self.heard_ns: int = 0  # when the last heartbeat was taken that may be answered
         self.newest: int = 0  # the number of the newest heartbeat that was taken
         self.returned: int = 0  # heartbeats up to this number are given back
-        self.free: bool = False  # given back, or ended
+        self.ended: bool = False
         self.revoked: bool = False
 
 
@@ -138,28 +148,28 @@ class GrantedLeases:
             return False
         grant.heard_ns = max(now, grant.heard_ns)
         grant.newest = max(number, grant.newest)
-        grant.free = False
+        grant.ended = False  # the heartbeat may have come late, but nothing tells
         return True
 
     def given_back(self, disk: int, incarnation: int, number: int, now: int) -> bool:
-        """Note that a process gives back what its heartbeats up to `number` got; False if it has sent newer ones."""
+        """Take back what this leader has granted for heartbeats up to `number`; False if there were newer ones."""
         grant = self._grant(disk, incarnation, now)
         if number < grant.newest:
             return False
         grant.returned = max(number, grant.returned)
-        grant.free = True
+        grant.heard_ns = 0
         return True
 
     def ended(self, disk: int, incarnation: int, now: int) -> None:
-        """Note the proof that a process has ended."""
-        self._grant(disk, incarnation, now).free = True
+        """Note the proof that a process has ended, or that it has closed its lease."""
+        self._grant(disk, incarnation, now).ended = True
 
     def over_ns(self, disk: int, incarnation: int) -> int:
         """Return the time from which the lease of a process is certainly over; 0: it is over."""
         since_ns = self._elected_ns
         grant = self._grants.get((disk, incarnation))
         if grant is not None:
-            if grant.free:
+            if grant.ended:
                 return 0
             since_ns = max(since_ns, grant.heard_ns)
         return since_ns + self._wait_ns

@@ -1,0 +1,199 @@
+"""Who votes on the configuration log: the next change of Raft's voters and learners, one member at a time.
+
+Of fewer than three members one votes, of three or four three, from five on five, from fifty on seven; always an odd
+number, because an even one needs a larger quorum and survives no more. Members count while they are neither joining
+nor leaving. The number grows with members that are up, and shrinks only with members that leave or are removed: a
+death changes no number of voters, it is repaired by a replacement.
+
+Two members have one voter. With two voters the cluster would stand still without either of them; with one it stands
+still without that one alone, so that a second member never makes a cluster worse than the first one was by itself. The
+price: what the voter has committed may be missing at the other member for the moments that a learner is behind, should
+the disk of the voter be lost. A witness is the third member that takes both prices away.
+
+Witnesses vote wherever three votes are: that is what they are for. Other voters are spread over zones, then over hosts.
+A voter is replaced by promoting another first: if it leaves, if it is gone (away for so long that the caller counts no
+longer on it), or if another one is in a zone or on a host that has no voter. Every replacement makes the set of voters
+better by a measure that nothing else changes, so the same configuration ends with the same voters, and stays there.
+"""
+
+from __future__ import annotations
+
+from folkmoot.membership.cluster_member import DATA, WITNESS, ClusterMember
+from folkmoot.membership.configuration import ClusterConfiguration
+from folkmoot.membership.lifecycle import ACTIVE, AWAY, JOINING, is_up
+from folkmoot.raft.configuration import ADD_LEARNER, DEMOTE, PROMOTE, REMOVE
+
+__all__ = ["next_change", "voters_wanted"]
+
+
+def voters_wanted(members: int) -> int:
+    """Return how many of so many members vote."""
+    assert members >= 0, "a number of members"
+    if members < 3:
+        return 1
+    if members < 5:
+        return 3
+    return 5 if members < 50 else 7
+
+
+def next_change(
+    configuration: ClusterConfiguration, voters: list[int], learners: list[int], leader: int, gone: list[int]
+) -> tuple[int, int] | None:
+    """Return the next change as (kind, disk) with the kinds of `raft/configuration`, or None if all is as it should be.
+
+    Args:
+        configuration: The members.
+        voters: Raft's voters.
+        learners: Raft's learners.
+        leader: The voter that leads the log; of equally good voters it is the last to be demoted.
+        gone: Members that have been away for so long that they are to be replaced.
+    """
+    assert voters, "a log has a voter"
+    assert leader == 0 or leader in voters, "a voter leads"
+    for disk in learners:
+        if disk not in configuration.members:
+            return (REMOVE, disk)
+    for disk in configuration.disks():
+        if disk not in voters and disk not in learners:
+            return (ADD_LEARNER, disk)
+    return _Voters(configuration, voters, learners, leader, gone).change()
+
+
+class _Voters:
+    """The voters and those that could vote, for one decision."""
+
+    def __init__(
+        self, configuration: ClusterConfiguration, voters: list[int], learners: list[int], leader: int, gone: list[int]
+    ) -> None:
+        self.members: dict[int, ClusterMember] = configuration.members
+        self.voters = voters
+        self.leader = leader
+        self.sound: list[int] = []  # voters that stay as far as their own state says
+        for disk in voters:
+            state = self.members[disk].state if disk in self.members else JOINING
+            if state == ACTIVE or (state == AWAY and disk not in gone):
+                self.sound.append(disk)
+        up: list[ClusterMember] = []
+        counted: list[ClusterMember] = []
+        for disk in configuration.disks():
+            member = self.members[disk]
+            if member.state == ACTIVE:
+                up.append(member)
+            if member.state in (ACTIVE, AWAY):
+                counted.append(member)
+        self.few: bool = len(counted) < 3
+        # Where one member votes alone, a witness is no candidate: it would be the cluster without having anything.
+        self.candidates: list[int] = []
+        for member in up:
+            if member.disk in learners and (member.kind == DATA or not self.few):
+                self.candidates.append(member.disk)
+        least = voters_wanted(len(up))
+        most = voters_wanted(len(counted))
+        assert least <= most, "members that are away are members"
+        self.wanted: int = min(max((len(voters) - 1) | 1, least), most)
+        witnesses = len([member for member in counted if member.kind == WITNESS])
+        if not self.few and witnesses >= self.wanted:
+            self.wanted = min((witnesses + 1) | 1, (len(counted) - 1) | 1)  # all of them, and a majority is not theirs
+        assert self.wanted % 2 == 1, "an odd number votes"
+
+    def change(self) -> tuple[int, int] | None:
+        """Return the next promotion, demotion or removal of a voter."""
+        if len(self.sound) < self.wanted and len(self.voters) <= self.wanted and self._is_worth_one_more():
+            return (PROMOTE, self._best_candidate())
+        change = self._fewer()
+        if change is None and len(self.voters) == self.wanted:
+            better = self._better_candidate()
+            if better:
+                return (PROMOTE, better)
+        return change
+
+    def _is_worth_one_more(self) -> bool:
+        """Tell whether there is a candidate, and a further voter helps: it replaces one, or makes the number odd.
+
+        From one voter to three the way leads over two, which are worse than one if the third does not follow.
+        """
+        helps = len(self.sound) < len(self.voters) or len(self.voters) % 2 == 0
+        return len(self.candidates) >= (1 if helps else 2)
+
+    def _best_candidate(self) -> int:
+        """Return the candidate that makes the voters best."""
+        best = self.candidates[0]
+        best_rank = self._rank([*self.sound, best])
+        for disk in self.candidates:
+            rank = self._rank([*self.sound, disk])
+            if rank > best_rank:
+                best = disk
+                best_rank = rank
+        return best
+
+    def _better_candidate(self) -> int:
+        """Return the candidate that makes the voters better in place of the worst of them; 0: there is none."""
+        best = 0
+        best_rank = self._rank(self.sound)
+        for disk in self.candidates:
+            with_it = [*self.sound, disk]
+            worst = self._worst_of(with_it)
+            rank = self._rank([other for other in with_it if other != worst])
+            if worst != disk and rank > best_rank:
+                best = disk
+                best_rank = rank
+        return best
+
+    def _rank(self, disks: list[int]) -> tuple[int, int, int]:
+        """Return how good voters are: whether the right kinds vote, the number of their zones, and of their hosts."""
+        witnesses = 0
+        zones: list[str] = []
+        hosts: list[tuple[str, str]] = []
+        for disk in disks:
+            member = self.members[disk]
+            if member.kind == WITNESS:
+                witnesses += 1
+            zone = member.process.zone
+            if zone not in zones:
+                zones.append(zone)
+            if (zone, member.process.host) not in hosts:
+                hosts.append((zone, member.process.host))
+        kinds = len(disks) - witnesses if self.few else min(witnesses, self.wanted - 1)
+        return (kinds, len(zones), len(hosts))
+
+    def _worst_of(self, disks: list[int]) -> int:
+        """Return one that is away, or else the one without which the others are best, the leader last."""
+        worst = 0
+        worst_rank = (0, 0, 0, 0, 0)
+        for disk in disks:
+            kinds, zones, hosts = self._rank([other for other in disks if other != disk])
+            away = 1 if self.members[disk].state == AWAY else 0
+            rank = (away, kinds, zones, hosts, 0 if disk == self.leader else 1)
+            if worst == 0 or rank > worst_rank:
+                worst = disk
+                worst_rank = rank
+        assert worst > 0, "one of the voters is the worst"
+        return worst
+
+    def _fewer(self) -> tuple[int, int] | None:
+        """Return the change that ends a vote, or None.
+
+        Voters that leave, or are members no more, stay until they are replaced, as long as anybody can replace them.
+        One that is gone stays until it is replaced in any case: its vote may come back. Those that are not up go first,
+        the leader last, and none goes without which those that are up are no quorum.
+        """
+        replaced = len(self.voters) > self.wanted
+        ending: list[int] = []
+        for disk in self.voters:
+            is_gone = disk in self.members and self.members[disk].state == AWAY
+            if disk not in self.sound and (replaced or (not is_gone and len(self.sound) > 0 and not self.candidates)):
+                ending.append(disk)
+        if len(self.sound) > self.wanted:
+            ending.append(self._worst_of(self.sound))
+        up = [disk for disk in ending if self._is_up(disk) and disk != self.leader]
+        for disk in [*[disk for disk in ending if not self._is_up(disk)], *up, self.leader]:
+            if disk in ending and self._is_quorum_without(disk):
+                return (DEMOTE if disk in self.members else REMOVE, disk)
+        return None
+
+    def _is_up(self, disk: int) -> bool:
+        return disk in self.members and is_up(self.members[disk].state)
+
+    def _is_quorum_without(self, disk: int) -> bool:
+        rest = [other for other in self.voters if other != disk]
+        return 2 * len([other for other in rest if self._is_up(other)]) > len(rest)

@@ -1,0 +1,301 @@
+"""The choice of voters: how many, which, one change after another, and none that is not needed."""
+
+from __future__ import annotations
+
+import pytest
+
+from folkmoot.kernel.rng import Rng
+from folkmoot.membership.cluster_member import DATA, WITNESS, ClusterMember, Process
+from folkmoot.membership.configuration import ClusterConfiguration
+from folkmoot.membership.lifecycle import ACTIVE, AWAY, AWAY_LEAVING, JOINING, LEAVING, is_up
+from folkmoot.membership.voters import next_change, voters_wanted
+from folkmoot.raft.configuration import ADD_LEARNER, DEMOTE, PROMOTE, REMOVE, Configuration
+
+
+class Cluster:
+    """Members by their disks, and Raft's configuration, which takes every change."""
+
+    def __init__(self, voters: list[int], learners: list[int] | None = None) -> None:
+        self.configuration = ClusterConfiguration()
+        self.raft = Configuration(voters, learners or [])
+        self.gone: list[int] = []
+        self.leader = voters[0]
+        self.changes: list[tuple[int, int]] = []
+
+    def put(self, disk: int, state: int = ACTIVE, kind: int = DATA, zone: str = "", host: str = "") -> None:
+        process = Process(1, "", zone or f"zone{disk}", host or f"host{disk}")
+        self.configuration.members[disk] = ClusterMember(disk, f"node{disk}", kind, process, state)
+
+    def turn(self, disk: int, state: int) -> None:
+        before = self.configuration.members[disk]
+        self.put(disk, state, before.kind, before.process.zone, before.process.host)
+
+    def up(self) -> list[int]:
+        members = self.configuration.members
+        return [disk for disk in self.raft.voters if disk in members and is_up(members[disk].state)]
+
+    def step(self) -> bool:
+        """Take the next change; False if there is none."""
+        raft = self.raft
+        had_quorum = raft.is_quorum(self.up())
+        if self.leader not in raft.voters:
+            self.leader = (self.up() or raft.voters)[0]
+        change = next_change(self.configuration, raft.voters, raft.learners, self.leader, self.gone)
+        if change is None:
+            return False
+        after = raft.after(*change)
+        assert after is not None, "the change fits"
+        self.raft = after
+        self.changes.append(change)
+        assert not had_quorum or after.is_quorum(self.up()), "a change has ended the quorum"
+        return True
+
+    def settle(self) -> list[int]:
+        for _ in range(2000):
+            if not self.step():
+                return self.raft.voters
+        raise AssertionError(f"no end: {self.changes[-10:]}")
+
+
+def cluster(size: int, voters: int = 1) -> Cluster:
+    found = Cluster(list(range(1, voters + 1)))
+    for disk in range(1, size + 1):
+        found.put(disk)
+    return found
+
+
+def test_how_many_vote() -> None:
+    wanted = {0: 1, 1: 1, 2: 1, 3: 3, 4: 3, 5: 5, 49: 5, 50: 7, 200: 7}
+    assert {members: voters_wanted(members) for members in wanted} == wanted
+
+
+@pytest.mark.parametrize(("size", "voters"), [(1, 1), (2, 1), (3, 3), (4, 3), (5, 5), (6, 5), (50, 7)])
+def test_a_cluster_grows_to_its_voters_and_the_others_learn(size: int, voters: int) -> None:
+    found = cluster(size)
+    assert len(found.settle()) == voters
+    assert len(found.raft.learners) == size - voters
+    assert [kind for kind, _disk in found.changes] == [ADD_LEARNER] * (size - 1) + [PROMOTE] * (voters - 1)
+
+
+def test_members_that_join_learn_and_do_not_vote() -> None:
+    found = cluster(3)
+    found.turn(3, JOINING)
+    assert found.settle() == [1]
+    assert found.raft.learners == [2, 3]
+    found.turn(3, ACTIVE)
+    assert found.settle() == [1, 2, 3]
+
+
+def test_two_members_and_a_witness_vote_all_three() -> None:
+    found = cluster(2)
+    assert found.settle() == [1]
+    found.put(3, kind=WITNESS)
+    assert found.settle() == [1, 2, 3]
+
+
+def test_a_witness_beside_one_member_waits_for_another() -> None:
+    found = cluster(1)
+    found.put(2, kind=WITNESS)
+    assert found.settle() == [1]
+
+
+def test_a_witness_always_votes() -> None:
+    found = cluster(4, voters=1)
+    assert found.settle() == [1, 2, 3]
+    found.put(9, kind=WITNESS, zone="zone1", host="host1")
+    found.put(8, state=LEAVING)
+    assert 9 in found.settle()
+    assert len(found.raft.voters) == 5
+
+
+def test_witnesses_are_never_the_majority_of_all_voters_alone() -> None:
+    found = cluster(4)
+    for disk in (7, 8, 9):
+        found.put(disk, kind=WITNESS)
+    voters = found.settle()
+    assert {7, 8, 9} <= set(voters)
+    assert len(voters) == 5
+    found.put(6, kind=WITNESS)
+    found.put(5, kind=WITNESS)
+    assert {5, 6, 7, 8, 9} <= set(found.settle())
+    assert len(found.raft.voters) == 7
+    only = cluster(1)
+    for disk in (7, 8, 9):
+        only.put(disk, kind=WITNESS)
+    assert 1 in only.settle(), "one member has data, and votes"
+    assert len(only.raft.voters) == 3
+
+
+def test_voters_are_spread_over_zones_then_over_hosts() -> None:
+    found = Cluster([1, 2, 3])
+    for disk in range(1, 10):
+        found.put(disk, zone=("a", "a", "a", "a", "b", "b", "c", "c", "c")[disk - 1], host=f"h{disk // 2}")
+    for disk in range(10, 60):
+        found.put(disk, zone="a", host="h1")
+    voters = found.settle()
+    members = found.configuration.members
+    assert {members[disk].process.zone for disk in voters} == {"a", "b", "c"}
+    # Hosts: a has h0, h1, h2; b h2, h3; c h3, h4: seven in all, and seven vote.
+    assert len({(members[disk].process.zone, members[disk].process.host) for disk in voters}) == 7
+
+
+def test_a_better_zone_replaces_a_voter_by_promotion_first() -> None:
+    found = Cluster([1, 2, 3])
+    for disk, zone in ((1, "a"), (2, "a"), (3, "b")):
+        found.put(disk, zone=zone)
+    assert found.settle() == [1, 2, 3]
+    found.put(4, zone="c")
+    assert found.settle() == [1, 3, 4], "the leader stays, of equals"
+    assert found.changes == [(ADD_LEARNER, 4), (PROMOTE, 4), (DEMOTE, 2)]
+    found.put(5, zone="d", state=JOINING)
+    assert found.settle() == [1, 3, 4], "nothing is better"
+
+
+def test_a_death_changes_nothing_until_the_member_is_gone() -> None:
+    found = cluster(4, voters=1)
+    found.settle()
+    found.changes = []
+    found.turn(3, AWAY)
+    assert found.settle() == [1, 2, 3]
+    found.gone = [3]
+    assert found.settle() == [1, 2, 4]
+    assert found.changes == [(PROMOTE, 4), (DEMOTE, 3)]
+    found.turn(3, ACTIVE)
+    found.gone = []
+    assert found.settle() == [1, 2, 4]
+    assert len(found.changes) == 2, "it learns when it is back"
+
+
+def test_one_that_is_gone_votes_on_if_nobody_can_replace_it() -> None:
+    found = cluster(3)
+    found.settle()
+    found.changes = []
+    found.turn(3, AWAY)
+    found.gone = [3]
+    assert found.settle() == [1, 2, 3]
+    assert found.changes == []
+
+
+def test_deaths_do_not_shrink_the_number_and_removals_do() -> None:
+    found = cluster(5)
+    found.settle()
+    found.changes = []
+    found.turn(4, AWAY)
+    found.turn(5, AWAY)
+    assert found.settle() == [1, 2, 3, 4, 5]
+    assert found.changes == []
+    del found.configuration.members[5]
+    assert found.settle() == [1, 2, 3]
+    assert found.changes == [(REMOVE, 5), (DEMOTE, 4)]
+
+
+def test_a_member_that_leaves_is_replaced_first() -> None:
+    found = cluster(4)
+    found.settle()
+    found.changes = []
+    found.turn(1, LEAVING)
+    assert found.settle() == [2, 3, 4]
+    assert found.changes == [(PROMOTE, 4), (DEMOTE, 1)]
+
+
+def test_the_only_voter_can_leave() -> None:
+    found = cluster(2)
+    found.settle()
+    found.turn(1, LEAVING)
+    assert found.settle() == [2]
+
+
+def test_three_become_two_become_one() -> None:
+    found = cluster(3)
+    found.settle()
+    found.turn(3, LEAVING)
+    assert found.settle() == [1]
+    del found.configuration.members[3]
+    found.turn(2, LEAVING)
+    assert found.settle() == [1]
+    assert found.raft.learners == [2]
+
+
+def test_a_leaver_keeps_its_vote_while_the_rest_would_be_no_quorum() -> None:
+    found = cluster(3)
+    found.settle()
+    found.turn(3, AWAY)
+    found.turn(2, LEAVING)
+    found.changes = []
+    assert found.settle() == [1]
+    assert found.changes == [(DEMOTE, 3), (DEMOTE, 2)], "first the one that is away"
+
+
+def test_a_replaced_disk_is_a_new_voter() -> None:
+    found = cluster(3)
+    found.settle()
+    found.changes = []
+    del found.configuration.members[3]
+    found.put(9, state=JOINING)
+    found.step()
+    assert found.changes == [(ADD_LEARNER, 9)]
+    found.turn(9, ACTIVE)
+    assert found.settle() == [1, 2, 9]
+    assert found.changes[1:] == [(PROMOTE, 9), (REMOVE, 3)]
+
+
+def test_all_leave() -> None:
+    found = cluster(3)
+    found.settle()
+    for disk in (1, 2, 3):
+        found.turn(disk, LEAVING)
+    assert found.settle() == [1], "the leader is the last"
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_drawn_clusters_settle_and_stay(part: int) -> None:
+    states = [ACTIVE, ACTIVE, ACTIVE, ACTIVE, ACTIVE, AWAY, AWAY, LEAVING, JOINING, AWAY_LEAVING]
+    promotions = 0
+    for seed in range(part * 60, part * 60 + 60):
+        rng = Rng(seed)
+        found = Cluster([1])
+        found.put(1)
+        zones = 1 + rng.below(6)
+        fresh = 2
+        for _ in range(25):
+            members = found.configuration.members
+            disks = sorted(members)
+            disk = disks[rng.below(len(disks))]
+            what = rng.below(6)
+            if what < 2 and len(members) < 12:
+                kind = WITNESS if rng.chance(1, 6) else DATA
+                state = ACTIVE if rng.chance(2, 3) else JOINING
+                found.put(fresh, state, kind, f"z{rng.below(zones)}", f"h{rng.below(2 * zones)}")
+                fresh += 1
+            elif what == 2 and len(members) > 1 and members[disk].state != ACTIVE:
+                del members[disk]
+            elif what == 3 and members[disk].state == AWAY:
+                found.gone.append(disk)
+            else:
+                found.turn(disk, states[rng.below(len(states))])
+            found.gone = [disk for disk in found.gone if disk in members and members[disk].state == AWAY]
+            if rng.chance(1, 3):
+                found.step()  # the next event comes in the middle
+                continue
+            voters = found.settle()
+            assert sorted([*voters, *found.raft.learners]) == sorted({*members, *voters})
+            if not found.raft.is_quorum(found.up()):
+                continue
+            counted = [disk for disk in members if members[disk].state in (ACTIVE, AWAY)]
+            up = [disk for disk in counted if members[disk].state == ACTIVE]
+            witnesses = [disk for disk in up if members[disk].kind == WITNESS]
+            data = [disk for disk in up if members[disk].kind == DATA]
+            if len(up) < len(counted) or not data or 2 * len(witnesses) > len(up):
+                continue
+            # Everybody is up: the voters are as many, as well chosen and as far apart as they can be.
+            assert len(voters) == max(voters_wanted(len(up)), (len(witnesses) + 1) | 1 if len(up) > 2 else 1), voters
+            assert set(voters) <= set(up)
+            if len(up) > 2:
+                assert set(witnesses) <= set(voters)
+                spread = {members[disk].process.zone for disk in up}
+                chosen = {members[disk].process.zone for disk in voters}
+                assert len(chosen) >= min(len(spread), len(voters) - len(witnesses)), (seed, voters)
+            else:
+                assert members[voters[0]].kind == DATA
+        promotions += len([kind for kind, _disk in found.changes if kind == PROMOTE])
+    assert promotions > 60
