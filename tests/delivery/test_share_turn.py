@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from folkmoot.delivery.shared import Shared
 from folkmoot.routing.interest import Location, SharedLocation
+from tests.harness.box import Box
 
 
-def test_long_names_of_groups_take_no_memory_and_have_turns_of_their_own() -> None:
-    nothing: Any = None
-    shared = Shared(nothing, nothing)
+def test_long_names_of_groups_take_no_memory_and_have_turns_of_their_own(box: Box) -> None:
+    node: Any = box.node
+    shared = node._broker.delivery.shared
     for length in (10, 60_000):
         turns = {}
         for last in (b"a", b"b"):
             name = b"$share/" + b"g" * length + last + b"/t"
-            places = [SharedLocation(name, Location(node, -1)) for node in ("x", "y", "z")]
+            places = [SharedLocation(name, Location(node_id, -1)) for node_id in ("x", "y", "z")]
             for place in places:
                 place.count = 1
             turns[last] = [shared.choose_elsewhere(name, places).location.node_id for _ in range(4)]

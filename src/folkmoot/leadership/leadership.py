@@ -365,8 +365,7 @@ class Leadership:
                 return
             stray = self.restore.take_stray(connection.client_id, relay.token)
             if stray is not None and connection.session is not None:
-                connection.session.will = stray.will
-                self.state.accounts.recount(connection.session)
+                self.state.accounts.set_will(connection.session, stray.will)
             return
         if connection.state != OPEN:
             return
@@ -453,7 +452,7 @@ class Leadership:
                 first, rest = task.packet()
                 self.relays.forward(connection.relay, first, rest)
         elif session.will is not None:
-            session.will = None  # its row is there
+            self.state.accounts.set_will(session, None)  # its row is there
             self.state.counters.wills_pending -= 1
 
 

@@ -149,8 +149,7 @@ class Restore:
         if session is None or session.will is None or session.will.token != token:
             session = self.strays.get(_left_by(client_id, token))
         if session is not None and session.will is not None and session.will.token == token:
-            session.will = None
-            self.state.accounts.recount(session)
+            self.state.accounts.set_will(session, None)
             self.strays.pop(session.client_id, None)
             self.state.counters.wills_pending -= 1
             self.state.writer.delete(session.partition, plain_key(session.partition, WILL, session.key))

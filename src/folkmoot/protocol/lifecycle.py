@@ -152,7 +152,7 @@ class Lifecycle:
         state.timers.cancel(TIMER_WILL, session.client_id)
         state.timers.cancel(TIMER_REMOVED, session.client_id)
         if session.will is not None:
-            session.will = None
+            state.accounts.set_will(session, None)
             counters.wills_pending -= 1
         if session.feeds:
             self.ended.append(session)

@@ -42,8 +42,7 @@ class Wills:
 
     def set(self, session: Session, will: Will) -> None:
         """Store the will of a CONNECT [MQTT-3.1.2-7]."""
-        session.will = will
-        self.state.accounts.recount(session)
+        self.state.accounts.set_will(session, will)
         will.username = session.owner
         connection = session.connection
         if connection is not None and not self.entries.publishing.fabric.alone:
@@ -83,8 +82,7 @@ class Wills:
     def _forget(self, session: Session) -> None:
         if session.will is not None and session.will.due_us:
             self.state.timers.cancel(TIMER_WILL, session.client_id)
-        session.will = None
-        self.state.accounts.recount(session)
+        self.state.accounts.set_will(session, None)
         if not self._planted.wills_twice:
             self.state.writer.delete(session.partition, plain_key(session.partition, WILL, session.key))
         self.state.counters.wills_pending -= 1

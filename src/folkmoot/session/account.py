@@ -13,7 +13,7 @@ from folkmoot.kernel.limits import Limits
 from folkmoot.session.subscription import SUBSCRIPTION_BYTES
 
 if TYPE_CHECKING:
-    from folkmoot.session.session import Session
+    from folkmoot.session.session import Session, Will
 
 __all__ = ["ANONYMOUS", "CONNECTION_BYTES", "PATTERNS_FREE", "SESSION_BYTES", "Account", "Accounts", "Quota"]
 
@@ -176,6 +176,11 @@ class Accounts:
         session.counted_bytes = session.kept_bytes()
         account.kept_bytes += session.counted_bytes
         self.kept_bytes += session.counted_bytes
+
+    def set_will(self, session: Session, will: Will | None) -> None:
+        """Give the session a will, or take it away, and count what that changes."""
+        session.will = will
+        self.recount(session)
 
     def recount(self, session: Session) -> None:
         """Count what the session takes in memory anew: a filter or its will has changed."""
