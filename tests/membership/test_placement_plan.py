@@ -305,6 +305,18 @@ def test_a_lost_partition_begins_with_what_another_has() -> None:
     assert sorted(found.configuration.lost) == lost, "the losses stay listed"
 
 
+def test_a_partition_that_waits_keeps_no_other_one_waiting() -> None:
+    found = Planned(4, copies=2, limits=PlanLimits(fills=1))
+    found.settle()
+    for disk in (1, 2):
+        found.away(disk)
+    found.start(1)  # it learns where the only copy in sync is away
+    assert [state for state in found.configuration.partitions if state.leader == 0 and 1 in state.learners()]
+    found.settle()
+    found.is_whole()
+    assert found.added > 0
+
+
 def test_a_witness_holds_nothing_and_can_leave() -> None:
     found = Planned(2)
     found.join(3, WITNESS)
@@ -380,7 +392,7 @@ def happen(found: Planned, rng: Rng, fresh: int) -> None:
         found.start(disk)
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", [*range(12), 204])
 def test_drawn_clusters_come_to_rest_with_all_copies(seed: int) -> None:
     rng = Rng(seed)
     limits = PlanLimits(1 + rng.below(30), 1 + rng.below(20), 1 + rng.below(80))
