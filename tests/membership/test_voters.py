@@ -108,7 +108,7 @@ def test_a_witness_always_votes() -> None:
     assert len(found.raft.voters) == 5
 
 
-def test_witnesses_are_never_the_majority_of_all_voters_alone() -> None:
+def test_all_witnesses_vote_and_at_least_one_with_data() -> None:
     found = cluster(4)
     for disk in (7, 8, 9):
         found.put(disk, kind=WITNESS)

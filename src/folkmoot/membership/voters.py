@@ -93,7 +93,7 @@ class _Voters:
         self.wanted: int = min(max((len(voters) - 1) | 1, least), most)
         witnesses = len([member for member in counted if member.kind == WITNESS])
         if not self.few and witnesses >= self.wanted:
-            self.wanted = min((witnesses + 1) | 1, (len(counted) - 1) | 1)  # all of them, and a majority is not theirs
+            self.wanted = min((witnesses + 1) | 1, (len(counted) - 1) | 1)  # all of them, and one with data
         assert self.wanted % 2 == 1, "an odd number votes"
 
     def change(self) -> tuple[int, int] | None:
