@@ -46,6 +46,7 @@ class Planned:
         self.added = 0  # copies that were given to members
         self.led = 0  # leaderships that were handed over
         self.most_filling = 0
+        self.slow: Rng | None = None  # some copies take longer than others
         self.do(Found(1, 1, 0, 0, [self.member(disk) for disk in range(1, size + 1)], PARTITIONS, copies))
 
     def member(self, disk: int, kind: int = DATA) -> ClusterMember:
@@ -107,6 +108,8 @@ class Planned:
             learners = [disk for disk in state.learners() if self.configuration.can_lead(disk)]
             if state.leader and learners:
                 filling += len(learners)
+                if self.slow is not None and self.slow.chance(1, 2):
+                    continue
                 isr = [*state.isr, *learners]
                 incarnations = [self.configuration.members[disk].incarnation for disk in isr]
                 self.do(AlterIsr(number, state.leader, state.leader_epoch, state.version, isr, incarnations))
@@ -180,6 +183,7 @@ def test_a_join_moves_its_share_and_no_more(size: int) -> None:
 def test_fills_are_bounded() -> None:
     found = Planned(3, limits=PlanLimits(fills=2, leads=1))
     found.settle()
+    found.slow = Rng(1)
     for disk in (4, 5, 6):
         found.join(disk)
     found.settle()
@@ -305,6 +309,18 @@ def test_a_lost_partition_begins_with_what_another_has() -> None:
     assert sorted(found.configuration.lost) == lost, "the losses stay listed"
 
 
+def test_a_partition_that_waits_keeps_no_other_one_waiting() -> None:
+    found = Planned(4, copies=2, limits=PlanLimits(fills=1))
+    found.settle()
+    for disk in (1, 2):
+        found.away(disk)
+    found.start(1)  # it learns where the only copy in sync is away
+    assert [state for state in found.configuration.partitions if state.leader == 0 and 1 in state.learners()]
+    found.settle()
+    found.is_whole()
+    assert found.added > 0
+
+
 def test_a_witness_holds_nothing_and_can_leave() -> None:
     found = Planned(2)
     found.join(3, WITNESS)
@@ -380,11 +396,12 @@ def happen(found: Planned, rng: Rng, fresh: int) -> None:
         found.start(disk)
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", [*range(12), 204])
 def test_drawn_clusters_come_to_rest_with_all_copies(seed: int) -> None:
     rng = Rng(seed)
     limits = PlanLimits(1 + rng.below(30), 1 + rng.below(20), 1 + rng.below(80))
     found = Planned(1 + rng.below(6), 1 + rng.below(4), 1 + rng.below(5), limits)
+    found.slow = Rng(seed)
     for number in range(14):
         happen(found, rng, 20 + number)
         for _ in range(rng.below(6)):

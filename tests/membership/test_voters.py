@@ -19,6 +19,7 @@ class Cluster:
         self.configuration = ClusterConfiguration()
         self.raft = Configuration(voters, learners or [])
         self.gone: list[int] = []
+        self.behind: list[int] = []
         self.leader = voters[0]
         self.changes: list[tuple[int, int]] = []
 
@@ -40,7 +41,7 @@ class Cluster:
         had_quorum = raft.is_quorum(self.up())
         if self.leader not in raft.voters:
             self.leader = (self.up() or raft.voters)[0]
-        change = next_change(self.configuration, raft.voters, raft.learners, self.leader, self.gone)
+        change = next_change(self.configuration, raft.voters, raft.learners, self.leader, self.gone, self.behind)
         if change is None:
             return False
         after = raft.after(*change)
@@ -108,7 +109,7 @@ def test_a_witness_always_votes() -> None:
     assert len(found.raft.voters) == 5
 
 
-def test_witnesses_are_never_the_majority_of_all_voters_alone() -> None:
+def test_all_witnesses_vote_and_at_least_one_with_data() -> None:
     found = cluster(4)
     for disk in (7, 8, 9):
         found.put(disk, kind=WITNESS)
@@ -237,6 +238,17 @@ def test_a_replaced_disk_is_a_new_voter() -> None:
     found.turn(9, ACTIVE)
     assert found.settle() == [1, 2, 9]
     assert found.changes[1:] == [(PROMOTE, 9), (REMOVE, 3)]
+
+
+def test_a_learner_that_lags_is_passed_over() -> None:
+    found = cluster(5, voters=3)
+    found.put(6)
+    found.behind = [4]
+    assert found.settle() == [1, 2, 3, 5, 6]
+    found.turn(1, LEAVING)
+    assert found.settle() == [2, 3, 5, 6], "one that leaves does not wait"
+    found.behind = []
+    assert found.settle() == [2, 3, 4, 5, 6]
 
 
 def test_all_leave() -> None:

@@ -5,6 +5,7 @@ A pure function of the configuration: it is asked again after each change, and a
 1. A copy is added before another is dropped. A partition gets the missing members of its ideal placement as learners,
    and loses what is not in it when all that are in it are in sync.
 2. No more than `fills` copies are filled at a time in the whole cluster; partitions with the fewest copies come first.
+   Copies that cannot be filled, because their partition has no leader or they have no room, keep no other one waiting.
 3. A leadership never moves with a placement, but by a Lead of its own, for which the leader can end what it does.
 4. A member that leaves, or has no room, hands over what another member in sync can lead. Otherwise leaderships move
    only if a member leads 10 % more or less than its share, and only from one that leads at least two more: every move
@@ -239,9 +240,8 @@ class _Plan:
         ranked: list[tuple[int, int]] = []
         for number, state in enumerate(partitions):
             ranked.append((len(state.isr), number))
-            for disk in state.learners():
-                if disk in self.target[number] and self._is_active(disk):
-                    budget -= 1
+            if state.leader:
+                budget -= self._filling(number, state)
         ranked.sort()
         for _copies, number in ranked:
             if self.moved[number] or len(self.items) >= self.limits.places:
@@ -253,6 +253,14 @@ class _Plan:
             if state.isr:
                 budget -= len([disk for disk in wanted if disk not in state.replicas])
             self.items.append(PlaceItem(number, state.version, wanted))
+
+    def _filling(self, number: int, state: PartitionState) -> int:
+        """Return how many copies of a partition are being filled: not those that wait for room."""
+        count = 0
+        for disk in state.learners():
+            if disk in self.target[number] and self._is_active(disk) and not self.configuration.members[disk].full:
+                count += 1
+        return count
 
     def _wanted(self, number: int, state: PartitionState, budget: int) -> list[int]:
         """Return the next replicas of a partition; nothing if it has to wait."""

@@ -37,7 +37,12 @@ def voters_wanted(members: int) -> int:
 
 
 def next_change(
-    configuration: ClusterConfiguration, voters: list[int], learners: list[int], leader: int, gone: list[int]
+    configuration: ClusterConfiguration,
+    voters: list[int],
+    learners: list[int],
+    leader: int,
+    gone: list[int],
+    behind: list[int],
 ) -> tuple[int, int] | None:
     """Return the next change as (kind, disk) with the kinds of `raft/configuration`, or None if all is as it should be.
 
@@ -47,6 +52,7 @@ def next_change(
         learners: Raft's learners.
         leader: The voter that leads the log; of equally good voters it is the last to be demoted.
         gone: Members that have been away for so long that they are to be replaced.
+        behind: Learners that lack too much of the log to be promoted now: Raft would refuse them.
     """
     assert voters, "a log has a voter"
     assert leader == 0 or leader in voters, "a voter leads"
@@ -56,14 +62,15 @@ def next_change(
     for disk in configuration.disks():
         if disk not in voters and disk not in learners:
             return (ADD_LEARNER, disk)
-    return _Voters(configuration, voters, learners, leader, gone).change()
+    able = [disk for disk in learners if disk not in behind]
+    return _Voters(configuration, voters, able, leader, gone).change()
 
 
 class _Voters:
     """The voters and those that could vote, for one decision."""
 
     def __init__(
-        self, configuration: ClusterConfiguration, voters: list[int], learners: list[int], leader: int, gone: list[int]
+        self, configuration: ClusterConfiguration, voters: list[int], able: list[int], leader: int, gone: list[int]
     ) -> None:
         self.members: dict[int, ClusterMember] = configuration.members
         self.voters = voters
@@ -85,7 +92,7 @@ class _Voters:
         # Where one member votes alone, a witness is no candidate: it would be the cluster without having anything.
         self.candidates: list[int] = []
         for member in up:
-            if member.disk in learners and (member.kind == DATA or not self.few):
+            if member.disk in able and (member.kind == DATA or not self.few):
                 self.candidates.append(member.disk)
         least = voters_wanted(len(up))
         most = voters_wanted(len(counted))
@@ -93,7 +100,7 @@ class _Voters:
         self.wanted: int = min(max((len(voters) - 1) | 1, least), most)
         witnesses = len([member for member in counted if member.kind == WITNESS])
         if not self.few and witnesses >= self.wanted:
-            self.wanted = min((witnesses + 1) | 1, (len(counted) - 1) | 1)  # all of them, and a majority is not theirs
+            self.wanted = min((witnesses + 1) | 1, (len(counted) - 1) | 1)  # all of them, and one with data
         assert self.wanted % 2 == 1, "an odd number votes"
 
     def change(self) -> tuple[int, int] | None:
