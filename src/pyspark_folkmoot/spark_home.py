@@ -9,12 +9,12 @@ in the installed package but the zip.
 from __future__ import annotations
 
 import importlib.util
-import os
 import shutil
-import sys
 import tempfile
 from pathlib import Path
 from typing import Final
+
+from pyspark_folkmoot.own_folder import is_trusted, own_folders
 
 __all__ = ["spark_home"]
 
@@ -30,7 +30,7 @@ def spark_home() -> Path | None:
     package = _package()
     if package is None:
         return None
-    for folder in (Path(sys.prefix) / "share" / "folkmoot-java", Path.home() / ".cache" / "folkmoot-java"):
+    for folder in own_folders():
         home = folder / "spark-home"
         if _fits(home, package):
             return home
@@ -52,11 +52,9 @@ def _package() -> Path | None:
 
 
 def _fits(home: Path, package: Path) -> bool:
-    """Whether a home links to this package, and nobody else could have written it: Java runs what is in it."""
+    """Whether a home links to this package, and nobody else could have written it."""
     try:
-        status = home.stat()
-        ours = status.st_uid in (0, os.geteuid()) and not status.st_mode & 0o022
-        return ours and all((home / name).readlink() == package / name for name in _ENTRIES)
+        return is_trusted(home) and all((home / name).readlink() == package / name for name in _ENTRIES)
     except OSError:
         return False
 
