@@ -163,21 +163,20 @@ class Rig:
 
     def kill(self, *names: str) -> None:
         """kill -9."""
-        for name in names:
-            self.nodes[name].told_to_end = True
-        self.note(down=names)
-        for name in names:
-            self.nodes[name].send(signal.SIGKILL)
+        self._end(signal.SIGKILL, names)
         for name in names:
             self.nodes[name].wait(STOP_S)
 
     def terminate(self, *names: str) -> None:
         """SIGTERM, as an operator does; nobody waits."""
+        self._end(signal.SIGTERM, names)
+
+    def _end(self, number: signal.Signals, names: tuple[str, ...]) -> None:
         for name in names:
             self.nodes[name].told_to_end = True
         self.note(down=names)
         for name in names:
-            self.nodes[name].send(signal.SIGTERM)
+            self.nodes[name].send(number)
 
     def leave(self, name: str) -> None:
         """Tell a node to leave the cluster for good; its process ends by itself."""

@@ -86,6 +86,17 @@ class Actor:
             await asyncio.sleep(AGAIN_S)
         self.stage.busy.pop(self.name, None)
 
+    async def attached(self) -> bool:
+        """Whether the client may act: otherwise it connects, or leaves a node that acknowledges nothing."""
+        if not self.client.connected:
+            await self.attach()
+            return False
+        if self.client.oldest_s() > STALLED_S:
+            self.client.drop("stalled")
+            self.client.node = ""
+            return False
+        return True
+
     async def pause(self, low_s: float, high_s: float) -> None:
         """Stay as it is for a time, which ends early when all come to rest."""
         left = self.rng.uniform(low_s, high_s)
@@ -109,12 +120,7 @@ class Publisher(Actor):
 
     async def run(self) -> None:
         while not self.stage.ended:
-            if not self.client.connected:
-                await self.attach()
-            elif self.client.oldest_s() > STALLED_S:
-                self.client.drop("stalled")
-                self.client.node = ""
-            elif not self.stage.resting and len(self.client.inflight) < WINDOW:
+            if await self.attached() and not self.stage.resting and len(self.client.inflight) < WINDOW:
                 self.send(self.rng.choice(self.rare if self.rng.random() < 0.1 else self.topics))
                 if self.rng.random() < 0.006:
                     self.client.drop("moves")
@@ -258,12 +264,7 @@ class Writer(Actor):
 
     async def run(self) -> None:
         while not self.stage.ended:
-            if not self.client.connected:
-                await self.attach()
-            elif self.client.oldest_s() > STALLED_S:
-                self.client.drop("stalled")
-                self.client.node = ""
-            elif not self.client.inflight and not self.stage.resting:
+            if await self.attached() and not self.client.inflight and not self.stage.resting:
                 shared = f"r/{self.rng.randrange(RETAINED)}"
                 topic = shared if self.rng.random() < 0.7 else self.rng.choice(self.own)
                 self.sent += 1
