@@ -27,7 +27,9 @@ from folkmoot.membership.command import (
     PlaceItem,
     Put,
     Remove,
+    Renew,
     Stay,
+    Withdraw,
 )
 from folkmoot.membership.configuration import ClusterConfiguration
 from folkmoot.membership.lifecycle import STATES
@@ -86,6 +88,7 @@ class Reference:
                 "full": False,
                 "version": index,
                 "features": one.process.features,
+                "started": index,
             }
         for _ in range(command.partitions):
             self.partitions.append(
@@ -108,6 +111,7 @@ class Reference:
             "full": False,
             "version": index,
             "features": one.process.features,
+            "started": 0,
         }
         return True
 
@@ -121,6 +125,7 @@ class Reference:
         if self.features & ~command.process.features:
             return False
         one["state"] = "leaving" if "leaving" in one["state"] else "active"
+        one["started"] = index
         one.update(incarnation=incarnation, version=index, features=command.process.features)
         for partition in self.partitions:
             if command.disk in partition["isr"] and partition["leader"] in (0, command.disk):
@@ -273,6 +278,27 @@ class Reference:
         partition["version"] += 1
         return True
 
+    def withdraw(self, index: int, command: Withdraw) -> bool:
+        one = self.members.get(command.disk)
+        if one is None or one["incarnation"] != command.incarnation or not self.up(command.disk):
+            return False
+        if [number for number in command.partitions if number >= len(self.partitions)]:
+            return False
+        done = False
+        for number in set(command.partitions):
+            partition = self.partitions[number]
+            if command.disk in partition["isr"] and len(partition["isr"]) > 1:
+                partition["isr"] = partition["isr"] - {command.disk}
+                if partition["leader"] == command.disk:
+                    self.lead_again(partition)
+                partition["version"] += 1
+                done = True
+        return done
+
+    def renew(self, index: int, command: Renew) -> bool:
+        one = self.members.get(command.disk)
+        return one is not None and one["incarnation"] == command.incarnation and self.up(command.disk)
+
     def put(self, index: int, command: Put) -> bool:
         number = self.settings[command.key][1] if command.key in self.settings else 0
         if command.expected not in (-1, number):
@@ -308,6 +334,7 @@ class Reference:
                 "full": found.full,
                 "version": found.version,
                 "features": found.process.features,
+                "started": found.started,
             }
         assert len(configuration.partitions) == len(self.partitions)
         for number, state in enumerate(configuration.partitions):
@@ -372,6 +399,10 @@ class Drawer:
             return Evict(disk, incarnation) if rng.chance(1, 4) else Full(disk, incarnation, version, rng.chance(1, 2))
         if kind == 8 and rng.chance(1, 2):
             return Remove(disk, version, 1 + rng.below(3), rng.chance(1, 3))
+        if kind == 13 and configuration.partitions and rng.chance(2, 3):
+            count = len(configuration.partitions)
+            some = [rng.below(count + 1) if rng.chance(1, 9) else rng.below(count) for _ in range(1 + rng.below(4))]
+            return Withdraw(disk, incarnation, some) if rng.chance(3, 4) else Renew(disk, incarnation)
         if 5 <= kind < 14 and configuration.partitions:
             return self.of_partition(configuration, kind)
         key = f"key{rng.below(4)}"

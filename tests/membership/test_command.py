@@ -30,8 +30,10 @@ from folkmoot.membership.command import (
     PlaceItem,
     Put,
     Remove,
+    Renew,
     Stay,
     UnknownCommand,
+    Withdraw,
     decode_command,
     encode_command,
 )
@@ -42,7 +44,7 @@ from folkmoot.membership.transition import Transition
 from tests.membership.reference import Drawer, founded
 
 PROCESS = Process(ID_MAX, "[2001:db8::1]:1884", "Zürich", "host-1", 3, 65_535, "0.2.0", ID_MAX)
-MEMBER = ClusterMember(ID_MAX, "nœud", WITNESS, PROCESS, LEAVING, True, 5, ID_MAX)
+MEMBER = ClusterMember(ID_MAX, "nœud", WITNESS, PROCESS, LEAVING, True, 5, ID_MAX, ID_MAX - 1)
 SMALL = ClusterMember(1, "a", DATA, Process(1, "", "", ""))
 
 COMMANDS: list[Command] = [
@@ -64,6 +66,9 @@ COMMANDS: list[Command] = [
     Put("k", b"", ABSENT, ""),
     Delete("k", ID_MAX - 1, "é"),
     Features(ID_MAX),
+    Withdraw(3, 2, [0, 255]),
+    Withdraw(3, 2, []),
+    Renew(ID_MAX, 7),
 ]
 
 
@@ -101,7 +106,7 @@ def test_bytes_that_must_never_change() -> None:
     assert encode_command(Put("k", b"v", ANY, "a")) == bytes([1, 13, 1, 107, 1, 118, 0, 1, 97])
 
 
-@pytest.mark.parametrize("data", [b"\x02\x04", b"\x01\x10", b"\x01\x00", b"\x01\xff"])
+@pytest.mark.parametrize("data", [b"\x02\x04", b"\x01\x20", b"\x01\x00", b"\x01\xff"])
 def test_what_a_newer_build_wrote_is_told_apart(data: bytes) -> None:
     with pytest.raises(UnknownCommand, match="newer build"):
         decode_command(data)

@@ -111,6 +111,8 @@ class ClusterMember:
         evicted: The newest incarnation that must not come back; 0: none.
         version: The index of the entry that changed this member last; commands of proposers that know an older one are
             refused.
+        started: The index of the entry by which it came up last, 0: it never did. While that is the same, it has lost
+            nothing of what it has in memory of the others, nor they of it.
     """
 
     def __init__(
@@ -123,6 +125,7 @@ class ClusterMember:
         full: bool = False,
         evicted: int = 0,
         version: int = 0,
+        started: int = 0,
     ) -> None:
         assert 0 < disk <= ID_MAX, "the identity of a disk is positive and has 62 bits"
         assert node_id, "a node has a name"
@@ -136,6 +139,7 @@ class ClusterMember:
         self.full = full
         self.evicted = evicted
         self.version = version
+        self.started = started
 
     @property
     def incarnation(self) -> int:
@@ -148,14 +152,17 @@ class ClusterMember:
 
     def in_state(self, state: int, version: int) -> ClusterMember:
         """Return the member in another state."""
-        return self.changed(self.process, state, self.full, self.evicted, version)
+        return self.changed(self.process, state, self.full, self.evicted, version, self.started)
 
-    def changed(self, process: Process, state: int, full: bool, evicted: int, version: int) -> ClusterMember:
-        """Return the member with another process, state, lack of room and eviction."""
+    def changed(
+        self, process: Process, state: int, full: bool, evicted: int, version: int, started: int
+    ) -> ClusterMember:
+        """Return the member with another process, state, lack of room, eviction and start."""
         assert version > self.version, "versions of a member grow"
         assert process.incarnation >= self.process.incarnation, "incarnations of a member grow"
         assert evicted >= self.evicted, "an eviction is not taken back"
-        return ClusterMember(self.disk, self.node_id, self.kind, process, state, full, evicted, version)
+        assert started >= self.started, "starts of a member follow each other"
+        return ClusterMember(self.disk, self.node_id, self.kind, process, state, full, evicted, version, started)
 
     def __repr__(self) -> str:
         parts = [f"{self.node_id} disk {self.disk} {KINDS[self.kind]} {STATES[self.state]}"]
@@ -170,7 +177,8 @@ class ClusterMember:
 def put_member(member: ClusterMember) -> bytes:
     """Return a member as bytes, with its state."""
     head = varint(member.disk) + put_text(member.node_id) + BYTE[member.kind] + member.process.encoded()
-    return head + BYTE[member.state] + BYTE[member.full] + varint(member.evicted) + varint(member.version)
+    tail = varint(member.evicted) + varint(member.version) + varint(member.started)
+    return head + BYTE[member.state] + BYTE[member.full] + tail
 
 
 def take_member(cursor: Cursor) -> ClusterMember:
@@ -183,6 +191,9 @@ def take_member(cursor: Cursor) -> ClusterMember:
     full = cursor.byte()
     evicted = take_id(cursor, 0, "incarnation")
     version = take_id(cursor, 0, "version")
+    started = take_id(cursor, 0, "index")
     if not node_id or kind >= len(KINDS) or state >= len(STATES) or full > 1:
         raise ValueError(f"a member {node_id!r} has fields that no member has")
-    return ClusterMember(disk, node_id, kind, process, state, full == 1, evicted, version)
+    if started > version:
+        raise ValueError(f"a member {node_id!r} has started after its last change")
+    return ClusterMember(disk, node_id, kind, process, state, full == 1, evicted, version, started)

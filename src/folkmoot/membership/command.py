@@ -53,15 +53,19 @@ __all__ = [
     "Put",
     "REMOVE",
     "REMOVE_REASONS",
+    "RENEW",
     "REPLACED",
     "REPLICAS_MAX",
     "Remove",
+    "Renew",
     "SILENT",
     "START",
     "STAY",
     "STOPPED",
     "Stay",
     "UnknownCommand",
+    "WITHDRAW",
+    "Withdraw",
     "decode_command",
     "encode_command",
 ]
@@ -83,6 +87,8 @@ FULL: Final = 12
 PUT: Final = 13
 DELETE: Final = 14
 FEATURES: Final = 15
+WITHDRAW: Final = 17
+RENEW: Final = 18
 KINDS: Final[dict[int, str]] = {
     FOUND: "found",
     JOIN: "join",
@@ -99,6 +105,8 @@ KINDS: Final[dict[int, str]] = {
     PUT: "put",
     DELETE: "delete",
     FEATURES: "features",
+    WITHDRAW: "withdraw",
+    RENEW: "renew",
 }
 """The kinds of commands and their names."""
 
@@ -414,6 +422,44 @@ class Full(Command):
         return f"{'full' if self.full else 'room'} {self.disk}"
 
 
+class Withdraw(Command):
+    """Take a member out of the ISR of these partitions, as it asks itself: its copies of them are damaged or behind."""
+
+    def __init__(self, disk: int, incarnation: int, partitions: list[int]) -> None:
+        super().__init__(WITHDRAW)
+        self.disk = disk
+        self.incarnation = incarnation
+        self.partitions = partitions
+
+    def body(self) -> bytes:
+        """Return the bytes behind format and kind."""
+        parts = [varint(self.disk), varint(self.incarnation), varint(len(self.partitions))]
+        parts.extend([varint(number) for number in self.partitions])
+        return b"".join(parts)
+
+    def __repr__(self) -> str:
+        return f"withdraw {self.disk} from {self.partitions}"
+
+
+class Renew(Command):
+    """Count the configuration up without another change, as a member asks: messages between members were lost.
+
+    With another epoch all members report anew what they have, and tell each other anew what they know.
+    """
+
+    def __init__(self, disk: int, incarnation: int) -> None:
+        super().__init__(RENEW)
+        self.disk = disk
+        self.incarnation = incarnation
+
+    def body(self) -> bytes:
+        """Return the bytes behind format and kind."""
+        return varint(self.disk) + varint(self.incarnation)
+
+    def __repr__(self) -> str:
+        return f"renew {self.disk}"
+
+
 class Put(Command):
     """Set a setting of the whole cluster. `expected`: its number now, ABSENT, or ANY."""
 
@@ -511,20 +557,32 @@ def _take(cursor: Cursor, kind: int) -> Command:
         return Evict(_disk(cursor), _incarnation(cursor))
     if kind == REMOVE:
         return Remove(_disk(cursor), _version(cursor), cursor.byte(), _flag(cursor))
-    if kind == PLACE:
-        return _take_place(cursor)
-    if kind == ALTER_ISR:
-        return _take_alter(cursor)
-    if kind == LEAD:
-        return Lead(cursor.integer(), _version(cursor), _disk(cursor))
-    if kind == FULL:
-        return Full(_disk(cursor), _incarnation(cursor), _version(cursor), _flag(cursor))
+    if kind in (PLACE, ALTER_ISR, LEAD, WITHDRAW, RENEW, FULL):
+        return _take_of_partitions(cursor, kind)
     if kind == PUT:
         return Put(cursor.text(), cursor.bytes_(), _expected(cursor), cursor.text())
     if kind == DELETE:
         return Delete(cursor.text(), _expected(cursor), cursor.text())
     assert kind == FEATURES, "every kind is read"
     return Features(take_id(cursor, 0, "set of features"))
+
+
+def _take_of_partitions(cursor: Cursor, kind: int) -> Command:
+    """Read the body of a command about copies and roles."""
+    if kind == PLACE:
+        return _take_place(cursor)
+    if kind == ALTER_ISR:
+        return _take_alter(cursor)
+    if kind == LEAD:
+        return Lead(cursor.integer(), _version(cursor), _disk(cursor))
+    if kind == WITHDRAW:
+        disk = _disk(cursor)
+        incarnation = _incarnation(cursor)
+        return Withdraw(disk, incarnation, [cursor.integer() for _ in range(cursor.count(PARTITIONS_MAX))])
+    if kind == RENEW:
+        return Renew(_disk(cursor), _incarnation(cursor))
+    assert kind == FULL, "every kind is read"
+    return Full(_disk(cursor), _incarnation(cursor), _version(cursor), _flag(cursor))
 
 
 def _take_found(cursor: Cursor) -> Found:

@@ -41,7 +41,9 @@ from folkmoot.membership.command import (
     PlaceItem,
     Put,
     Remove,
+    Renew,
     Stay,
+    Withdraw,
     decode_command,
 )
 from folkmoot.membership.configuration import REMOVALS_MAX, ClusterConfiguration, Removal
@@ -225,8 +227,10 @@ class Transition:
             return self._turn(command.disk, command.version, ON_STAY, result)
         if isinstance(command, Remove):
             return self._remove(command, result)
-        assert isinstance(command, Full), "every command is applied"
-        return self._full(command, result)
+        if isinstance(command, Full):
+            return self._full(command, result)
+        assert isinstance(command, (Withdraw, Renew)), "every command is applied"
+        return self._ask(command)
 
     def _check(self, result: Result) -> None:
         """Assert the invariants of what an entry has changed."""
@@ -269,7 +273,10 @@ class Transition:
         return ACCEPTED
 
     def _put_member(self, member: ClusterMember, state: int, result: Result) -> None:
-        self.configuration.members[member.disk] = member.in_state(state, self._index)
+        started = self._index if is_up(state) else 0
+        self.configuration.members[member.disk] = member.changed(
+            member.process, state, member.full, member.evicted, self._index, started
+        )
         result.disks.append(member.disk)
 
     # Members
@@ -372,10 +379,44 @@ class Transition:
         self._change(member, member.process, member.state, command.full, member.evicted, result)
         return ACCEPTED
 
+    def _ask(self, command: Withdraw | Renew) -> int:
+        """Do what a member asks for itself: leave ISRs in which another remains, or begin anew with the others."""
+        configuration = self.configuration
+        member = configuration.members.get(command.disk)
+        if member is None:
+            return UNKNOWN_DISK
+        if command.incarnation != member.incarnation:
+            return OLD_INCARNATION
+        if not is_up(member.state):
+            return WRONG_STATE
+        if isinstance(command, Renew):
+            return ACCEPTED
+        for number in command.partitions:
+            if number >= len(configuration.partitions):
+                return UNKNOWN_PARTITION
+        done = False
+        for number in sorted(set(command.partitions)):
+            done = self._withdraw_one(number, command.disk) or done
+        return ACCEPTED if done else LAST_COPY
+
+    def _withdraw_one(self, number: int, disk: int) -> bool:
+        """Take a member out of one ISR, if another remains; its leadership passes to that one."""
+        partition = self.configuration.partitions[number]
+        isr = [other for other in partition.isr if other != disk]
+        if disk not in partition.isr or not isr:
+            return False
+        leader = partition.leader
+        if leader == disk:
+            leader = self.configuration.elect(partition.replicas, isr)
+        self._put_partition(number, partition.replicas, isr, leader, False)
+        return True
+
     def _change(
         self, member: ClusterMember, process: Process, state: int, full: bool, evicted: int, result: Result
     ) -> None:
-        changed = member.changed(process, state, full, evicted, self._index)
+        comes = is_up(state) and (process.incarnation != member.incarnation or not is_up(member.state))
+        started = self._index if comes else member.started
+        changed = member.changed(process, state, full, evicted, self._index, started)
         self.configuration.members[member.disk] = changed
         result.disks.append(member.disk)
 
