@@ -17,8 +17,10 @@ from pathlib import Path
 import pytest
 
 from folkmoot.config.password import PasswordFile
+from folkmoot.mqtt.encode import encode
 from folkmoot.mqtt.packet import PUBACK, Connack, Connect, Disconnect, Publish, Suback, Subscribe, Will
 from tests.integration.authority import Authority
+from tests.integration.handshake import SlowHandshake
 from tests.integration.serving import CERTIFICATES, RawClient, Serving, await_true, client_context, tls_arguments
 
 ANY = "127.0.0.1:0"
@@ -373,3 +375,27 @@ def test_a_certificate_that_was_revoked(guarded: Guarded, tmp_path: Path) -> Non
         crl.write_text("nothing")
         guarded.reload("reload_failed")
         assert "revocation lists" in guarded.log()
+
+
+def test_connections_that_are_not_complete_when_a_certificate_is_revoked(guarded: Guarded, tmp_path: Path) -> None:
+    """Neither a handshake that ends after the reload nor a connection that has sent no CONNECT yet gets in."""
+    authority = Authority(tmp_path / "pki", "devices")
+    context = client_context()
+    context.load_cert_chain(*authority.issue("thief"))
+    shutil.copy(authority.folder / "ca.pem", tmp_path / "ca.pem")
+    connect = encode(Connect(5, "thief", True, 0, None, None, None, None), 5)
+    guarded.config.write_text(
+        guarded.config.read_text().replace("[tls]", f'[tls]\ncrl = "{authority.folder / "crl.pem"}"')
+    )
+    with guarded:
+        with SlowHandshake(guarded.port("mqtts"), context) as before:
+            assert before.finish(connect) > 0
+        with (
+            SlowHandshake(guarded.port("mqtts"), context) as unfinished,
+            RawClient(guarded, "mqtts", context=context) as silent,
+        ):
+            authority.revoke("thief")
+            guarded.reload()
+            assert silent.receive() is None, "closed"
+            assert unfinished.finish(connect) == 0
+        await_true(lambda: guarded.log().count("the certificate was revoked") == 2)

@@ -99,11 +99,11 @@ class Judging:
 
     def revoke(self, connection: Connection, why: str, without_will: bool) -> None:
         """End a connection whose client may not be connected any more; its session is kept."""
-        if connection.state == NEW or connection.state >= CLOSING:
+        if connection.state >= CLOSING:
             return
         self._ended += 1
         self.state.counters.connections_revoked += 1
-        if connection.state == OPEN:
+        if connection.state == OPEN or connection.state == NEW:
             self.closing.disconnect(connection, reason.NOT_AUTHORIZED, why, without_will)
         else:
             self.closing.refuse(connection, reason.NOT_AUTHORIZED, why)
