@@ -174,6 +174,10 @@ class Broker:
         """The driver does not check a password now."""
         self.protocol.connecting.limited(connection, why)
 
+    def crowded(self, connection: Connection, why: str) -> None:
+        """The driver has no room for a check."""
+        self.protocol.connecting.crowded(connection, why)
+
     def stop(self) -> None:
         """Disconnect every client because the server stops, and take no new ones."""
         self.state.stopping = True

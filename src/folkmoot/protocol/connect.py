@@ -80,6 +80,10 @@ class Connecting:
                 state.counters.auth_failed += 1
                 self.closing.refuse(connection, reason.NOT_AUTHORIZED, "this server wants a user name and a password")
                 return
+            if state.memory.refuses:  # it would be refused after the check, and until then it would be in memory
+                state.counters.memory_refused_connections += 1
+                self.admission.refuse_crowd(connection, "the server is short of memory")
+                return
             connection.state = CHECKING
             state.checks.append(Authenticate(connection, packet.username, packet.password, packet.client_id))
         elif access.allow_anonymous:
@@ -110,6 +114,11 @@ class Connecting:
             return
         self.state.counters.auth_limited += 1
         self.closing.refuse(connection, reason.CONNECTION_RATE_EXCEEDED, why)
+
+    def crowded(self, connection: Connection, why: str) -> None:
+        """Refuse a client whose password the driver does not check, because it has no room for the check."""
+        if connection.state == CHECKING:
+            self.admission.refuse_crowd(connection, why)
 
     def _fault(self, packet: Connect) -> tuple[int, str]:
         limits = self.state.limits

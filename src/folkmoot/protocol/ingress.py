@@ -32,6 +32,9 @@ __all__ = ["Ingress", "merge_tail"]
 _MUST_WAIT: Final = -1
 _UNFINISHED: Final = -2
 
+# What a client whose password is being checked may send beyond its CONNECT before it is not read.
+_EARLY_BYTES_MAX: Final = 1024
+
 
 def merge_tail(parts: list[bytes]) -> None:
     """Join the small pieces at the end of the list: each costs forty bytes beside its content of one or two."""
@@ -369,7 +372,7 @@ class Ingress:
         elif state == CHECKING or state == REGISTERING:
             # Packets may come before CONNACK (section 3.1.4); they wait, and if there are many, reading pauses: the
             # client may have no right to anything.
-            connection.need_bytes = self.state.limits.connect_bytes_max
+            connection.need_bytes = _EARLY_BYTES_MAX if state == CHECKING else self.state.limits.connect_bytes_max
             connection.parts = [data[pos:]]
             connection.parts_bytes = len(data) - pos
             if connection.parts_bytes >= connection.need_bytes:

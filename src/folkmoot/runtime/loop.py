@@ -385,8 +385,13 @@ class Turns(CommitListener, CheckListener):
 
     def limited(self, connection: Connection, why: str) -> None:
         """Have the node refuse a connection whose password is not checked."""
-        if connection.id in self.open:
-            self.node.limited(connection, why, self.begin())
+        if connection.id in self.open and not self.halted:
+            self.ask(self.node.limited, connection, why)
+
+    def crowded(self, connection: Connection, why: str) -> None:
+        """Have the node refuse a connection for whose check there is no room."""
+        if connection.id in self.open and not self.halted:
+            self.ask(self.node.crowded, connection, why)
 
     def checking(self) -> None:
         """Count a password check."""
@@ -394,7 +399,8 @@ class Turns(CommitListener, CheckListener):
 
     def remember(self, mark: bytes) -> None:
         """Tell the node that a password was right."""
-        self.node.remember(mark, self.begin())
+        if not self.halted:
+            self.ask(self.node.remember, mark)
 
     def is_open(self, connection: Connection) -> bool:
         """Whether a connection is not lost yet."""
