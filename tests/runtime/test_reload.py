@@ -198,4 +198,6 @@ async def until_over(reload: Reload) -> None:
     task = reload._task
     assert task is not None
     await asyncio.wait([task])
-    await asyncio.sleep(0)
+    called = asyncio.get_running_loop().create_future()
+    asyncio.get_running_loop().call_soon(called.set_result, None)  # behind the callbacks of the task
+    await called
