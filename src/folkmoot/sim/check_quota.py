@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from folkmoot.routing.interest import announced_bytes
 from folkmoot.session.subscription import excess_of
 
 __all__ = ["miscounted"]
@@ -19,12 +20,13 @@ _COUNTS = (
     "connections",
     "subscriptions",
     "patterns",
+    "filter_bytes",
     "kept_bytes",
     "queue_bytes",
     "retained_messages",
     "retained_bytes",
 )
-_MEMORY = ("ready_bytes", "ready_count", "unsent_bytes", "parts_bytes", "alias_bytes", "relay_bytes")
+_MEMORY = ("ready_bytes", "ready_count", "unsent_bytes", "parts_bytes", "alias_bytes", "relay_bytes", "interest_bytes")
 
 
 def miscounted(node: Any) -> str:
@@ -45,6 +47,7 @@ def miscounted(node: Any) -> str:
         add(name, "sessions", 1)
         add(name, "subscriptions", len(session.subscriptions))
         add(name, "patterns", session.counted_patterns)
+        add(name, "filter_bytes", session.filter_bytes)
         add(name, "kept_bytes", session.counted_bytes)
         filter_bytes = sum(excess_of(subscription) for subscription in session.subscriptions)
         if session.filter_bytes != filter_bytes or session.counted_bytes != session.kept_bytes():
@@ -66,6 +69,9 @@ def miscounted(node: Any) -> str:
             add(name, "retained_bytes", share.size)
     for relay in broker.channel.relays.relays.values():
         memory["relay_bytes"] += relay.log_bytes
+    interest = broker.delivery.interest
+    for location in [*interest._locations, *interest._nodes.values()]:
+        memory["interest_bytes"] += sum(announced_bytes(known) for known in location.names)
     for username in sorted({*wanted, *accounts._users, ""}):
         account = accounts.anonymous if not username else accounts._users.get(username)
         counts = wanted.get(username, {})
