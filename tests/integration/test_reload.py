@@ -399,3 +399,24 @@ def test_connections_that_are_not_complete_when_a_certificate_is_revoked(guarded
             assert silent.receive() is None, "closed"
             assert unfinished.finish(connect) == 0
         await_true(lambda: guarded.log().count("the certificate was revoked") == 2)
+
+
+def test_an_order_that_began_with_a_token_which_was_replaced(guarded: Guarded) -> None:
+    """Its body comes slowly, and ends after the reload: it is refused as if it came now, and changes nothing."""
+    body = encode(Publish(b"t", b"x", 1, False, False, 1), 5)
+    head = (
+        f"PUT /api/v1/transactions/app/0/p/0 HTTP/1.1\r\nhost: localhost\r\ncontent-length: {len(body)}\r\n"
+        "authorization: Bearer first-token-of-this-node\r\n\r\n"
+    )
+    with guarded, socket.create_connection(guarded.places["admin"], 20) as slow:
+        slow.sendall(head.encode() + body[:1])
+        time.sleep(0.3)  # it is admitted
+        (guarded.folder / "token").write_text("other-token-of-this-node\n")
+        guarded.reload()
+        slow.sendall(body[1:])
+        answer = slow.recv(4096)
+        assert answer.startswith(b"HTTP/1.1 403 "), answer
+        request = urllib.request.Request(f"http://127.0.0.1:{guarded.port('admin')}/api/v1/transactions")
+        request.add_header("authorization", "Bearer other-token-of-this-node")
+        with urllib.request.urlopen(request, timeout=20) as listed:
+            assert b'"app":"app"' not in listed.read().replace(b" ", b"")

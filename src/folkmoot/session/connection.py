@@ -14,6 +14,7 @@ from folkmoot.kernel.clock import NEVER
 from folkmoot.mqtt.packet import Connect
 
 if TYPE_CHECKING:
+    from folkmoot.auth.policy import Policy
     from folkmoot.session.account import Account
     from folkmoot.session.relay import Lane, Relay, Remote
     from folkmoot.session.session import Session
@@ -131,6 +132,7 @@ class Connection:
         self.outbox_order = 0
         self.parked_count = 0
         self.broken = False  # it ended without DISCONNECT: no client waits for outstanding acknowledgements
+        self.rights: Policy | None = None  # by which `fast` and `allowed` were decided
         self.fast = False  # no rule has to be checked for each PUBLISH
         self.allowed: dict[bytes, bool] | None = None
         self.denied: dict[str, Denied] | None = None  # by kind of event, see `protocol.denial`

@@ -39,7 +39,9 @@ def miscounted(node: Any) -> str:
         counts = wanted.setdefault(username, dict.fromkeys(_COUNTS, 0))
         counts[what] += number
 
+    broker = node._broker
     memory = dict.fromkeys(_MEMORY, 0)
+    memory["interest_bytes"] = _announced(broker.delivery.interest)
     for session in state.sessions.values():
         if session.account is None:
             return f"the session {session.client_id!r} has no account"
@@ -61,7 +63,6 @@ def miscounted(node: Any) -> str:
         memory["unsent_bytes"] += connection.counted_unsent_bytes
         memory["alias_bytes"] += connection.alias_bytes
         memory["parts_bytes"] += connection.waiting_bytes()
-    broker = node._broker
     for shares in broker.partition.retained._shares:
         for share in shares.values():
             name = share.account.name
@@ -69,9 +70,6 @@ def miscounted(node: Any) -> str:
             add(name, "retained_bytes", share.size)
     for relay in broker.channel.relays.relays.values():
         memory["relay_bytes"] += relay.log_bytes
-    interest = broker.delivery.interest
-    for location in [*interest._locations, *interest._nodes.values()]:
-        memory["interest_bytes"] += sum(announced_bytes(known) for known in location.names)
     for username in sorted({*wanted, *accounts._users, ""}):
         account = accounts.anonymous if not username else accounts._users.get(username)
         counts = wanted.get(username, {})
@@ -83,3 +81,9 @@ def miscounted(node: Any) -> str:
         if getattr(state.memory, what) != memory[what]:
             return f"{memory[what]} {what} are there and {getattr(state.memory, what)} are counted"
     return ""
+
+
+def _announced(interest: Any) -> int:
+    """Return the memory of the filters that other nodes have announced."""
+    locations = [*interest._locations, *interest._nodes.values()]
+    return sum(announced_bytes(name) for location in locations for name in location.names)
