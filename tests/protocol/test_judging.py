@@ -277,6 +277,23 @@ def test_a_stored_session_of_a_removed_user_ends_in_time(watched: Box, restart: 
     assert watched.node.counters.sessions_revoked == 1
 
 
+def test_sessions_that_end_while_nothing_is_committed_are_not_walked_over_each_time(watched: Box) -> None:
+    """Each end is noted until it is on disk, and a disk may be full for hours."""
+    lifecycle = watched.node._broker.protocol.lifecycle
+    count = 6_000
+    watched.hold_writes()
+    rebuilt = 0
+    before = lifecycle._endings
+    for number in range(count):
+        lifecycle._note_ending(f"c{number}")
+        rebuilt += lifecycle._endings is not before
+        before = lifecycle._endings
+    assert len(lifecycle._endings) == count
+    assert rebuilt <= 4, "1,024, 2,048, 4,096"
+    watched.release_writes()
+    watched.run()
+
+
 def test_a_user_who_is_there_again_in_time_has_all_of_it(watched: Box) -> None:
     """A file that was wrong for an hour loses nothing."""
     ann = left_behind(watched)
