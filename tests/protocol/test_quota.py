@@ -14,7 +14,7 @@ from folkmoot.store.writer import VERSION_BYTES
 from folkmoot.turn.memory import CALM
 from tests.harness.box import Box
 from tests.harness.fixture import MakeBox
-from tests.harness.peer import EVER, Peer
+from tests.harness.peer import EVER, Peer, properties
 from tests.harness.simulated_cluster import SimulatedCluster
 from tests.harness.version import BOTH
 
@@ -90,6 +90,46 @@ def test_a_user_cannot_fill_the_memory_with_wills(make: MakeBox, version: int) -
     assert not miscounted(box.node)
     peers[0].lose()
     enter(box, "ann", "a", will=will, version=version)
+    assert not miscounted(box.node)
+
+
+@BOTH
+def test_a_user_cannot_fill_the_memory_with_wills_of_sessions_that_are_there(make: MakeBox, version: int) -> None:
+    box = named(make, memory_bytes_max=2 << 20, user_share_max=50)
+    peers = [enter(box, "ann", f"a{number}", stored=True, version=version) for number in range(20)]
+    will = Will(b"w", bytes(60_000), 0, False)
+    refused = []
+    for peer in peers:
+        peer.disconnect()
+        expiry = properties(session_expiry=EVER) if version == V5 else None
+        peer.open().send(Connect(version, peer.client_id, False, 0, "ann", b"x", will, expiry))
+        refused.append(peer.expect(Connack).code)
+    assert refused.count(0) == 10, "a half of 70 percent of 2 MiB"
+    assert set(refused[10:]) == {refusal(version)}
+    assert account(box, "ann").fits_memory(0)
+    enter(box, "ann", "a0", stored=True, will=will, version=version)  # in the place of its own
+    enter(box, "bob", "b", will=will, version=version)
+    assert not miscounted(box.node)
+
+
+@BOTH
+def test_a_user_cannot_fill_the_memory_with_connections_of_sessions_that_are_there(make: MakeBox, version: int) -> None:
+    """A stored session takes less than its connection."""
+    box = named(make, memory_bytes_max=2 << 20, user_share_max=10)
+    peers = [box.client(f"a{number}", version) for number in range(80)]
+    for peer in peers:
+        again(peer, "ann", stored=True)
+        peer.disconnect()
+    codes = []
+    for peer in peers:
+        expiry = properties(session_expiry=EVER) if version == V5 else None
+        peer.open().send(Connect(version, peer.client_id, False, 0, "ann", b"x", None, expiry))
+        codes.append(peer.expect(Connack).code)
+    assert 0 < codes.count(0) < 20
+    assert set(codes) == {0, refusal(version)}
+    assert account(box, "ann").fits_memory(0)
+    enter(box, "ann", "a0", stored=True, version=version)  # in the place of its own
+    enter(box, "bob", "b", version=version)
     assert not miscounted(box.node)
 
 
