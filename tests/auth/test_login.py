@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from folkmoot.auth.login import ENTRIES_MAX, OVERFLOW, WAITS, Login, Logins, address_key, told
+from folkmoot.auth.login import ENTRIES_MAX, OVERFLOW, UNIT_BYTES, WAITS, Login, Logins, address_key, told
 from folkmoot.kernel.clock import SECOND
 
 MAX = 4
@@ -18,9 +18,9 @@ class Bench:
         self.now = 1_000 * SECOND
         self.count = 0
 
-    def enter(self, address: str, username: str) -> int:
+    def enter(self, address: str, username: str, size: int = 0) -> int:
         self.count += 1
-        return self.logins.enter(Login(self.count, address, username), self.now)
+        return self.logins.enter(Login(self.count, address, username, size), self.now)
 
     def take(self) -> Login | None:
         return self.logins.take(self.now)
@@ -162,6 +162,30 @@ def test_the_queue_has_an_end_and_makes_room_for_the_better_known() -> None:
     assert bench.enter("known", "ann") == WAITS
     assert [login.address for login in bench.logins.overflowed] == ["flood", "flood"]
     assert bench.logins.waiting == 5
+
+
+def test_a_login_that_keeps_much_in_memory_counts_as_several() -> None:
+    bench = Bench(waiting_max=10)
+    size = 4 * UNIT_BYTES
+    assert [bench.enter("a", "u", size) for _ in range(3)] == [WAITS, WAITS, OVERFLOW]
+    assert bench.logins.waiting == 8
+    assert bench.enter("b", "u", UNIT_BYTES + 1) == WAITS
+    assert bench.logins.waiting == 10
+    assert bench.enter("b", "u", UNIT_BYTES) == WAITS, "a has more"
+    assert [login.address for login in bench.logins.overflowed] == ["a"]
+    assert bench.logins.waiting == 7
+    assert bench.enter("c", "u", 20 * UNIT_BYTES) == OVERFLOW, "it is more than all"
+    assert bench.all() == ["a", "b", "b"]
+    assert bench.logins.waiting == 0
+
+
+def test_the_units_of_logins_that_are_refused_are_given_back(bench: Bench) -> None:
+    for number in range(MAX + 5):
+        assert bench.enter("bad", f"u{number}", 3 * UNIT_BYTES) == WAITS
+    while (login := bench.take()) is not None:
+        bench.logins.checked(login, False, bench.now)
+    assert len(bench.logins.refused) == 5
+    assert bench.logins.waiting == 0
 
 
 def test_without_a_limit_nobody_waits() -> None:

@@ -173,6 +173,20 @@ def test_only_the_kinds_that_are_taken_are_made(box: Box) -> None:
     assert not box.node._state.meter.on
 
 
+def test_a_name_that_nobody_knows_is_not_as_long_in_events_as_in_a_packet(make: MakeBox) -> None:
+    """A stranger may send 60,000 characters, and 16,384 events may wait."""
+    box = make(check=lambda username, _password, _client_id: username == "ear")
+    ear = box.client("listener")
+    ear.connect(username="ear", password=b"")
+    ear.subscribe(ALL, qos=1)
+    ear.publishes()
+    box.client("c").connect(username="u" * 60_000, password=b"", code=0x86)
+    box.client("c" * 30_000).connect(username="u", password=b"", code=0x85)
+    by_name, by_id = told(ear, "refused")
+    assert by_name["username"] == "u" * 1024 + "..."
+    assert by_id["client"] == "c" * 1024 + "..."
+
+
 def test_a_stream_keeps_them_from_the_start_on(make: MakeBox) -> None:
     box = make(streams=[StreamConfig("events", b"$events/#", 2), StreamConfig("all", b"#", 2)])
     peer = box.client("c")

@@ -69,6 +69,9 @@ ALLOWED: Final[dict[str, dict[str, str]]] = {
     },
     "docs/limits.md": {
         "4 KiB": "_SMALL_BYTES in src/folkmoot/partition/retained.py",
+        "8 KiB": "UNIT_BYTES in src/folkmoot/auth/login.py",
+        "32 MiB": "JOINED_BYTES_MAX in src/folkmoot/runtime/password.py",
+        "1 KiB": "JOINED_BYTES_MIN in src/folkmoot/runtime/password.py",
         "64 KiB": "a constant of the HTTP server",
         "30 s": "a constant of the HTTP server",
         "10 s": "a constant of the HTTP server",

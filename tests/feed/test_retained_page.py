@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from folkmoot.mqtt.packet import V5, Publish
+from folkmoot.mqtt.encode import encode
+from folkmoot.mqtt.packet import V5, Publish, Subscribe
 from tests.harness.box import Box
 from tests.harness.fixture import MakeBox
 from tests.harness.peer import Peer
@@ -128,6 +129,25 @@ def test_others_are_served_between_the_pages(box: Box) -> None:
     assert len(peer.publishes()) < 3_000
     box.run()
     assert box.node.counters.retained_sent == 3_000
+
+
+def test_a_turn_has_a_bounded_part_of_many_subscribers_messages(make: MakeBox) -> None:
+    """However the rows are spread over partitions, and however many clients read at once."""
+    box = make(limits={"page_rows": 32})
+    fill(box, 4_000)
+    readers = [box.client(f"reader{number}") for number in range(5)]
+    for reader in readers:
+        reader.connect()
+    for reader in readers:
+        assert reader.connection is not None
+        box.node.receive(reader.connection, encode(Subscribe(1, [(b"r/#", 0)]), 5), box.now)
+    counters = box.node.counters
+    most = before = 0
+    while box.turn():
+        most = max(most, counters.retained_sent - before)
+        before = counters.retained_sent
+    assert counters.retained_sent == 5 * 4_000
+    assert most <= 5 * 32
 
 
 def test_unsubscribing_stops_the_pages(box: Box) -> None:

@@ -27,7 +27,8 @@ START = 1_600_000_000 * SECOND
 
 TURNS_MAX = 20_000  # a node that is not at rest by then never will be
 
-Check = Callable[[str | None, bytes | None, str], bool]
+Check = Callable[[str | None, bytes | None, str], bool | str | None]
+"""Whether a password is right; a text: there is no room for the check, and why; None: the check goes on."""
 
 
 class Box:
@@ -187,7 +188,10 @@ class Box:
         for ask in effects.checks:
             assert self.check is not None
             verdict = self.check(ask.username, ask.password, ask.client_id)
-            self.node.authenticated(ask.connection, verdict, self.now)
+            if isinstance(verdict, str):
+                self.node.crowded(ask.connection, verdict, self.now)
+            elif verdict is not None:
+                self.node.authenticated(ask.connection, verdict, self.now)
         return bool(effects.outputs or effects.closes or effects.pauses or effects.resumes or effects.checks)
 
     def _commit(self, count: int) -> bool:

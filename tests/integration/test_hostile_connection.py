@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 from websockets.frames import Frame, Opcode
 
+from folkmoot.config.password import PasswordFile
 from folkmoot.mqtt.encode import encode
-from folkmoot.mqtt.packet import PUBACK, Connack, Connect, Pingreq, Pingresp, Publish
+from folkmoot.mqtt.packet import PUBACK, Connack, Connect, Pingreq, Pingresp, Publish, Will
 from tests.integration.serving import (
     CERTIFICATES,
     WAIT_S,
@@ -373,3 +374,49 @@ def test_resets_and_half_closed_connections_end_nothing(web: Serving) -> None:
                 client.socket.close()
             served(known)
         assert "connection_error" not in web.log()
+
+
+def test_large_packets_that_wait_for_a_check_keep_a_bounded_part_of_memory(tmp_path: Path) -> None:
+    """Of 60,000 bytes each, from many addresses, with passwords that nobody has: 32 MiB of them wait."""
+    users = PasswordFile()
+    users.set("ann", b"secret")
+    users.write(tmp_path / "users")
+    config = f'{CONFIG}[auth]\npassword_file = "{tmp_path}/users"\n'
+    will = Will(b"w", bytes(60_000), 0, False)
+    with Serving(tmp_path / "data", "--mqtt", ANY, config=config) as node, contextlib.ExitStack() as stack:
+        with RawClient(node) as known:
+            known.send(Connect(5, "ann", True, 0, "ann", b"secret", None, None))
+            assert isinstance(known.receive(), Connack)
+        before = resident(node)
+        places = []
+        for number in range(1_000):
+            place = socket.create_connection(node.places["mqtt"], 20, source_address=(f"127.0.1.{number % 100}", 0))
+            places.append(stack.enter_context(place))
+            packet = Connect(5, f"c{number}", True, 0, f"u{number}", b"wrong", will, None)
+            place.sendall(encode(packet, 5))
+        with RawClient(node) as known:
+            known.send(Connect(5, "ann", True, 0, "ann", b"secret", None, None))
+            answer = known.receive()
+            assert isinstance(answer, Connack)
+            assert answer.code == 0, "it is remembered"
+        assert resident(node) - before < 100 << 20
+        codes = [connack(place) for place in places]
+    assert codes.count(0x89) >= 1_000 - 4_096 * 8_192 // 60_000 - 100
+    assert set(codes) <= {0x86, 0x89, 0x9F, NONE}
+
+
+NONE = -1
+
+
+def connack(place: socket.socket) -> int:
+    """Return the code of an answer to CONNECT; NONE: the connection was closed without one."""
+    place.settimeout(20)
+    with contextlib.suppress(ConnectionError):
+        data = place.recv(4)
+        return data[3] if len(data) == 4 else NONE
+    return NONE
+
+
+def resident(node: Serving) -> int:
+    """Return the bytes of the node's process that are in memory."""
+    return int(Path(f"/proc/{node.pid}/statm").read_text().split()[1]) * 4096

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import signal
+import ssl
 import time
 import urllib.request
 from collections.abc import Callable
@@ -13,6 +14,8 @@ import pytest
 
 from folkmoot.config.password import PasswordFile
 from folkmoot.mqtt.packet import Connack, Connect
+from tests.integration.authority import Authority
+from tests.integration.handshake import SlowHandshake
 from tests.integration.serving import CERTIFICATES, RawClient, Serving, await_true
 
 SECRET = "a word of more than sixteen characters"
@@ -59,6 +62,10 @@ def nodes(tmp_path: Path) -> object:
 
 def says(node: Serving, *words: str) -> Callable[[], bool]:
     return lambda: any(all(word in line for word in words) for line in node.log().splitlines())
+
+
+def lines(node: Serving, *words: str) -> int:
+    return sum(all(word in line for word in words) for line in node.log().splitlines())
 
 
 def test_nodes_meet_and_a_killed_one_is_missed_at_once(nodes: Nodes) -> None:
@@ -144,6 +151,61 @@ def test_an_authority_of_nodes_that_was_removed_is_not_trusted_any_more(nodes: N
     authority.write_bytes((CERTIFICATES / "nodes.pem").read_bytes())
     reload(one)
     await_true(lambda: one.log().count("peer_up") > met)
+
+
+def issued(authority: Authority, name: str) -> str:
+    """Return the settings of a node with a certificate of an authority, and with its revocation list."""
+    certificate, key = authority.issue(name)
+    return (
+        f'[cluster.tls]\ncertificate = "{certificate}"\nkey = "{key}"\n'
+        f'ca = "{authority.folder}/ca.pem"\ncrl = "{authority.folder}/crl.pem"\n'
+    )
+
+
+def test_a_certificate_of_a_node_that_was_revoked(nodes: Nodes) -> None:
+    """Its links end at a reload of the others, and no new one is made; the links of the others stay."""
+    authority = Authority(nodes.folder / "pki", "nodes")
+    one = nodes.start("one", config=issued(authority, "one"))
+    two = nodes.start("two", config=issued(authority, "two"))
+    thief = nodes.start("thief", config=issued(authority, "thief"))
+    for node in (one, two):
+        await_true(says(node, "peer_up", "node=thief"))
+    await_true(says(one, "peer_up", "node=two"))
+    authority.revoke("thief")
+    config = issued(authority, "late")
+    authority.revoke("late")
+    for node in (one, two):
+        reload(node)
+        await_true(says(node, "peer_down", "node=thief"))
+    met = [lines(node, "peer_up", "node=thief") for node in (one, two)]
+    late = nodes.start("late", config=config)
+    await_true(says(late, "peer_unreachable"))
+    time.sleep(1.0)  # several dials
+    assert [lines(node, "peer_up", "node=thief") for node in (one, two)] == met
+    assert not says(late, "peer_up")()
+    assert not says(one, "peer_down", "node=two")()
+    assert not says(two, "peer_down", "node=one")()
+    thief.kill()
+
+
+def test_a_handshake_that_began_before_a_reload_is_judged_after_it(nodes: Nodes) -> None:
+    """A node whose certificate was revoked meanwhile is refused, although its handshake succeeds by the former list."""
+    authority = Authority(nodes.folder / "pki", "nodes")
+    one = nodes.start("one", config=issued(authority, "one"))
+    contexts = {}
+    for name in ("thief", "honest"):
+        contexts[name] = ssl.create_default_context(cafile=str(authority.folder / "ca.pem"))
+        contexts[name].check_hostname = False
+        contexts[name].load_cert_chain(*authority.issue(name))
+    with (
+        SlowHandshake(one.port("peer"), contexts["thief"]) as thief,
+        SlowHandshake(one.port("peer"), contexts["honest"]) as honest,
+    ):
+        authority.revoke("thief")
+        reload(one)
+        assert honest.finish() > 0, "the node's random number"
+        assert thief.finish() == 0
+    await_true(says(one, "connection_failed", "the certificate was revoked"))
 
 
 def test_a_secret_is_replaced_in_three_steps(nodes: Nodes) -> None:

@@ -17,8 +17,10 @@ from pathlib import Path
 import pytest
 
 from folkmoot.config.password import PasswordFile
+from folkmoot.mqtt.encode import encode
 from folkmoot.mqtt.packet import PUBACK, Connack, Connect, Disconnect, Publish, Suback, Subscribe, Will
 from tests.integration.authority import Authority
+from tests.integration.handshake import SlowHandshake
 from tests.integration.serving import CERTIFICATES, RawClient, Serving, await_true, client_context, tls_arguments
 
 ANY = "127.0.0.1:0"
@@ -373,3 +375,48 @@ def test_a_certificate_that_was_revoked(guarded: Guarded, tmp_path: Path) -> Non
         crl.write_text("nothing")
         guarded.reload("reload_failed")
         assert "revocation lists" in guarded.log()
+
+
+def test_connections_that_are_not_complete_when_a_certificate_is_revoked(guarded: Guarded, tmp_path: Path) -> None:
+    """Neither a handshake that ends after the reload nor a connection that has sent no CONNECT yet gets in."""
+    authority = Authority(tmp_path / "pki", "devices")
+    context = client_context()
+    context.load_cert_chain(*authority.issue("thief"))
+    shutil.copy(authority.folder / "ca.pem", tmp_path / "ca.pem")
+    connect = encode(Connect(5, "thief", True, 0, None, None, None, None), 5)
+    guarded.config.write_text(
+        guarded.config.read_text().replace("[tls]", f'[tls]\ncrl = "{authority.folder / "crl.pem"}"')
+    )
+    with guarded:
+        with SlowHandshake(guarded.port("mqtts"), context) as before:
+            assert before.finish(connect) > 0
+        with (
+            SlowHandshake(guarded.port("mqtts"), context) as unfinished,
+            RawClient(guarded, "mqtts", context=context) as silent,
+        ):
+            authority.revoke("thief")
+            guarded.reload()
+            assert silent.receive() is None, "closed"
+            assert unfinished.finish(connect) == 0
+        await_true(lambda: guarded.log().count("the certificate was revoked") == 2)
+
+
+def test_an_order_that_began_with_a_token_which_was_replaced(guarded: Guarded) -> None:
+    """Its body comes slowly, and ends after the reload: it is refused as if it came now, and changes nothing."""
+    body = encode(Publish(b"t", b"x", 1, False, False, 1), 5)
+    head = (
+        f"PUT /api/v1/transactions/app/0/p/0 HTTP/1.1\r\nhost: localhost\r\ncontent-length: {len(body)}\r\n"
+        "authorization: Bearer first-token-of-this-node\r\n\r\n"
+    )
+    with guarded, socket.create_connection(guarded.places["admin"], 20) as slow:
+        slow.sendall(head.encode() + body[:1])
+        time.sleep(0.3)  # it is admitted
+        (guarded.folder / "token").write_text("other-token-of-this-node\n")
+        guarded.reload()
+        slow.sendall(body[1:])
+        answer = slow.recv(4096)
+        assert answer.startswith(b"HTTP/1.1 403 "), answer
+        request = urllib.request.Request(f"http://127.0.0.1:{guarded.port('admin')}/api/v1/transactions")
+        request.add_header("authorization", "Bearer other-token-of-this-node")
+        with urllib.request.urlopen(request, timeout=20) as listed:
+            assert b'"app":"app"' not in listed.read().replace(b" ", b"")

@@ -22,9 +22,15 @@ STEPS = st.lists(
 
 def drained(timers: Timers, now: int) -> list[tuple[int, int | str]]:
     out = []
-    while (due := timers.pop(now)) is not None:
-        out.append(due)
+    while timers.next_due() <= now:
+        due = timers.pop(now)
+        if due is not None:
+            out.append(due)
     return out
+
+
+def entries(timers: Timers) -> int:
+    return len(timers._heap) + len(timers._unswept)
 
 
 @given(STEPS)
@@ -89,7 +95,7 @@ def test_memory_follows_the_deadlines_in_force() -> None:
         timers.set(2_000_000, 2, number)
         timers.cancel(2, number)
     assert len(timers) == 1
-    assert len(timers._heap) <= 2 * 1024 + 2
+    assert entries(timers) <= 2 * 1024 + 2
     assert len(timers._slots) <= 2 * 1024 + 2
 
 
@@ -100,7 +106,7 @@ def test_memory_follows_deadlines_that_are_brought_forward() -> None:
         timers.set(1, 2, "between")
         timers.pop(1)
     assert len(timers) == 1
-    assert len(timers._heap) <= 2 * 1024 + 2
+    assert entries(timers) <= 2 * 1024 + 2
 
 
 def test_sweeping_passes_over_what_has_come_out_already() -> None:
@@ -113,3 +119,105 @@ def test_sweeping_passes_over_what_has_come_out_already() -> None:
         timers.cancel(2, number)
     timers.set(70, 3, "left")
     assert drained(timers, 1000) == [(3, "left")]
+
+
+class Counting:
+    """Deadlines, and the most steps that one call has taken."""
+
+    def __init__(self) -> None:
+        self.timers = Timers()
+        self.most = 0
+
+    def count(self, before: int) -> None:
+        self.most = max(self.most, self.timers.steps - before)
+
+    def set(self, due_us: int, kind: int, subject: int) -> None:
+        before = self.timers.steps
+        self.timers.set(due_us, kind, subject)
+        self.count(before)
+
+    def cancel(self, kind: int, subject: int) -> None:
+        before = self.timers.steps
+        self.timers.cancel(kind, subject)
+        self.count(before)
+
+    def pop(self, now: int) -> tuple[int, int | str] | None:
+        before = self.timers.steps
+        due = self.timers.pop(now)
+        self.count(before)
+        return due
+
+
+def test_no_call_walks_over_everything_when_many_are_cancelled() -> None:
+    counting = Counting()
+    for number in range(100_000):
+        counting.set(1_000 + number, 1, number)
+    for number in range(100_000):
+        counting.cancel(1, number)
+    assert counting.most <= 64
+    assert counting.timers.steps <= 3 * 100_000  # and all calls together do not do more than one that walks would
+    assert len(counting.timers) == 0
+    for number in range(20_000):  # the sweep goes on in whatever call comes
+        counting.set(500_000 + number, 2, number)
+    assert entries(counting.timers) <= 2 * 20_000 + 1024 + 20_000
+    assert counting.most <= 64
+
+
+def test_no_call_walks_over_everything_when_many_are_brought_forward() -> None:
+    counting = Counting()
+    for time in range(5, 0, -1):
+        for number in range(20_000):
+            counting.set(time * 1_000_000 + number, 1, number)
+    assert counting.most <= 64
+    assert entries(counting.timers) <= 2 * 20_000 + 1024 + 20_000
+    assert drained(counting.timers, 2_000_000) == [(1, number) for number in range(20_000)]
+    assert len(counting.timers) == 0
+
+
+def test_many_cancelled_deadlines_of_the_same_time_take_many_calls() -> None:
+    counting = Counting()
+    for number in range(10_001):
+        counting.set(1_000, 1, number)
+    for number in range(0, 10_000, 2):  # fewer than half: no sweep
+        counting.cancel(1, number)
+    for number in range(1, 10_000, 2):
+        counting.set(5_000, 1, number)  # postponed
+    came = []
+    calls = 0
+    while counting.timers.next_due() <= 1_000:
+        due = counting.pop(1_000)
+        came += [due] if due else []
+        calls += 1
+    assert came == [(1, 10_000)]
+    assert calls >= 10_000 // 64
+    assert counting.most <= 2 * 64  # one that was postponed leaves the heap and enters it again
+    assert len(counting.timers) == 5_000
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(["set", "cancel", "pop"]), st.integers(0, 40), st.integers(0, 90)), max_size=400)
+)
+def test_a_sweep_in_pieces_changes_nothing_that_comes_out(steps: list[tuple[str, int, int]]) -> None:
+    timers, model, now = Timers(), dict[int, int](), 0
+    for number in range(200):
+        timers.set(number, 1, number)
+        model[number] = number
+    timers._begin_sweep()
+    for what, subject, number in steps:
+        if what == "set":
+            timers.set(now + number, 1, subject)
+            model[subject] = now + number
+        elif what == "cancel":
+            timers.cancel(1, subject)
+            model.pop(subject, None)
+        else:
+            now += number // 30
+            expected = sorted(subject for subject, due in model.items() if due <= now)
+            assert sorted(int(subject) for _, subject in drained(timers, now)) == expected
+            model = {subject: due for subject, due in model.items() if due > now}
+        assert len(timers) == len(model)
+        assert timers.next_due() <= min(model.values(), default=NEVER)
+    for time in range(now, now + 300):
+        assert {subject for _, subject in drained(timers, time)} == {key for key, due in model.items() if due <= time}
+        model = {key: due for key, due in model.items() if due > time}
+    assert len(timers) == 0

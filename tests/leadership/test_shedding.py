@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from folkmoot.kernel.clock import SECOND
-from folkmoot.mqtt.packet import Publish
+from folkmoot.leadership.shedding import held_by
+from folkmoot.mqtt.packet import Connect, Publish
 from folkmoot.turn.memory import CALM, REFUSING, Memory
 from tests.harness.box import Box
 from tests.harness.fixture import MakeBox
@@ -66,6 +67,44 @@ def test_it_refuses_clients_and_subscriptions_until_there_is_room(make: MakeBox)
     box.client("late").connect()
     assert here.subscribe("more") == [0]
     assert memory(box).ready_bytes == memory(box).ready_count == memory(box).unsent_bytes == 0
+
+
+def test_no_password_is_checked_of_a_client_that_would_be_refused(make: MakeBox) -> None:
+    """Until its check it would be in memory with its CONNECT, and checks wait."""
+    asked: list[str | None] = []
+
+    def check(username: str | None, _password: bytes | None, _client_id: str) -> bool:
+        asked.append(username)
+        return True
+
+    box = make(limits={"memory_bytes_max": BUDGET}, check=check)
+    publisher = box.client("publisher")
+    publisher.connect(username="ann", password=b"secret")
+    slow = box.client("slow")
+    slow.connect(username="ann", password=b"secret")
+    slow.subscribe("t", qos=1)
+    assert slow.connection is not None
+    box.node.writable(slow.connection, False, box.now)
+    flood(box, publisher, "t", BUDGET * 87 // 100)
+    assert memory(box).stage == REFUSING
+    asked.clear()
+    box.client("late").connect(username="bob", password=b"secret", code=0x89)
+    box.client("old", version=4).connect(username="bob", password=b"secret", code=3)
+    assert asked == []
+    assert box.node.counters.memory_refused_connections == 2
+
+
+def test_who_waits_for_a_check_with_much_is_found_by_what_its_packets_take(make: MakeBox) -> None:
+    box = tight(make)
+    peer = box.client("waits")
+    peer.connect()
+    connection = peer.connection
+    assert connection is not None
+    assert held_by(connection) < 1000, "nothing is kept of a CONNECT that was answered"
+    connection.connect = Connect(5, "waits", True, 0, None, None, None, None)
+    connection.connect_bytes = 60_000
+    connection.connect_body = bytes(50_000)
+    assert held_by(connection) >= 110_000
 
 
 def test_a_client_that_reads_nothing_keeps_others_out_for_ten_seconds_only(make: MakeBox) -> None:

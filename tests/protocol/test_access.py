@@ -7,7 +7,8 @@ import pytest
 from folkmoot.auth.acl import BOTH as ANYTHING
 from folkmoot.auth.acl import PUBLISH, SUBSCRIBE, Rule
 from folkmoot.auth.policy import Policy
-from folkmoot.mqtt.packet import PUBACK, PUBREC, V5, V311, Ack, Publish, Will
+from folkmoot.mqtt.encode import encode
+from folkmoot.mqtt.packet import PUBACK, PUBREC, V5, V311, Ack, Connect, Publish, Will
 from tests.harness.box import Box
 from tests.harness.fixture import MakeBox
 from tests.harness.version import BOTH
@@ -193,3 +194,22 @@ def test_a_right_that_was_taken_away_ends_stored_subscriptions(guarded: Box, nam
         assert peer.messages() == [("out/kept", b"m")]
         guarded.config.policy = Policy(RULES, False)  # given back, it must be asked for again
     assert guarded.node.counters.acl_denied_subscribe == 0
+
+
+@pytest.mark.parametrize(("version", "code"), [(5, 0x89), (4, 3)])
+def test_a_client_for_whose_check_there_is_no_room_is_told_to_come_again(
+    make: MakeBox, version: int, code: int
+) -> None:
+    box = make(check=lambda username, password, client_id: "no room" if password == b"much" else True)
+    box.client("a", version).connect(username="ann", password=b"much", code=code)
+    box.client("a", version).connect(username="ann", password=b"little")
+
+
+def test_a_client_whose_password_is_checked_is_not_read_when_it_sends_more(make: MakeBox) -> None:
+    """It may have no right to anything; a small packet behind CONNECT is common, and waits."""
+    box = make(check=lambda username, password, client_id: None)
+    for size, paused in ((500, False), (2_000, True)):
+        peer = box.client(f"of{size}").open()
+        peer.send(Connect(5, "a", True, 0, "ann", b"secret", None, None))
+        peer.raw(encode(Publish(b"t", bytes(size), 0, False, False, 0), 5))
+        assert peer.paused == paused

@@ -9,7 +9,8 @@ from folkmoot.auth.acl import BOTH as ANYTHING
 from folkmoot.auth.acl import PUBLISH, SUBSCRIBE, Rule
 from folkmoot.auth.policy import Policy
 from folkmoot.kernel.clock import SECOND
-from folkmoot.mqtt.packet import V5, Disconnect, Will
+from folkmoot.mqtt.encode import encode
+from folkmoot.mqtt.packet import PUBCOMP, PUBREL, V5, Ack, Connect, Disconnect, Publish, Will
 from folkmoot.streams.config import StreamConfig
 from tests.harness.box import Box
 from tests.harness.fixture import MakeBox
@@ -172,6 +173,32 @@ def test_a_will_that_would_be_refused_now_ends_its_connection(watched: Box) -> N
     assert watcher.payloads() == []
 
 
+@pytest.mark.parametrize("expiry_s", [0, 60])
+@pytest.mark.parametrize("how", ["lost", "taken over", "a second CONNECT"])
+def test_a_will_is_judged_in_the_turn_of_the_reload_too(watched: Box, how: str, expiry_s: int) -> None:
+    """Its client has no time to end its connection before it is judged itself."""
+    will = Will(b"w", b"gone", 1, True)
+    ann, watcher = enter(watched, "ann", will=will, session_expiry=expiry_s), enter(watched, "bob")
+    watcher.subscribe("w")
+    access = watched.config.access()
+    access.users = dict(USERS)
+    access.policy = Policy([Rule(False, PUBLISH, "ann", "*", [b"w"])], True)
+    watched.node.reload(access, watched.now)
+    assert ann.connection is not None
+    if how == "lost":
+        ann.lose()
+    elif how == "taken over":
+        other = watched.client("c-ann")
+        other.connect(username="ann", password=b"", session_expiry=expiry_s)
+    else:
+        watched.node.receive(
+            ann.connection, encode(Connect(5, "c-ann", True, 0, "ann", b"", None, None), 5), watched.now
+        )
+    watched.advance(120 * SECOND)
+    assert watcher.payloads() == []
+    assert watched.node.counters.retained_messages == 0
+
+
 def without(topics: bytes) -> Policy:
     return Policy([Rule(False, SUBSCRIBE, "ann", "*", [topics])], True)
 
@@ -250,6 +277,23 @@ def test_a_stored_session_of_a_removed_user_ends_in_time(watched: Box, restart: 
     assert watched.node.counters.sessions_revoked == 1
 
 
+def test_sessions_that_end_while_nothing_is_committed_are_not_walked_over_each_time(watched: Box) -> None:
+    """Each end is noted until it is on disk, and a disk may be full for hours."""
+    lifecycle = watched.node._broker.protocol.lifecycle
+    count = 6_000
+    watched.hold_writes()
+    rebuilt = 0
+    before = lifecycle._endings
+    for number in range(count):
+        lifecycle._note_ending(f"c{number}")
+        rebuilt += lifecycle._endings is not before
+        before = lifecycle._endings
+    assert len(lifecycle._endings) == count
+    assert rebuilt <= 4, "1,024, 2,048, 4,096"
+    watched.release_writes()
+    watched.run()
+
+
 def test_a_user_who_is_there_again_in_time_has_all_of_it(watched: Box) -> None:
     """A file that was wrong for an hour loses nothing."""
     ann = left_behind(watched)
@@ -297,6 +341,77 @@ def test_what_a_connection_may_publish_is_decided_anew(watched: Box, version: in
         for topic in ("t/1", "t/1", "t/2"):
             ann.publish(topic, b"m", qos=1)
         assert len(bob.payloads()) == (0 if closed else 3)
+
+
+@pytest.mark.parametrize("before", ["open", "ruled"])
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_nothing_is_published_by_former_rules_while_connections_wait_to_be_judged(
+    watched: Box, before: str, qos: int
+) -> None:
+    """Neither in a run of equal packets, nor for a topic about which a decision is remembered."""
+    if before == "ruled":
+        reload(watched, policy=Policy([Rule(True, ANYTHING, "*", "*", [b"#"])], False))
+    ann, bob = enter(watched, "ann"), enter(watched, "bob")
+    bob.subscribe("t/#", qos=2)
+    ann.publish("t/1", b"before", qos=qos)
+    assert bob.payloads() == [b"before"]
+    access = watched.config.access()
+    access.users = dict(USERS)
+    access.policy = Policy([Rule(False, ANYTHING, "ann", "*", [b"t/#"])], True)
+    watched.node.reload(access, watched.now)
+    packets = [Publish(b"t/1", b"after", qos, False, packet_id=10 + number if qos else 0) for number in range(3)]
+    assert ann.connection is not None
+    data = b"".join([encode(packet, 5) for packet in packets])
+    watched.node.receive(ann.connection, data, watched.now)
+    watched.run()
+    assert bob.payloads() == []
+    if qos:
+        assert [ann.take(Ack, 10 + number).code for number in range(3)] == [0x87] * 3
+
+
+def release(peer: Peer, packet_id: int) -> int:
+    """Send PUBREL; return the code of PUBCOMP."""
+    peer.send(Ack(PUBREL, packet_id))
+    answer = peer.take(Ack, packet_id)
+    assert answer.kind == PUBCOMP
+    return answer.code
+
+
+@pytest.mark.parametrize("expiry_s", [0, EVER])
+def test_a_message_that_was_accepted_is_released_after_the_rights_are_gone(watched: Box, expiry_s: int) -> None:
+    """Once, also if its client sends it again; a further one with the same packet identifier is not."""
+    ann, bob = enter(watched, "ann", session_expiry=expiry_s), enter(watched, "bob")
+    bob.subscribe("t/#", qos=2)
+    ann.acks = False
+    first = Publish(b"t/1", b"first", 2, False, packet_id=7)
+    ann.send(first)
+    assert ann.take(Ack, 7).code == 0
+    reload(watched, policy=Policy([Rule(False, ANYTHING, "ann", "*", [b"t/#"])], True))
+    ann.send(Publish(b"t/1", b"first", 2, False, True, 7))
+    assert ann.take(Ack, 7).code == 0, "it was accepted before"
+    assert release(ann, 7) == 0
+    ann.send(Publish(b"t/1", b"second", 2, False, packet_id=7))
+    assert ann.take(Ack, 7).code == 0x87
+    assert release(ann, 7) == 0x92, "nothing waits with this identifier"
+    assert bob.payloads() == [b"first"]
+    reload(watched)
+    ann.send(Publish(b"t/1", b"third", 2, False, packet_id=7))
+    assert ann.take(Ack, 7).code == 0
+    assert release(ann, 7) == 0
+    assert bob.payloads() == [b"third"]
+
+
+def test_messages_that_wait_for_the_rate_are_judged_when_they_are_taken(make: MakeBox) -> None:
+    box = make(check=everybody, users=dict(USERS), limits={"user_publish_rate_max": 10})
+    ann, bob = enter(box, "ann"), enter(box, "bob")
+    bob.subscribe("t/#")
+    for _ in range(5):
+        ann.send(*[Publish(b"t/1", b"m", 0, False) for _ in range(10)])
+    came = len(bob.payloads())
+    assert 0 < came < 50, "the others wait"
+    reload(box, policy=Policy([Rule(False, ANYTHING, "ann", "*", [b"t/#"])], True))
+    box.advance(60 * SECOND)
+    assert bob.payloads() == []
 
 
 def test_many_are_judged_in_several_turns(watched: Box) -> None:

@@ -5,15 +5,17 @@ from __future__ import annotations
 import pytest
 
 from folkmoot.kernel.clock import SECOND
-from folkmoot.mqtt.packet import V5, V311, Publish, Will
+from folkmoot.mqtt.packet import V5, V311, Connack, Connect, Publish, Will
 from folkmoot.session.account import Account
 from folkmoot.sim.check_quota import miscounted
 from folkmoot.store.key import RETAINED, kind_of
 from folkmoot.store.message import decode_message
 from folkmoot.store.writer import VERSION_BYTES
+from folkmoot.turn.memory import CALM
 from tests.harness.box import Box
 from tests.harness.fixture import MakeBox
-from tests.harness.peer import EVER, Peer
+from tests.harness.peer import EVER, Peer, properties
+from tests.harness.simulated_cluster import SimulatedCluster
 from tests.harness.version import BOTH
 
 MIB = 1 << 20
@@ -92,6 +94,46 @@ def test_a_user_cannot_fill_the_memory_with_wills(make: MakeBox, version: int) -
 
 
 @BOTH
+def test_a_user_cannot_fill_the_memory_with_wills_of_sessions_that_are_there(make: MakeBox, version: int) -> None:
+    box = named(make, memory_bytes_max=2 << 20, user_share_max=50)
+    peers = [enter(box, "ann", f"a{number}", stored=True, version=version) for number in range(20)]
+    will = Will(b"w", bytes(60_000), 0, False)
+    refused = []
+    for peer in peers:
+        peer.disconnect()
+        expiry = properties(session_expiry=EVER) if version == V5 else None
+        peer.open().send(Connect(version, peer.client_id, False, 0, "ann", b"x", will, expiry))
+        refused.append(peer.expect(Connack).code)
+    assert refused.count(0) == 10, "a half of 70 percent of 2 MiB"
+    assert set(refused[10:]) == {refusal(version)}
+    assert account(box, "ann").fits_memory(0)
+    enter(box, "ann", "a0", stored=True, will=will, version=version)  # in the place of its own
+    enter(box, "bob", "b", will=will, version=version)
+    assert not miscounted(box.node)
+
+
+@BOTH
+def test_a_user_cannot_fill_the_memory_with_connections_of_sessions_that_are_there(make: MakeBox, version: int) -> None:
+    """A stored session takes less than its connection."""
+    box = named(make, memory_bytes_max=2 << 20, user_share_max=10)
+    peers = [box.client(f"a{number}", version) for number in range(80)]
+    for peer in peers:
+        again(peer, "ann", stored=True)
+        peer.disconnect()
+    codes = []
+    for peer in peers:
+        expiry = properties(session_expiry=EVER) if version == V5 else None
+        peer.open().send(Connect(version, peer.client_id, False, 0, "ann", b"x", None, expiry))
+        codes.append(peer.expect(Connack).code)
+    assert 0 < codes.count(0) < 20
+    assert set(codes) == {0, refusal(version)}
+    assert account(box, "ann").fits_memory(0)
+    enter(box, "ann", "a0", stored=True, version=version)  # in the place of its own
+    enter(box, "bob", "b", version=version)
+    assert not miscounted(box.node)
+
+
+@BOTH
 def test_what_a_stored_session_takes_counts_after_a_restart(make: MakeBox, version: int) -> None:
     box = named(make, memory_bytes_max=2 << 20)
     will = Will(b"w", bytes(1000), 0, False)
@@ -102,6 +144,53 @@ def test_what_a_stored_session_takes_counts_after_a_restart(make: MakeBox, versi
     box.restart()
     assert account(box, "ann").kept_bytes in (before, before - 1000 - 1), "the will may have been published"
     assert not miscounted(box.node)
+
+
+def fill(peer: Peer, stem: str, depth: int) -> int:
+    """Subscribe until it is refused; return how often it was granted."""
+    granted = 0
+    while True:
+        filters = [f"{stem}/{granted + number}" + "/x" * depth + "/#" for number in range(20)]
+        codes = peer.subscribe(*filters)
+        granted += codes.count(0)
+        if 0x97 in codes:
+            return granted
+
+
+@pytest.mark.parametrize("expiry_s", [0, EVER])
+def test_a_user_fills_no_node_with_what_the_others_announce(expiry_s: int) -> None:
+    """The filters of all nodes are at every node, and there nobody knows whose they are."""
+    three = SimulatedCluster(
+        3, partitions=16, check=lambda _username, _password, _client: True, limits={"memory_bytes_max": 4 * MIB}
+    )
+    names = ("n1", "n2", "n3")
+    will = Will(b"w", bytes(60_000), 0, False)
+    wills = 0
+    while wills < 100:  # all that the user may have at one node, before there is a subscription
+        peer = three["n1"].client(three["n1"].names_led("w")[wills])
+        peer.open().send(Connect(5, peer.client_id, True, 0, "ann", b"x", will, None))
+        if peer.expect(Connack).code:
+            break
+        wills += 1
+    assert 30 < wills < 50
+    for name in names:
+        peer = three[name].client(three[name].names_led("c")[0])
+        peer.connect(username="ann", password=b"x", session_expiry=expiry_s)
+        granted = fill(peer, name, 60) if name != "n1" else 0
+        assert granted > 5 or name == "n1"
+    three.advance(SECOND)
+    for name in names:
+        memory = three[name].node._state.memory
+        assert memory.stage == CALM
+        assert memory.used < 0.85 * memory.budget
+        assert memory.interest_bytes > 0.05 * memory.budget
+        assert not miscounted(three[name].node)
+        peer = three[name].client(three[name].names_led("d")[0])
+        peer.connect(username="bob", password=b"x", session_expiry=expiry_s)
+        assert peer.subscribe("other/" + "x/" * 60 + "#") == [0]
+    three["n3"].crash()
+    three.advance(5 * SECOND)
+    assert not miscounted(three["n1"].node)
 
 
 # -- the disk ---------------------------------------------------------------------------------------------------------

@@ -94,6 +94,30 @@ def test_a_file_that_was_renamed_is_left_after_a_reload(path: Path) -> None:
     assert [line["number"] for line in said(path)] == [3]
 
 
+def test_a_file_that_is_renamed_while_it_is_opened_is_opened_once_more(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two reloads soon after each other: the second one must not be lost, or lines would go where nobody looks."""
+    log = Audit(path, "n1", print)
+    opened = [0]
+    really = os.open
+
+    def open_and_rename(name: Any, *arguments: int) -> int:
+        descriptor = really(name, *arguments)
+        opened[0] += 1
+        if opened[0] == 1:
+            path.rename(path.with_suffix(".1"))
+            log.reopen()
+        return descriptor
+
+    monkeypatch.setattr(os, "open", open_and_rename)
+    log.reopen()
+    waits(lambda: opened[0] == 2)
+    log.record("order", NOW, {"number": 1})
+    log.close(NOW)
+    assert [line["number"] for line in said(path)] == [1]
+
+
 def waits(condition: Callable[[], bool]) -> None:
     """Wait for the thread that writes."""
     assert any(condition() or threading.Event().wait(0.01) for _ in range(2000))

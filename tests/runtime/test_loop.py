@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from collections import OrderedDict
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -360,3 +362,36 @@ def test_of_the_connections_that_are_being_closed_the_oldest_makes_room(bench: B
     assert bench.turns.cut_closing(1.0)
     assert (one.calls, two.calls) == (["abort"], [])
     assert not bench.turns.cut_closing(1.0), "the second one is not old enough"
+
+
+class Counted(OrderedDict[int, Any]):
+    """Counts the entries that are looked at by a walk."""
+
+    looked_at = 0
+
+    def __iter__(self) -> Iterator[int]:
+        for key in super().__iter__():
+            self.looked_at += 1
+            yield key
+
+    def items(self) -> Any:
+        self.looked_at += len(self)
+        return super().items()
+
+
+def test_cutting_those_that_stay_does_not_walk_over_all_of_them_each_time(bench: Bench) -> None:
+    """A crowd that breaks the protocol and does not close its side: each of it stays for five seconds."""
+    count = 500
+    bench.gate = Gate(count, count, bench.loop.time)
+    counted = bench.turns._lingering = Counted()
+    transports = []
+    for _ in range(count):
+        protocol, transport = bench.connected()
+        bench.turns.linger(protocol._connection)
+        transports.append(transport)
+        bench.loop.advance(0.001)
+    for _ in range(count):
+        bench.loop.advance(LINGER_S / count)
+    bench.loop.advance(LINGER_S)
+    assert all(transport.calls == ["abort"] for transport in transports)
+    assert counted.looked_at <= 4 * count

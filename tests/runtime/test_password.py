@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from folkmoot.auth.login import UNIT_BYTES
 from folkmoot.auth.remembered import Remembered
 from folkmoot.config.password import PasswordFile
 from folkmoot.kernel.limits import Limits
@@ -20,13 +21,20 @@ KEYS = [b"k" * 32]
 class Place:
     """A connection."""
 
-    def __init__(self, host: str) -> None:
+    def __init__(self, host: str, size: int = 0) -> None:
         self.info = PeerInfo("tcp", f"{host}:7")
+        self.size = size
+
+    def connect_held(self) -> int:
+        return self.size
+
+    def waiting_bytes(self) -> int:
+        return 0
 
 
 class Check:
-    def __init__(self, name: str | None, secret: bytes | None, host: str = "192.0.2.1") -> None:
-        self.connection = Place(host)
+    def __init__(self, name: str | None, secret: bytes | None, host: str = "192.0.2.1", size: int = 0) -> None:
+        self.connection = Place(host, size)
         self.username = name
         self.password = secret
         self.client_id = "c"
@@ -55,6 +63,7 @@ class Bench(CheckListener):
         self.answers: list[tuple[object, bool]] = []
         self.gone: list[object] = []
         self.cuts: list[object] = []
+        self.crowds: list[object] = []
         self.refused: list[tuple[object, str]] = []
         self.remembered = Remembered()
         self.file = CountingFile({"ann": "secret"})
@@ -66,6 +75,10 @@ class Bench(CheckListener):
 
     def limited(self, connection: object, why: str) -> None:
         self.refused.append((connection, why))
+
+    def crowded(self, connection: object, why: str) -> None:
+        assert "too many large CONNECT packets" in why
+        self.crowds.append(connection)
 
     def checking(self) -> None:
         pass
@@ -317,3 +330,58 @@ def test_a_password_that_is_checked_during_a_reload_is_checked_again(bench: Benc
     bench.loop.iterate()
     assert bench.answers == [(check.connection, False)]
     assert newer.verified == 1
+
+
+def test_a_large_packet_is_told_that_there_is_no_room_for_its_check(bench: Bench) -> None:
+    bench.checks._logins.waiting_max = 0
+    check: Any = Check("ann", b"secret", size=60_000)
+    bench.checks.check(check)
+    assert bench.crowds == [], "not within the turn that asks"
+    bench.loop.iterate()
+    assert bench.crowds == [check.connection]
+    assert bench.cuts == []
+
+
+def test_the_memory_of_those_that_wait_is_bounded(bench: Bench) -> None:
+    """4,096 that wait would be 256 MiB if each might have as much as a CONNECT."""
+    slow = SlowFile()
+    bench.checks._file = slow
+    for number in range(3 * password.WAITING_MAX):
+        check: Any = Check("ann", b"%d" % number, f"192.0.{number // 250}.{number % 250}", 65_536)
+        bench.checks.check(check)
+    waiting = sum(len(one.waiting) for one in bench.checks._checks.values())
+    held = waiting * 65_536
+    assert 0.9 * password.WAITING_MAX * UNIT_BYTES <= held <= password.WAITING_MAX * UNIT_BYTES + 2 * 65_536
+    bench.loop.iterate()
+    assert len(bench.crowds) == 3 * password.WAITING_MAX - waiting
+    slow.go.release(2 * password.WAITING_MAX)
+
+
+def test_the_memory_of_those_that_wait_for_the_same_is_bounded_and_given_back(bench: Bench) -> None:
+    slow = SlowFile()
+    bench.checks._file = slow
+    fits = password.JOINED_BYTES_MAX // 65_536
+    for round_number in range(2):
+        for _ in range(fits + 4):
+            check: Any = Check("ann", b"%d" % round_number, size=65_536)
+            bench.checks.check(check)
+        bench.loop.iterate()
+        assert len(bench.crowds) == 3
+        slow.go.release()
+        assert bench.answered.acquire(timeout=60)
+        bench.loop.iterate()
+        assert len(bench.answers) == fits + 1
+        assert bench.checks._joined_bytes == 0
+        bench.answers.clear()
+        bench.crowds.clear()
+
+
+def test_small_packets_that_wait_for_the_same_have_a_bound(bench: Bench) -> None:
+    slow = SlowFile()
+    bench.checks._file = slow
+    check: Any = Check("ann", b"secret")
+    for _ in range(password.JOINED_BYTES_MAX // password.JOINED_BYTES_MIN + 2):
+        bench.checks.check(check)
+    bench.loop.iterate()
+    assert len(bench.cuts) == 1
+    slow.go.release()

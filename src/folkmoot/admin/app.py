@@ -93,6 +93,8 @@ class Admin(Service):
         async def dispatch(scope: Any, receive: Any, send: Any) -> None:
             """Pass a request to the application, which changes with the token."""
             assert self._app is not None, "requests come after the start"
+            token = self._token
+            scope["state"]["valid"] = lambda: token == self._token
             await self._app(scope, receive, send)
 
         self._server = HttpServer(

@@ -7,7 +7,7 @@ import hmac
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-__all__ = ["refusal"]
+__all__ = ["refusal", "still_valid"]
 
 
 def refusal(request: Request, token: str | None, lesser: str | None = None) -> Response | None:
@@ -26,3 +26,9 @@ def refusal(request: Request, token: str | None, lesser: str | None = None) -> R
         return JSONResponse({"error": "the token is wrong"}, 403)
     request.scope["state"]["trusted"] = True
     return None
+
+
+def still_valid(request: Request) -> bool:
+    """Whether the token by which a request was admitted is in force yet: a body may take longer than a reload."""
+    valid = request.scope["state"].get("valid")
+    return valid is None or bool(valid())

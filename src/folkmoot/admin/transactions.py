@@ -19,7 +19,7 @@ from starlette.routing import Route
 
 from folkmoot.admin.answer import failure
 from folkmoot.admin.streams import NoLeader
-from folkmoot.admin.token import refusal
+from folkmoot.admin.token import refusal, still_valid
 from folkmoot.kernel.limits import Limits
 from folkmoot.mqtt.text import check_utf8, has_discouraged
 from folkmoot.partition.staged import CHUNK_BYTES_MAX, check_packets
@@ -63,7 +63,7 @@ FIGURES: Final = (
 
 
 class Wrong(Exception):
-    """A command is invalid; the text says why, `status` is 400, 413 or 415."""
+    """A command is invalid; the text says why, `status` is 400, 403, 413 or 415."""
 
     def __init__(self, text: str, status: int = 400) -> None:
         super().__init__(text)
@@ -228,6 +228,8 @@ async def _body(request: Request, size_max: int, limit: str = "") -> bytes:
         if size > size_max + NAME_BYTES_MAX:
             raise Wrong(f"the body has more than {size_max} bytes{limit}", 413)
         parts.append(part)
+    if not still_valid(request):
+        raise Wrong("the token was replaced before the body was complete", 403)
     return b"".join(parts)
 
 

@@ -19,11 +19,14 @@ from typing import Final
 from folkmoot.kernel.clock import SECOND
 from folkmoot.kernel.hash import hash64
 
-__all__ = ["OVERFLOW", "WAITS", "Login", "Logins", "address_key", "told"]
+__all__ = ["OVERFLOW", "UNIT_BYTES", "WAITS", "Login", "Logins", "address_key", "told"]
 
 WAITS: Final = 0
 OVERFLOW: Final = -1
 """Answers of `Logins.enter`; any other is the time in microseconds after which the client may try again."""
+
+UNIT_BYTES: Final = 8_192
+"""A login that keeps more in memory counts as several that wait."""
 
 ENTRIES_MAX: Final = 65_536  # of each table; the least recent go
 _NAME_CHARACTERS_MAX: Final = 64
@@ -62,20 +65,30 @@ class _Bucket:
 
 
 class Login:
-    """A check that waits; `number` is the driver's."""
+    """A check that waits; `number` is the driver's, `size` what it keeps in memory in bytes."""
 
-    def __init__(self, number: int, address: str, username: str) -> None:
+    def __init__(self, number: int, address: str, username: str, size: int = 0) -> None:
         self.number = number
         self.address = address  # an `address_key`
         self.username = username
+        self.units = max(-(-size // UNIT_BYTES), 1)
 
     def __repr__(self) -> str:
         return f"Login({self.number} {self.username!r} from {self.address})"
 
 
+class _Queue:
+    """The logins of one address in a class, and how many units they are together."""
+
+    def __init__(self) -> None:
+        self.logins: deque[Login] = deque()
+        self.units = 0
+
+
 class Logins:
     """The queue of checks, and the memory of failures and successes.
 
+    waiting: how many wait, in units of up to `UNIT_BYTES`, so that `waiting_max` bounds their memory, too.
     refused, overflowed: logins that have waited and will not be checked, because their address has failed too often
     meanwhile, or because better ones need the room; the driver takes them out.
     """
@@ -87,7 +100,7 @@ class Logins:
         self.waiting = 0
         self.refused: list[Login] = []
         self.overflowed: list[Login] = []
-        self._queues: list[OrderedDict[str, deque[Login]]] = [OrderedDict() for _ in range(_CLASSES)]
+        self._queues: list[OrderedDict[str, _Queue]] = [OrderedDict() for _ in range(_CLASSES)]
         self._addresses: OrderedDict[str, _Bucket] = OrderedDict()  # that have failed
         self._users: OrderedDict[str, _Bucket] = OrderedDict()
         self._pairs: OrderedDict[tuple[str, str], _Bucket] = OrderedDict()  # that have succeeded
@@ -101,15 +114,17 @@ class Logins:
             wait_us = self.wait_us(login.address, now)
             if wait_us:
                 return wait_us
-        if self.waiting >= self.waiting_max and not self._make_room(rank, login.address):
-            return OVERFLOW
+        while self.waiting + login.units > self.waiting_max:
+            if not self._make_room(rank, login):
+                return OVERFLOW
         queues = self._queues[rank]
         queue = queues.get(login.address)
         if queue is None:
-            queue = deque()
+            queue = _Queue()
             queues[login.address] = queue
-        queue.append(login)
-        self.waiting += 1
+        queue.logins.append(login)
+        queue.units += login.units
+        self.waiting += login.units
         return WAITS
 
     def take(self, now: int) -> Login | None:
@@ -123,12 +138,13 @@ class Logins:
             while queues:
                 address, queue = queues.popitem(last=False)
                 if rank != _KNOWN and self.wait_us(address, now):
-                    self.refused.extend(queue)
-                    self.waiting -= len(queue)
+                    self.refused.extend(queue.logins)
+                    self.waiting -= queue.units
                     continue
-                login = queue.popleft()
-                self.waiting -= 1
-                if queue:
+                login = queue.logins.popleft()
+                queue.units -= login.units
+                self.waiting -= login.units
+                if queue.logins:
                     queues[address] = queue
                 return login
         return None
@@ -191,31 +207,34 @@ class Logins:
                 return _DOUBTFUL
         return _GOOD if login.address in self._good else _NEW
 
-    def _make_room(self, rank: int, address: str) -> bool:
+    def _make_room(self, rank: int, login: Login) -> bool:
         """Drop a login of a later class, or of an address that has more in the same class; False if there is none."""
-        own = self._queues[rank].get(address)
+        own = self._queues[rank].get(login.address)
         for worse in range(_CLASSES - 1, rank, -1):
             if self._drop_of_longest(self._queues[worse], 0):
                 return True
-        return self._drop_of_longest(self._queues[rank], 1 if own is None else len(own) + 1)
+        return self._drop_of_longest(self._queues[rank], login.units + (0 if own is None else own.units))
 
-    def _drop_of_longest(self, queues: OrderedDict[str, deque[Login]], most: int) -> bool:
-        """Drop the newest login of an address with more than `most`; False if there is none."""
+    def _drop_of_longest(self, queues: OrderedDict[str, _Queue], most: int) -> bool:
+        """Drop the newest login of an address with more than `most` units; False if there is none."""
         longest = ""
         for address in islice(reversed(queues), _LOOKED_AT):
-            if len(queues[address]) > most:
-                most = len(queues[address])
+            if queues[address].units > most:
+                most = queues[address].units
                 longest = address
         if not longest:
             return False
-        self.overflowed.append(queues[longest].pop())
-        self.waiting -= 1
-        if most == 1:
+        queue = queues[longest]
+        login = queue.logins.pop()
+        queue.units -= login.units
+        self.overflowed.append(login)
+        self.waiting -= login.units
+        if not queue.logins:
             del queues[longest]
         return True
 
     def __repr__(self) -> str:
-        waiting = [sum([len(queue) for queue in queues.values()]) for queues in self._queues]
+        waiting = [sum([queue.units for queue in queues.values()]) for queues in self._queues]
         return f"Logins(waiting={waiting} failing={len(self._addresses)} known={len(self._pairs)})"
 
 

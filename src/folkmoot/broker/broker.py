@@ -63,7 +63,6 @@ class Broker:
         self._ingress = self.protocol.ingress
         self._connections = 0  # since the start: the number of the newest one
         self._trimming = False  # retention is removing records of streams, a page per turn
-        self._excused_us = 0  # when the clients were last excused for silence, because this server stood still
 
     def open(self) -> None:
         """Restore what the store has, on a node alone; raises CorruptStore or StoreError."""
@@ -174,6 +173,10 @@ class Broker:
     def limited(self, connection: Connection, why: str) -> None:
         """The driver does not check a password now."""
         self.protocol.connecting.limited(connection, why)
+
+    def crowded(self, connection: Connection, why: str) -> None:
+        """The driver has no room for a check."""
+        self.protocol.connecting.crowded(connection, why)
 
     def stop(self) -> None:
         """Disconnect every client because the server stops, and take no new ones."""
@@ -395,7 +398,7 @@ class Broker:
     def wake(self) -> None:
         """Handle deadlines that are due, and a page of background work."""
         late_us = self.state.now - self.state.timers.next_due()
-        if late_us > _LATE_US and self.state.connections and self.state.now - self._excused_us > _LATE_US:
+        if late_us > _LATE_US and self.state.connections and self.state.now - self.state.excused_us > _LATE_US:
             self._excuse(late_us)
         for _ in range(_DEADLINES_MAX):
             if self.state.work.is_spent():  # sessions that end cost work too
@@ -430,9 +433,7 @@ class Broker:
 
     def _excuse(self, late_us: int) -> None:
         """Start keep alive over for all clients: this server stood still or its clock was set, and nothing was read."""
-        self._excused_us = self.state.now
-        for connection in self.state.connections.values():
-            connection.last_seen_us = self.state.now
+        self.state.excused_us = self.state.now
         self.state.event(WARNING, "woke_late", {"seconds": late_us // SECOND})
 
     def more(self) -> bool:

@@ -23,6 +23,7 @@ __all__ = ["CURSOR_RETAINED", "RetainedFeed", "maybe_retained_feed"]
 CURSOR_RETAINED = 0
 _LIVE_MAX = 256  # topics; beyond it, after a crash, the oldest may come once more as retained
 _SCANS_PER_PAGE = 16  # partitions read in one turn: most have few rows that a filter can match
+_PAGES_PER_TURN = 4  # of `page_rows` rows, from several partitions: about two milliseconds
 
 
 class _Found:
@@ -144,9 +145,10 @@ class RetainedFeed(Feed):
     def _read(self, feeds: Feeds, partitions: list[int]) -> None:
         """Deliver a page from the store of this node."""
         scans = _SCANS_PER_PAGE
+        rows_left = _PAGES_PER_TURN * feeds.state.limits.page_rows
         for partition in partitions:
             if self.retained.may_have(partition):
-                if not scans:
+                if not scans or rows_left <= 0:
                     return
                 scans -= 1
                 rows_max = self.retained.rows_at_once(partition)
@@ -156,6 +158,7 @@ class RetainedFeed(Feed):
                         self._go_on(partition, key)
                         return
                     self._row(feeds, decode_message(value, VERSION_BYTES))
+                rows_left -= len(rows)
                 if len(rows) == rows_max:
                     self._go_on(partition, rows[-1][0] + b"\0")
                     return

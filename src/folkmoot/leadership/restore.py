@@ -198,8 +198,7 @@ class Restore:
             session.account.subscriptions += 1
         excess = excess_of(name)
         if excess:
-            session.filter_bytes += excess
-            self.state.accounts.recount(session)
+            self.state.accounts.add_filter(session, excess)
         self.routes.add(subscription)
         if found.cursor is not None:
             self._feed(subscription, found.cursor)

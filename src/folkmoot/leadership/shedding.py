@@ -37,7 +37,7 @@ def held_by(connection: Connection) -> int:
     Of a transient session its unusual filters and its will count too. A stored one keeps them.
     """
     held = connection.unsent_bytes + connection.out_bytes + connection.alias_bytes
-    held += connection.waiting_bytes() + len(connection.stashed) - connection.stashed_pos
+    held += connection.waiting_bytes() + len(connection.stashed) - connection.stashed_pos + connection.connect_held()
     if connection.stash is not None:
         held += len(connection.stash)
     if connection.relay is not None:

@@ -140,6 +140,11 @@ class Node:
         self._tick(now)
         self._broker.limited(connection, why)
 
+    def crowded(self, connection: Connection, why: str, now: int) -> None:
+        """The answer to an Authenticate effect for which there is no room."""
+        self._tick(now)
+        self._broker.crowded(connection, why)
+
     def reload(self, access: Access, now: int) -> None:
         """Other rules for clients are in force: all that is open is judged again, a page per turn."""
         self._tick(now)

@@ -83,6 +83,9 @@ class Admission:
         if connection.client_id not in known and not self._may_begin(connection):
             return
         will = packet.will
+        if will is not None and connection.client_id in known:
+            if not self._fits_will(connection, known[connection.client_id], len(will.payload)):
+                return
         policy = self.state.policy
         if will is not None and not policy.may_publish(connection.client_id, connection.username, will.topic):
             self.state.counters.acl_denied_publish += 1
@@ -124,6 +127,17 @@ class Admission:
         connection.connack = encode(Connack(present, reason.SUCCESS, properties), packet.version)
         connection.connect = None
         self.attaching.answer(connection, wrote or present)
+
+    def _fits_will(self, connection: Connection, session: Session, size: int) -> bool:
+        """Whether the user may have another will in the place of that of the session; if not, refuse the client."""
+        account = self.state.accounts.of(connection.username)
+        former = 0 if session.will is None or session.account is not account else session.will.message.size
+        if size <= former or account.fits_memory(size - former):
+            return True
+        self.state.counters.quota_refused_sessions += 1
+        self.state.refuse(account, "memory")
+        self.closing.refuse(connection, reason.QUOTA_EXCEEDED, "what the user has takes too much memory")
+        return False
 
     def _may_begin(self, connection: Connection) -> bool:
         """Whether the quota of the user and the memory of the node allow another session; if not, refuse the client."""

@@ -11,6 +11,7 @@ from folkmoot.mqtt.packet import Connect
 from folkmoot.partition.queue import Queue
 from folkmoot.protocol.lifecycle import EXPIRY_NEVER, Lifecycle
 from folkmoot.protocol.presence import connected_fields
+from folkmoot.protocol.scrutiny import renew_rights
 from folkmoot.proxy.relay import token_of
 from folkmoot.session.connection import OPEN, REGISTERING, Connection
 from folkmoot.session.session import PACKET_IDS, Session
@@ -46,18 +47,10 @@ class Attaching:
             connection.problem_information = properties.request_problem != 0
         connection.send_bytes_max = limits.send_buffer_bytes_max
         connection.fast = not limits.publish_rate_max and limits.qos_max == 2 and not limits.message_expiry_max_s
-        self.renew_rights(connection)
+        renew_rights(connection, self.state.policy)
         if connection.remote is None:
             self.state.timers.cancel(TIMER_CONNECT, connection.id)
             self._set_keep_alive(connection, packet)
-
-    def renew_rights(self, connection: Connection) -> None:
-        """Forget what was decided about the topics of a connection: its packets are checked by the rules of now."""
-        if self.state.policy.open:
-            connection.allowed = None
-        else:
-            connection.fast = False
-            connection.allowed = {}
 
     def _set_keep_alive(self, connection: Connection, packet: Connect) -> None:
         keep_alive_s = packet.keep_alive_s

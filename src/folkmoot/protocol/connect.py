@@ -18,6 +18,7 @@ from folkmoot.protocol.lifecycle import Lifecycle
 from folkmoot.protocol.offer import connack_properties, expiry_of
 from folkmoot.proxy.relay import Relays
 from folkmoot.routing.route import is_reserved
+from folkmoot.session.account import CONNECTION_BYTES
 from folkmoot.session.connection import CHECKING, OPEN, REGISTERING, Authenticate, Connection
 from folkmoot.session.relay import GRANTED
 from folkmoot.store.transaction import PUBLISHER_PREFIX
@@ -80,6 +81,10 @@ class Connecting:
                 state.counters.auth_failed += 1
                 self.closing.refuse(connection, reason.NOT_AUTHORIZED, "this server wants a user name and a password")
                 return
+            if state.memory.refuses:  # it would be refused after the check, and until then it would be in memory
+                state.counters.memory_refused_connections += 1
+                self.admission.refuse_crowd(connection, "the server is short of memory")
+                return
             connection.state = CHECKING
             state.checks.append(Authenticate(connection, packet.username, packet.password, packet.client_id))
         elif access.allow_anonymous:
@@ -110,6 +115,11 @@ class Connecting:
             return
         self.state.counters.auth_limited += 1
         self.closing.refuse(connection, reason.CONNECTION_RATE_EXCEEDED, why)
+
+    def crowded(self, connection: Connection, why: str) -> None:
+        """Refuse a client whose password the driver does not check, because it has no room for the check."""
+        if connection.state == CHECKING:
+            self.admission.refuse_crowd(connection, why)
 
     def _fault(self, packet: Connect) -> tuple[int, str]:
         limits = self.state.limits
@@ -197,7 +207,8 @@ class Connecting:
         A client that takes its own session over replaces a connection.
         """
         account = self.state.accounts.of(connection.username)
-        if account.connections < account.quota.connections_max:
+        fits = account.fits_memory(CONNECTION_BYTES)
+        if account.connections < account.quota.connections_max and fits:
             return True
         session = self.state.sessions.get(connection.client_id)
         if session is not None and session.connection is not None and session.account is account:
@@ -205,8 +216,9 @@ class Connecting:
         if self.relays.is_here(partition, connection.client_id, connection.username):
             return True
         self.state.counters.quota_refused_connections += 1
-        self.state.refuse(account, "connections")
-        self.closing.refuse(connection, reason.QUOTA_EXCEEDED, "the user has too many connections")
+        self.state.refuse(account, "connections" if fits else "memory")
+        why = "the user has too many connections" if fits else "what the user has takes too much memory"
+        self.closing.refuse(connection, reason.QUOTA_EXCEEDED, why)
         return False
 
     def let_in(self) -> None:

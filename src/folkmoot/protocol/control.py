@@ -61,6 +61,7 @@ class Control:
         connection.version = connect_level(body)
         packet = decode(first, body, 0)
         assert isinstance(packet, Connect), "the caller has looked at the packet type"
+        connection.connect_bytes = len(body)
         if not self.relays.fabric.alone:
             connection.connect_body = without_password(body, packet)  # the password has been checked here
         self.connecting.connect(connection, packet)

@@ -97,7 +97,7 @@ class Deadlines:
             return
         if connection.paused or connection.queued:
             connection.last_seen_us = self.state.now  # the server itself does not read, so the client is not silent
-        deadline_us = connection.last_seen_us + connection.patience_us
+        deadline_us = max(connection.last_seen_us, self.state.excused_us) + connection.patience_us
         if deadline_us <= self.state.now:  # [MQTT-3.1.2-22]
             self.state.counters.keep_alive_timeouts += 1
             self.closing.disconnect(

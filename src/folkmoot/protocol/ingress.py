@@ -20,6 +20,7 @@ from folkmoot.mqtt.varint import INCOMPLETE, decode_varint
 from folkmoot.protocol.closing import Closing
 from folkmoot.protocol.control import Control
 from folkmoot.protocol.inbound import HANDLED, UNFINISHED, Inbound
+from folkmoot.protocol.scrutiny import renew_rights
 from folkmoot.routing.route import Route, Routes
 from folkmoot.session.connection import CHECKING, CLOSING, NEW, OPEN, REGISTERING, Connection
 from folkmoot.turn.state import State
@@ -31,6 +32,9 @@ __all__ = ["Ingress", "merge_tail"]
 # Instead of the position behind a PUBLISH
 _MUST_WAIT: Final = -1
 _UNFINISHED: Final = -2
+
+# What a client whose password is being checked may send beyond its CONNECT before it is not read.
+_EARLY_BYTES_MAX: Final = 1024
 
 
 def merge_tail(parts: list[bytes]) -> None:
@@ -124,6 +128,7 @@ class Ingress:
     def _take(self, connection: Connection, data: bytes, pos: int) -> int:
         """Handle complete packets until the client's steps are spent, or it has to wait; return where that is."""
         start = pos
+        self._look_at_rules(connection)
         if connection.state != OPEN or not (connection.defers_publishes or connection.has_stash()):
             pos = self._packets(connection, data, pos)
             if connection.defers_publishes and connection.state == OPEN:
@@ -133,6 +138,11 @@ class Ingress:
         if pos > start:  # [MQTT-3.1.2-22] whole packets count
             connection.last_seen_us = self.state.now
         return pos
+
+    def _look_at_rules(self, connection: Connection) -> None:
+        """Apply the rules of now from this input on: after a reload, connections are judged one after another."""
+        if connection.rights is not self.state.policy and connection.state == OPEN:
+            renew_rights(connection, self.state.policy)
 
     def _malformed(self, connection: Connection, fault: MalformedPacket) -> None:
         if connection.state == NEW:
@@ -269,6 +279,7 @@ class Ingress:
     def _unstash(self, connection: Connection) -> None:
         """Handle the stash: input that came while the connection might not publish."""
         connection.defers_publishes = False
+        self._look_at_rules(connection)
         while connection.state == OPEN and connection.task is None and not self.work.is_spent():
             data = self.throttle.open_stash(connection)
             if not data:
@@ -369,7 +380,7 @@ class Ingress:
         elif state == CHECKING or state == REGISTERING:
             # Packets may come before CONNACK (section 3.1.4); they wait, and if there are many, reading pauses: the
             # client may have no right to anything.
-            connection.need_bytes = self.state.limits.connect_bytes_max
+            connection.need_bytes = _EARLY_BYTES_MAX if state == CHECKING else self.state.limits.connect_bytes_max
             connection.parts = [data[pos:]]
             connection.parts_bytes = len(data) - pos
             if connection.parts_bytes >= connection.need_bytes:

@@ -15,6 +15,7 @@ from folkmoot.kernel.event import INFO
 from folkmoot.mqtt import reason
 from folkmoot.protocol.attach import Attaching
 from folkmoot.protocol.closing import Closing
+from folkmoot.protocol.scrutiny import renew_rights
 from folkmoot.protocol.subscribe import Subscribing
 from folkmoot.protocol.will import Wills
 from folkmoot.session.connection import CLOSING, NEW, OPEN, REGISTERING, Connection
@@ -85,7 +86,7 @@ class Judging:
         if connection.state != OPEN and connection.state != REGISTERING:
             return
         self._judged += 1
-        self.attaching.renew_rights(connection)
+        renew_rights(connection, self.state.policy)
         access = self.state.access
         why = access.refuses(connection.proved, connection.username, connection.credential)
         if why:
@@ -99,11 +100,11 @@ class Judging:
 
     def revoke(self, connection: Connection, why: str, without_will: bool) -> None:
         """End a connection whose client may not be connected any more; its session is kept."""
-        if connection.state == NEW or connection.state >= CLOSING:
+        if connection.state >= CLOSING:
             return
         self._ended += 1
         self.state.counters.connections_revoked += 1
-        if connection.state == OPEN:
+        if connection.state == OPEN or connection.state == NEW:
             self.closing.disconnect(connection, reason.NOT_AUTHORIZED, why, without_will)
         else:
             self.closing.refuse(connection, reason.NOT_AUTHORIZED, why)
@@ -115,7 +116,7 @@ class Judging:
             self.state.access.returns(session.owner)
         self.attaching.lifecycle.look_for_owner(session)
         if connection is not None:
-            self.attaching.renew_rights(connection)
+            renew_rights(connection, self.state.policy)
             if session.username and not session.proved and self.state.access.has_users:
                 # Its own node may not have been reloaded yet.
                 self.revoke(connection, "this server wants to have user names proved now", False)

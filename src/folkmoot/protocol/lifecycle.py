@@ -52,6 +52,7 @@ class Lifecycle:
         self.wills = wills
         self.purges = purges
         self._endings: dict[str, int] = {}  # client ids whose stored session has ended: the batch with that change
+        self._endings_max = _ENDINGS_MAX
         # Ended sessions with subscriptions that are not removed yet
         self._leaving: deque[tuple[Session, list[Subscription]]] = deque()
         self.ended: list[Session] = []  # in this turn; their feeds are to be forgotten
@@ -208,9 +209,11 @@ class Lifecycle:
         return self._endings.get(client_id, 0) > self.queue.commits.committed_token
 
     def _note_ending(self, client_id: str) -> None:
-        if len(self._endings) >= _ENDINGS_MAX:
+        if len(self._endings) >= self._endings_max:
             committed = self.queue.commits.committed_token
             self._endings = {known: token for known, token in self._endings.items() if token > committed}
+            # While nothing is committed all stay: not every further one may walk over them.
+            self._endings_max = max(2 * len(self._endings), _ENDINGS_MAX)
         self._endings[client_id] = self.state.writer.token
 
     def _remove_subscriptions(self, session: Session) -> None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from folkmoot.mqtt import reason
 from folkmoot.session.connection import Connection
 
 __all__ = ["connected_fields", "disconnected_fields", "refused_fields"]
+
+_NAME_CHARACTERS_MAX: Final = 1024
 
 
 def connected_fields(connection: Connection, expiry_s: object) -> dict[str, object]:
@@ -36,10 +40,15 @@ def refused_fields(connection: Connection, code: int, why: str) -> dict[str, obj
     return {**_who(connection), "code": code, "reason": reason.name(code), "why": why}
 
 
+def shown(name: str) -> str:
+    """Return a name as events have it: anybody may send one of 64 KiB, and thousands of events may wait."""
+    return name if len(name) <= _NAME_CHARACTERS_MAX else f"{name[:_NAME_CHARACTERS_MAX]}..."
+
+
 def _who(connection: Connection) -> dict[str, object]:
     return {
-        "client": connection.client_id,
-        "username": connection.username or None,
+        "client": shown(connection.client_id),
+        "username": shown(connection.username) or None,
         "address": connection.info.address,
         "transport": connection.info.transport,
         "version": connection.version,

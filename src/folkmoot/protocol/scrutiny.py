@@ -5,6 +5,7 @@ Malformed packets end the connection; everything else gets a reason code (MQTT 5
 
 from __future__ import annotations
 
+from folkmoot.auth.policy import Policy
 from folkmoot.kernel.clock import SECOND
 from folkmoot.kernel.feature import OWNERS
 from folkmoot.mqtt import reason
@@ -29,7 +30,17 @@ from folkmoot.turn.state import TIMER_RATE, State
 from folkmoot.turn.throttle import FOR_RATE, Throttle
 from folkmoot.turn.work import RULE_STEPS
 
-__all__ = ["Scrutiny", "names_producer"]
+__all__ = ["Scrutiny", "names_producer", "renew_rights"]
+
+
+def renew_rights(connection: Connection, policy: Policy) -> None:
+    """Forget what was decided about the topics of a connection: its packets are checked by these rules from now on."""
+    connection.rights = policy
+    if policy.open:
+        connection.allowed = None
+    else:
+        connection.fast = False
+        connection.allowed = {}
 
 
 class Scrutiny:

@@ -309,6 +309,9 @@ class Subscribing:
         elif not account.fits_memory(SUBSCRIPTION_BYTES + excess_of(name)):
             what = "memory"
             self._why = "what the user has takes too much memory"
+        elif not account.fits_announced(SUBSCRIPTION_BYTES + excess_of(name), len(self.routes.fabric.others) + 1):
+            what = "memory"
+            self._why = "the subscriptions of the user take too much memory at all nodes"
         else:
             return 0
         state.counters.quota_refused_subscriptions += 1
@@ -335,8 +338,7 @@ class Subscribing:
     def _weigh(self, session: Session, excess: int) -> None:
         """Count the memory of an unusual filter, or no more."""
         if excess:
-            session.filter_bytes += excess
-            self.state.accounts.recount(session)
+            self.state.accounts.add_filter(session, excess)
 
     def unsubscribe(self, connection: Connection, packet: Unsubscribe) -> None:
         """Remove subscriptions [MQTT-3.10.4-1]; messages on their way to the client still arrive [MQTT-3.10.4-2].

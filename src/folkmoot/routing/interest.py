@@ -14,6 +14,7 @@ from typing import Final
 import msgspec
 
 from folkmoot.kernel.pack import get_varint, varint
+from folkmoot.session.subscription import SUBSCRIPTION_BYTES, excess_of
 from folkmoot.topics.name import split_share
 from folkmoot.topics.tree import Tree
 from folkmoot.turn.commit import Commits
@@ -21,7 +22,7 @@ from folkmoot.turn.fabric import Fabric
 from folkmoot.turn.message import ANNOUNCE
 from folkmoot.turn.work import SUBSCRIPTION_STEPS
 
-__all__ = ["Interest", "Location", "SharedLocation"]
+__all__ = ["Interest", "Location", "SharedLocation", "announced_bytes"]
 
 # in an announced number: the lower bits count the subscribers, the upper ones those that are absent
 _ABSENT_BIT: Final = 32
@@ -39,6 +40,11 @@ class Location:
 
     def __repr__(self) -> str:
         return f"Location({self.node_id or self.partition!r} filters={len(self.names)})"
+
+
+def announced_bytes(name: bytes) -> int:
+    """Return the memory that a filter of another node takes: about as much as a subscription to it."""
+    return SUBSCRIPTION_BYTES + excess_of(name)
 
 
 class SharedLocation:
@@ -277,6 +283,8 @@ class Interest:
             self.tree.remove(topic_filter, value)
         if not before or not count:
             self.changed.append(topic_filter)
+            taken = announced_bytes(name)
+            self.commits.state.memory.interest_bytes += taken if count else -taken
 
     def _set_shared(self, location: Location, name: bytes, count: int) -> SharedLocation:
         locations = self._shared.setdefault(name, {})

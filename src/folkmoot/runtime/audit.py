@@ -144,7 +144,7 @@ class AuditFile:
     def reopen(self) -> None:
         """Open the file again by its name, for programs that rename it (logrotate)."""
         with self._lock:
-            self._reopen = True
+            self._reopen = self._path is not None
             self._lock.notify()
 
     def close(self) -> None:
@@ -178,11 +178,15 @@ class AuditFile:
 
     def _work(self) -> None:
         if self._reopen and self._path is not None:
-            self._sync()
-            descriptor = self._open()
+            self._reopen = False  # before the file is opened: it may be renamed again meanwhile
+            try:
+                self._sync()
+                descriptor = self._open()
+            except BaseException:
+                self._reopen = True
+                raise
             os.close(self._descriptor)
             self._descriptor = descriptor
-        self._reopen = False
         with self._lock:
             batch = b"".join(self._waiting)
             self._waiting.clear()

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from asyncio import AbstractEventLoop, TimerHandle
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
@@ -86,7 +86,8 @@ class Turns(CommitListener, CheckListener):
         self._waiting: deque[tuple[int, int, int]] = deque()  # token, since when, bytes
         self._wake_handle: TimerHandle | None = None
         self._wake_us = NEVER
-        self._lingering: dict[int, tuple[float, Connection]] = {}
+        # In the order of their deadlines; a plain dictionary passes over all that were removed to find its first entry.
+        self._lingering: OrderedDict[int, tuple[float, Connection]] = OrderedDict()
         self._linger_handle: TimerHandle | None = None
         self._full_reasons: dict[str, str] = {}
 
@@ -315,7 +316,9 @@ class Turns(CommitListener, CheckListener):
         """Abort connections that have been closing for too long; entries are in the order of their deadlines."""
         self._linger_handle = None
         time_s = self.loop.time()
-        for number, (deadline, connection) in list(self._lingering.items()):
+        while self._lingering:
+            number = next(iter(self._lingering))
+            deadline, connection = self._lingering[number]
             if deadline > time_s:
                 self._linger_handle = self.loop.call_later(deadline - time_s, self._cut_lingering)
                 return
@@ -324,13 +327,12 @@ class Turns(CommitListener, CheckListener):
 
     def cut_closing(self, closing_s: float) -> bool:
         """Abort the connection that has been closing for longest, if that is so many seconds; False if none is."""
-        for number, (deadline, connection) in self._lingering.items():
-            if deadline - LINGER_S + closing_s > self.loop.time():
-                return False
-            del self._lingering[number]
-            self.on_handle(connection, _abort)
-            return True
-        return False
+        number = next(iter(self._lingering), None)
+        if number is None or self._lingering[number][0] - LINGER_S + closing_s > self.loop.time():
+            return False
+        _, connection = self._lingering.pop(number)
+        self.on_handle(connection, _abort)
+        return True
 
     def lost(self, connection: Connection, reason: str) -> None:
         """Report to the node that a network connection is gone."""
@@ -385,8 +387,13 @@ class Turns(CommitListener, CheckListener):
 
     def limited(self, connection: Connection, why: str) -> None:
         """Have the node refuse a connection whose password is not checked."""
-        if connection.id in self.open:
-            self.node.limited(connection, why, self.begin())
+        if connection.id in self.open and not self.halted:
+            self.ask(self.node.limited, connection, why)
+
+    def crowded(self, connection: Connection, why: str) -> None:
+        """Have the node refuse a connection for whose check there is no room."""
+        if connection.id in self.open and not self.halted:
+            self.ask(self.node.crowded, connection, why)
 
     def checking(self) -> None:
         """Count a password check."""
@@ -394,7 +401,8 @@ class Turns(CommitListener, CheckListener):
 
     def remember(self, mark: bytes) -> None:
         """Tell the node that a password was right."""
-        self.node.remember(mark, self.begin())
+        if not self.halted:
+            self.ask(self.node.remember, mark)
 
     def is_open(self, connection: Connection) -> bool:
         """Whether a connection is not lost yet."""

@@ -17,7 +17,7 @@ from asyncio import AbstractEventLoop
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final
 
-from folkmoot.auth.login import OVERFLOW, Login, Logins, address_key, told
+from folkmoot.auth.login import OVERFLOW, UNIT_BYTES, Login, Logins, address_key, told
 from folkmoot.auth.remembered import MARK_BYTES, Remembered
 from folkmoot.config.password import PasswordFile
 
@@ -29,6 +29,11 @@ __all__ = ["CheckListener", "PasswordChecks", "mark_keys"]
 
 THREADS: Final = 2  # each check takes about 40 ms and 16 MiB
 WAITING_MAX: Final = 4096  # further clients are disconnected without an answer: they retry, and the queue stays short
+# What clients keep in memory that wait for the check of another one, of the same address, name and password; each
+# counts as JOINED_BYTES_MIN at least.
+JOINED_BYTES_MAX: Final = 32 << 20
+JOINED_BYTES_MIN: Final = 1024
+CROWDED: Final = "too many large CONNECT packets wait for the check of their passwords: try again later"
 KEY_BYTES: Final = 32
 LABEL: Final = b"folkmoot marks of passwords 1 "
 
@@ -50,6 +55,10 @@ class CheckListener(ABC):
     @abstractmethod
     def limited(self, connection: Connection, why: str) -> None:
         """Refuse a connection whose password is not checked, after too many wrong ones."""
+
+    @abstractmethod
+    def crowded(self, connection: Connection, why: str) -> None:
+        """Refuse a connection for whose check there is no room."""
 
     @abstractmethod
     def is_open(self, connection: Connection) -> bool:
@@ -75,6 +84,7 @@ class _Check:
         self.login = login
         self.mark = mark
         self.waiting = [first]
+        self.joined_bytes = 0  # of the others
 
 
 class PasswordChecks:
@@ -97,6 +107,7 @@ class PasswordChecks:
         self._logins = Logins(limits.login_failures_max, limits.login_failure_interval_us, WAITING_MAX)
         self._checks: dict[int, _Check] = {}
         self._asking: dict[tuple[str, bytes], _Check] = {}  # by address and mark
+        self._joined_bytes = 0
         self._numbers = 0
         self._running = 0
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="folkmoot-password")
@@ -116,14 +127,14 @@ class PasswordChecks:
             return
         same = self._asking.get((address, marks[0]))
         if same is not None:
-            same.waiting.append(check)
+            self._join(same, check)
             return
         self._numbers += 1
-        login = Login(self._numbers, address, check.username)
+        login = Login(self._numbers, address, check.username, held_by(check))
         answer = self._logins.enter(login, now)
         self._drop_overflowed()
         if answer == OVERFLOW:
-            self._loop.call_soon(listener.cut, connection)
+            self._turn_away(check)
         elif answer:
             self._loop.call_soon(listener.limited, connection, told(answer))
         else:
@@ -131,6 +142,23 @@ class PasswordChecks:
             self._checks[login.number] = found
             self._asking[(address, marks[0])] = found
             self._begin()
+
+    def _join(self, same: _Check, check: Authenticate) -> None:
+        """Wait for the same result."""
+        size = max(held_by(check), JOINED_BYTES_MIN)
+        if self._joined_bytes + size > JOINED_BYTES_MAX:
+            self._turn_away(check)
+            return
+        same.waiting.append(check)
+        same.joined_bytes += size
+        self._joined_bytes += size
+
+    def _turn_away(self, check: Authenticate) -> None:
+        """End a connection for whose check there is no room: a large packet is no chance of a crowd."""
+        if held_by(check) > UNIT_BYTES:
+            self._loop.call_soon(self._listener.crowded, check.connection, CROWDED)
+        else:
+            self._loop.call_soon(self._listener.cut, check.connection)
 
     def _now(self) -> int:
         return int(self._loop.time() * 1_000_000)
@@ -176,6 +204,7 @@ class PasswordChecks:
     def _forget(self, check: _Check) -> None:
         del self._checks[check.login.number]
         del self._asking[(check.login.address, check.mark)]
+        self._joined_bytes -= check.joined_bytes
 
     def _drop_refused(self, now: int) -> None:
         for login in self._logins.refused:
@@ -191,7 +220,7 @@ class PasswordChecks:
             check = self._checks[login.number]
             self._forget(check)
             for one in check.waiting:
-                self._loop.call_soon(self._listener.cut, one.connection)
+                self._turn_away(one)
         self._logins.overflowed.clear()
 
     def _work(self, check: _Check, username: str, password: bytes, file: PasswordFile) -> None:
@@ -231,3 +260,8 @@ class PasswordChecks:
     def close(self) -> None:
         """End the threads; pending results are dropped."""
         self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+def held_by(check: Authenticate) -> int:
+    """Return how many bytes of its client are in memory while it waits."""
+    return check.connection.connect_held() + check.connection.waiting_bytes()

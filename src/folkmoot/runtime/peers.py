@@ -76,6 +76,10 @@ class PeerProtocol(Accepted, asyncio.Protocol):
             return
         made.set_write_buffer_limits(WRITE_BYTES_HIGH, WRITE_BYTES_LOW)
         address = self._address or peer_info(made, "tcp", None).address
+        if why := self._network.outdated(made):
+            self._network.failed(address, OSError(why))
+            reset(made)
+            return
         peer = self._turns.ask(self._turns.node.peer_connected, made, address, bool(self._address))
         if peer is not None:
             self._network.open[peer.id] = made
@@ -270,19 +274,33 @@ class PeerNetwork(Carrier, Reception):
         """The certificates of this node; None without TLS between nodes."""
         return self._certificates
 
-    def replace(self, tls: TlsSettings, context: ssl.SSLContext, dialling: ssl.SSLContext) -> None:
-        """Accept and dial with other contexts, and end the connections to nodes that they would not accept."""
+    def replace(self, tls: TlsSettings, context: ssl.SSLContext, dialling: ssl.SSLContext) -> bool:
+        """Accept and dial with other contexts; return whether nodes must be judged: some may not be accepted now."""
         assert self._certificates is not None, "only with TLS between nodes"
-        stricter = self._certificates.replace(tls, context)
         self._client_context = dialling
-        if stricter:
-            self.judge()
+        return self._certificates.replace(tls, context)
+
+    def outdated(self, handle: Transport) -> str:
+        """Return why a connection is not accepted whose handshake began before the certificates were read again."""
+        secured = handle.get_extra_info("ssl_object")
+        if self._certificates is None or secured.context in (self._certificates.context, self._client_context):
+            return ""
+        return self._certificates.refuses(secured)
 
     def judge(self) -> None:
-        """End the connections to nodes whose certificates are not accepted any more; their links go on over others."""
+        """End the connections to nodes whose certificates are not accepted any more; their links go on over others.
+
+        One that cannot be judged ends, too.
+        """
         assert self._certificates is not None, "only with TLS between nodes"
+        assert self._turns is not None, "there are no connections before `start`"
         for handle in list(self.open.values()):
-            if self._certificates.refuses(handle.get_extra_info("ssl_object")):
+            try:
+                why = self._certificates.refuses(handle.get_extra_info("ssl_object"))
+            except Exception as error:  # noqa: BLE001 - as in `carry`
+                self._turns.spoiled(handle, "another node", error)
+                continue
+            if why:
                 reset(handle)
 
     def close(self) -> None:

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 __all__ = ["Reload", "read_users"]
 
 JUDGED_PER_TURN: Final = 200  # certificates; each takes about 50 us
-AGAIN_S: Final = 2.0  # after the longest handshake: its client was verified by the former authorities
 
 # Sections and fields that are read again; `cluster.seeds` by discovery.
 READ_AGAIN: Final = (
@@ -91,7 +90,6 @@ class Reload:
         self._keys = mark_keys(serving.settings.cluster.name, self._secrets)
         self._task: asyncio.Task[None] | None = None
         self._again = False
-        self._timer: asyncio.TimerHandle | None = None
 
     def check_passwords(self, file: PasswordFile | None) -> None:
         """Begin to check passwords, or go on with another file; None: they are not checked."""
@@ -115,12 +113,19 @@ class Reload:
 
     def _done(self, task: asyncio.Task[None]) -> None:
         self._task = None
-        error = None if task.cancelled() else task.exception()
-        if isinstance(error, Exception):
-            self._serving.fail(error)
-        elif self._again:
+        self._report(task)
+        if self._again and not task.cancelled():
             self._again = False
             self.begin()
+
+    def _report(self, task: asyncio.Task[None]) -> None:
+        """Tell an unexpected error, after which the node goes on: its own faults end it before they come here."""
+        error = None if task.cancelled() else task.exception()
+        if isinstance(error, Exception):
+            self._serving.complain("a reload", error)
+            text = " ".join(repr(error).split())
+            self._serving.say("error", "reload_failed", reason=f"{text}; only a part is in force: reload or restart")
+            self._serving.record("reload_failed", why=text)
 
     async def _run(self) -> None:
         serving = self._serving
@@ -134,6 +139,8 @@ class Reload:
             serving.record("reload_failed", why=text)
             return
         await self._put_into_force(prepared)
+        if serving.turns.halted:
+            return
         fixed = fixed_changes(serving.settings, prepared.settings)
         if fixed:
             why = "these settings have changed and need a restart: " + ", ".join(fixed)
@@ -179,9 +186,9 @@ class Reload:
         replaced = prepared.secrets != self._secrets
         self._secrets, self._keys = prepared.secrets, prepared.keys
         self.check_passwords(prepared.file)
-        turns.node.reload(access_of(prepared.settings, users), turns.begin())
+        turns.ask(turns.node.reload, access_of(prepared.settings, users))
         if replaced:
-            turns.node.replace_secrets(self._secrets, turns.begin())
+            turns.ask(turns.node.replace_secrets, self._secrets)
         if prepared.service is not None:
             prepared.service()
         protected = not allows_anonymous(prepared.settings)
@@ -191,46 +198,51 @@ class Reload:
         for listener, tls, context in prepared.listeners:
             stricter = listener.replace(tls, context) or stricter
         if prepared.peers is not None and serving.peers is not None:
-            serving.peers.replace(*prepared.peers)
+            stricter = serving.peers.replace(*prepared.peers) or stricter
         if stricter:
             await self._judge_certificates()
-            delay_s = turns.node.config.limits.connect_timeout_us / 1e6 + AGAIN_S
-            self._timer = turns.loop.call_later(delay_s, self._judge_again)
-
-    def _judge_again(self) -> None:
-        self._timer = None
-        self._later = self._serving.turns.loop.create_task(self._judge_certificates())
 
     async def _judge_certificates(self) -> None:
-        """Have the node end the connections whose certificates are not accepted any more."""
+        """Have the node end the connections whose certificates are not accepted any more.
+
+        One that cannot be judged ends, too: nothing proves that it would be accepted. Handshakes that are not over are
+        judged when they are (`outdated`).
+        """
         turns = self._serving.turns
         if self._serving.peers is not None and self._serving.peers.certificates is not None:
             self._serving.peers.judge()
         for count, connection in enumerate(turns.node.connections(), 1):
             if count % JUDGED_PER_TURN == 0:
                 await asyncio.sleep(0)
+            if turns.halted:
+                return
             if connection.info.transport not in ("tls", "wss") or connection.id not in turns.open:
                 continue
-            secured = tls_object(connection.handle)
-            certificates = certificates_of(secured)
-            why = "" if certificates is None else certificates.refuses(secured)
+            try:
+                why = refusal(connection.handle)
+            except Exception as error:  # noqa: BLE001 - whatever it is, others are judged
+                turns.broken(connection, error)
+                continue
             if why:
-                turns.node.revoke(connection, why, turns.begin())
+                turns.ask(turns.node.revoke, connection, why)
 
     def close(self) -> None:
         """End the threads of the password checks."""
         if self._task is not None:
             self._task.cancel()
-        if self._timer is not None:
-            self._timer.cancel()
         if self._passwords is not None:
             self._passwords.close()
 
 
-def tls_object(handle: Any) -> Any:
-    """Return the TLS state of a connection: its handle is a transport, or the protocol of a WebSocket."""
+def refusal(handle: Any) -> str:
+    """Return why the certificate of an open connection is not accepted any more, "" if it is.
+
+    handle: of a connection with TLS, a transport or the protocol of a WebSocket.
+    """
     transport = getattr(handle, "_transport", handle)
-    return transport.get_extra_info("ssl_object")
+    secured = transport.get_extra_info("ssl_object")
+    certificates = certificates_of(secured)
+    return "" if certificates is None else certificates.refuses(secured)
 
 
 def bound(first: Settings, now: Settings, listeners: list[Listener]) -> list[ListenerSettings]:

@@ -19,7 +19,7 @@ from folkmoot.runtime.drain import reset
 from folkmoot.runtime.gate import Arrival, Gate
 from folkmoot.runtime.intake import TlsTransport
 from folkmoot.runtime.loop import LARGE_BYTES, Turns
-from folkmoot.runtime.tls import common_name
+from folkmoot.runtime.tls import common_name, outdated
 from folkmoot.session.connection import CLOSING, NEW, PeerInfo
 
 __all__ = [
@@ -136,6 +136,9 @@ class ClientProtocol(Accepted):
         info = peer_info(transport, name, certificate_name)
         info.waited_us = self._gate.waited_us(arrival)
         self._connection = turns.connected(handle, info)
+        why = outdated(transport.get_extra_info("ssl_object")) if self.intake is not None else ""
+        if why and self._connection is not None:
+            turns.ask(turns.node.revoke, self._connection, why)
 
     def _settle(self) -> None:
         """Tell the gate when the CONNECT is complete. One that was refused stays unfinished until it is closed."""

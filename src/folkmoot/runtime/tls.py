@@ -17,7 +17,7 @@ from folkmoot.kernel.errors import FolkmootError
 from folkmoot.mqtt.text import check_utf8
 from folkmoot.runtime.revocation import Revocations
 
-__all__ = ["Certificates", "TlsError", "certificates_of", "common_name", "fill", "reason_of", "tls_options"]
+__all__ = ["Certificates", "TlsError", "certificates_of", "common_name", "fill", "outdated", "reason_of", "tls_options"]
 
 
 class TlsError(FolkmootError):
@@ -87,6 +87,17 @@ def certificates_of(connection: Any) -> Certificates | None:
     """Return the certificates by which an open connection was accepted, replaced ones included."""
     context = getattr(connection, "context", None)
     return None if context is None else _OWNERS.get(context)
+
+
+def outdated(connection: Any) -> str:
+    """Return why a connection whose handshake has just ended is not accepted, "" if it is.
+
+    Only that of a handshake which began before the certificates were read again may not be.
+    """
+    certificates = certificates_of(connection)
+    if certificates is None or certificates.context is connection.context:
+        return ""
+    return certificates.refuses(connection)
 
 
 def authorities(context: ssl.SSLContext) -> frozenset[bytes]:

@@ -29,6 +29,7 @@ PATTERNS_FREE: Final = 8
 _UNLIMITED: Final = NEVER
 _STORED_PARTS: Final = 10  # of what all users have stored: who has more than one stores no more on a disk that is low
 _STORED_BYTES_MIN: Final = 16 << 20  # that each user may have stored in any case
+_ANNOUNCED_PARTS: Final = 3  # one of them is for what a user's subscriptions take at all nodes together
 _MEMORY_PERCENT: Final = 70  # of the budget of memory: what may stay there before publishers are slowed
 
 
@@ -68,7 +69,8 @@ class Account:
         self.sessions = 0
         self.subscriptions = 0
         self.patterns = 0  # of its sessions, beyond those that are free
-        self.kept_bytes = 0  # of unusual filters, and wills
+        self.filter_bytes = 0  # of unusual filters
+        self.kept_bytes = 0  # of these, and of wills
         self.retained_messages = 0
         self.retained_bytes = 0
         self.queue_bytes = 0
@@ -81,6 +83,17 @@ class Account:
         used = self.sessions * SESSION_BYTES + self.connections * CONNECTION_BYTES
         used += self.subscriptions * SUBSCRIPTION_BYTES + self.kept_bytes
         return used + size <= self.quota.memory_bytes_max
+
+    def fits_announced(self, size: int, members: int) -> bool:
+        """Whether a subscription that takes so many bytes may be announced to the other members of the cluster.
+
+        Each of them keeps its filter, and cannot know whose it is. So that a user with subscriptions at all nodes fills
+        none, they count here once for each member, and for all of it a user has a third of what it has at one node.
+        """
+        if members <= 1:
+            return True
+        here = self.subscriptions * SUBSCRIPTION_BYTES + self.filter_bytes + size
+        return here * members <= self.quota.memory_bytes_max // _ANNOUNCED_PARTS
 
     def fits_queue(self, size: int) -> bool:
         """Whether so many bytes more may wait for the sessions of the user."""
@@ -174,12 +187,20 @@ class Accounts:
         account.queue_bytes += session.queue_bytes if session.durable else session.ready_bytes
         account.patterns += session.counted_patterns
         session.counted_bytes = session.kept_bytes()
+        account.filter_bytes += session.filter_bytes
         account.kept_bytes += session.counted_bytes
         self.kept_bytes += session.counted_bytes
 
     def set_will(self, session: Session, will: Will | None) -> None:
         """Give the session a will, or take it away, and count what that changes."""
         session.will = will
+        self.recount(session)
+
+    def add_filter(self, session: Session, excess: int) -> None:
+        """Count what a filter of the session takes beyond the usual, or (negative) no more."""
+        session.filter_bytes += excess
+        if session.account is not None:
+            session.account.filter_bytes += excess
         self.recount(session)
 
     def recount(self, session: Session) -> None:
@@ -201,6 +222,7 @@ class Accounts:
         account.subscriptions -= len(session.subscriptions)
         account.queue_bytes -= session.queue_bytes if session.durable else session.ready_bytes
         account.patterns -= session.counted_patterns
+        account.filter_bytes -= session.filter_bytes
         account.kept_bytes -= session.counted_bytes
         self.kept_bytes -= session.counted_bytes
         session.counted_bytes = 0

@@ -14,6 +14,7 @@ from folkmoot.kernel.clock import NEVER
 from folkmoot.mqtt.packet import Connect
 
 if TYPE_CHECKING:
+    from folkmoot.auth.policy import Policy
     from folkmoot.session.account import Account
     from folkmoot.session.relay import Lane, Relay, Remote
     from folkmoot.session.session import Session
@@ -92,6 +93,7 @@ class Connection:
         self.assigned = False  # the server has given it its client id
         self.credential = ""  # the stored hash by which its password was checked
         self.connect: Connect | None = None
+        self.connect_bytes = 0  # the size of the CONNECT packet
         self.connect_body: bytes = b""  # of the CONNECT packet, without its password; for another node
         self.session: Session | None = None
         self.relay: Relay | None = None  # its session, or its registration, is at another node
@@ -130,6 +132,7 @@ class Connection:
         self.outbox_order = 0
         self.parked_count = 0
         self.broken = False  # it ended without DISCONNECT: no client waits for outstanding acknowledgements
+        self.rights: Policy | None = None  # by which `fast` and `allowed` were decided
         self.fast = False  # no rule has to be checked for each PUBLISH
         self.allowed: dict[bytes, bool] | None = None
         self.denied: dict[str, Denied] | None = None  # by kind of event, see `protocol.denial`
@@ -183,6 +186,10 @@ class Connection:
     def waiting_bytes(self) -> int:
         """Return how much of its input waits for its turn, or for the rest of a packet; the stash excepted."""
         return len(self.rest) - self.rest_pos + (0 if self.parts is None else self.parts_bytes)
+
+    def connect_held(self) -> int:
+        """Return how much is kept of the CONNECT packet, until the client is admitted."""
+        return self.connect_bytes + len(self.connect_body) if self.connect is not None else 0
 
     def can_send(self) -> bool:
         """Whether the client keeps up with its output; otherwise QoS 0 is dropped and QoS 1 and 2 wait."""

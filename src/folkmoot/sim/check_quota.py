@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from folkmoot.routing.interest import announced_bytes
 from folkmoot.session.subscription import excess_of
 
 __all__ = ["miscounted"]
@@ -19,12 +20,13 @@ _COUNTS = (
     "connections",
     "subscriptions",
     "patterns",
+    "filter_bytes",
     "kept_bytes",
     "queue_bytes",
     "retained_messages",
     "retained_bytes",
 )
-_MEMORY = ("ready_bytes", "ready_count", "unsent_bytes", "parts_bytes", "alias_bytes", "relay_bytes")
+_MEMORY = ("ready_bytes", "ready_count", "unsent_bytes", "parts_bytes", "alias_bytes", "relay_bytes", "interest_bytes")
 
 
 def miscounted(node: Any) -> str:
@@ -37,7 +39,9 @@ def miscounted(node: Any) -> str:
         counts = wanted.setdefault(username, dict.fromkeys(_COUNTS, 0))
         counts[what] += number
 
+    broker = node._broker
     memory = dict.fromkeys(_MEMORY, 0)
+    memory["interest_bytes"] = _announced(broker.delivery.interest)
     for session in state.sessions.values():
         if session.account is None:
             return f"the session {session.client_id!r} has no account"
@@ -45,6 +49,7 @@ def miscounted(node: Any) -> str:
         add(name, "sessions", 1)
         add(name, "subscriptions", len(session.subscriptions))
         add(name, "patterns", session.counted_patterns)
+        add(name, "filter_bytes", session.filter_bytes)
         add(name, "kept_bytes", session.counted_bytes)
         filter_bytes = sum(excess_of(subscription) for subscription in session.subscriptions)
         if session.filter_bytes != filter_bytes or session.counted_bytes != session.kept_bytes():
@@ -58,7 +63,6 @@ def miscounted(node: Any) -> str:
         memory["unsent_bytes"] += connection.counted_unsent_bytes
         memory["alias_bytes"] += connection.alias_bytes
         memory["parts_bytes"] += connection.waiting_bytes()
-    broker = node._broker
     for shares in broker.partition.retained._shares:
         for share in shares.values():
             name = share.account.name
@@ -77,3 +81,9 @@ def miscounted(node: Any) -> str:
         if getattr(state.memory, what) != memory[what]:
             return f"{memory[what]} {what} are there and {getattr(state.memory, what)} are counted"
     return ""
+
+
+def _announced(interest: Any) -> int:
+    """Return the memory of the filters that other nodes have announced."""
+    locations = [*interest._locations, *interest._nodes.values()]
+    return sum(announced_bytes(name) for location in locations for name in location.names)

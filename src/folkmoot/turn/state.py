@@ -114,6 +114,7 @@ class State:
         self.started_us = 0
         self.counters = Counters()
         self.timers = Timers()
+        self.excused_us = 0  # when silence was last excused, because this server stood still and read nothing
         # Without a check of passwords and certificates a user name proves nothing.
         self.accounts = Accounts(limits, access.has_users)
         self.memory = Memory(limits, self.counters)
