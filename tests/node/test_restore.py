@@ -11,7 +11,7 @@ from folkmoot.session.session import Session
 from folkmoot.store import key as keys
 from folkmoot.store.key import kind_of
 from folkmoot.store.memory import MemoryStore
-from folkmoot.turn.state import TIMER_LEVEL, TIMER_RETENTION, TIMER_SESSION, TIMER_SYS
+from folkmoot.turn.state import TIMER_LEVEL, TIMER_RETENTION, TIMER_SESSION, TIMER_SWEEP, TIMER_SYS
 from tests.node.script import SLOTS, Author, Player, whole
 
 
@@ -86,7 +86,7 @@ def check_idle(node: Node) -> None:
     assert len(broker.partition.retained._fresh) == len(broker.partition.retained._changes) == 0
     assert all(session.durable for session in state.sessions.values())
     for (kind, subject), slot in state.timers._slots.items():
-        if slot.due_us < NEVER and kind not in (TIMER_SYS, TIMER_RETENTION, TIMER_LEVEL):
+        if slot.due_us < NEVER and kind not in (TIMER_SYS, TIMER_RETENTION, TIMER_LEVEL, TIMER_SWEEP):
             assert isinstance(subject, str), "no deadline of a connection that is gone"
             session = state.sessions[subject]
             assert slot.due_us == session.ends_us if kind == TIMER_SESSION else session.will is not None

@@ -100,7 +100,7 @@ class Restore:
         for found in loader.filters:
             self._subscribe(found)
         self.bodies.take(partition, loader.bodies, loader.body_next)
-        self.retained.take(partition, loader.retained)
+        self.retained.take(partition, loader.retained, loader.retained_expires_us)
         self.producers.take(partition, loader.producers)
         self.marks.take(partition, loader.marks)
         self.outbox.begin(partition, loader.entries)
