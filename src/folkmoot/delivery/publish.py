@@ -84,8 +84,8 @@ class Publishing:
         self.keeping.mark_home(message, publisher, producer)
         if route.transient or route.groups:
             result |= self._live(route, message, publisher, producer, sequence)
-        if route.durable:
-            result |= self.keeping.store(route.durable, message, publisher, producer, sequence)
+        if route.persistent:
+            result |= self.keeping.store(route.persistent, message, publisher, producer, sequence)
         message.origin = b""
         if route.elsewhere or self._choices or not kept_here:
             result |= self._elsewhere(route, message, publisher, producer, sequence, kept_here)
@@ -145,7 +145,7 @@ class Publishing:
             )
         message.origin = origin
         if task.bits & QUEUE:
-            recipients = route.durable_in(task.partition)
+            recipients = route.persistent_in(task.partition)
             work.steps += DELIVERY_STEPS * len(recipients)
             self.keeping.store(recipients, message, publisher, producer, sequence)
         for name in task.choices:
@@ -198,7 +198,7 @@ class Publishing:
                     self._chosen.append(chosen)
                     continue
             knows = self.state.partition_of(group.name)
-            if publisher is not None and publisher.durable:
+            if publisher is not None and publisher.persistent:
                 knows = publisher.partition  # as it does where there are other nodes, see `entry`
             if not self.keeping.takes(knows, producer, sequence):
                 result |= MATCHED | STORED

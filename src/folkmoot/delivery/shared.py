@@ -97,7 +97,7 @@ class Shared:
             at = (turn + step) % count
             member = members[at]
             session = member.session
-            if place != ANYWHERE and place != (session.partition if session.durable else -1):
+            if place != ANYWHERE and place != (session.partition if session.persistent else -1):
                 continue
             if session.ended:  # its subscriptions are being removed
                 continue
@@ -108,7 +108,7 @@ class Shared:
                     return member
                 if connected is None:
                     connected = member
-            elif session.durable and stored is None:
+            elif session.persistent and stored is None:
                 stored = member
         self._set_turn(group, place, (turn + (1 if count <= _LOOKS_MAX else _LOOKS_MAX)) % count)
         return connected if connected is not None else stored
@@ -132,7 +132,7 @@ class Shared:
         while not outcome and tries < min(_TRIES_MAX, len(group.members)):
             other = group.members[(group.turn + tries) % len(group.members)]
             session = other.session
-            here = place == ANYWHERE or place == (session.partition if session.durable else -1)
+            here = place == ANYWHERE or place == (session.partition if session.persistent else -1)
             if other is not member and here:
                 outcome = self._give(other, group, message)
             tries += 1
@@ -147,7 +147,7 @@ class Shared:
         retain = terms.retain_of(message.retain)
         if qos == 0:
             return 1 if self.queue.give_qos0(session, message, retain, terms.identifiers) else 0
-        if session.durable:
+        if session.persistent:
             return 2 if self.queue.append(session, message, qos, retain, terms.identifiers, group.name, 0) else 0
         return 1 if self.queue.offer(session, message, qos, retain, terms.identifiers, group.name) else 0
 

@@ -257,7 +257,7 @@ def _find_ends(session: Session, minority_side: bool) -> None:
     session.queue_next = max(session.queue_next, session.sent_below)  # else new messages would come as repeated
     if minority_side:
         session.queue_next += PACKET_IDS // 3
-    session.durable_next = session.queue_next
+    session.committed_next = session.queue_next
     if not session.queue_count:
         session.queue_head = session.queue_next
     session.ready_end = session.queue_head

@@ -91,7 +91,7 @@ class Admission:
         expiry_s = expiry_of(packet, self.state.limits)
         old = known.get(connection.client_id)
         anew = packet.clean_start or self._is_another_users(old, connection)
-        resumes_stored = old is not None and old.durable and not anew  # frees room when its messages are deleted
+        resumes_stored = old is not None and old.persistent and not anew  # frees room when its messages are deleted
         if self.state.storage_full and (expiry_s or will is not None) and not resumes_stored:
             self.state.counters.storage_refused += 1
             where = "" if self.fabric.alone else f" of {self.fabric.node_id}"
@@ -117,7 +117,7 @@ class Admission:
         if session.owner != former:
             self.subscribing.end_denied(session)  # what one client may subscribe to, another need not be allowed
         # The end of a stored session is acknowledged too: the session must not return after a crash.
-        wrote = session.durable or self.lifecycle.is_ending(connection.client_id)
+        wrote = session.persistent or self.lifecycle.is_ending(connection.client_id)
         if will is not None:
             self.wills.set(session, self._will_of(connection, will))
             wrote = True
@@ -146,9 +146,9 @@ class Admission:
         self.closing.refuse(connection, reason.QUOTA_EXCEEDED, why)
         return False
 
-    def _begin(self, connection: Connection, durable: bool) -> Session:
-        session = self.lifecycle.begin(connection.client_id, durable, connection.username, connection.is_proved)
-        session.registration_only = connection.remote is not None and not durable
+    def _begin(self, connection: Connection, persistent: bool) -> Session:
+        session = self.lifecycle.begin(connection.client_id, persistent, connection.username, connection.is_proved)
+        session.registration_only = connection.remote is not None and not persistent
         return session
 
     def _waits(self, old: Session | None, connection: Connection, assigned: bool) -> bool:

@@ -179,7 +179,7 @@ class Scrutiny:
         if self.number <= JUMP_MAX:
             return []  # not asked for
         route = self.routes.lookup(topic)
-        partitions = [recipient.session.partition for recipient in route.durable]
+        partitions = [recipient.session.partition for recipient in route.persistent]
         partitions += [log.store_partition for log in route.logs]
         if retain:
             partitions.append(self.state.partition_of(topic))
@@ -190,7 +190,7 @@ class Scrutiny:
         route = self.routes.lookup(topic)
         own = self.fabric.node_id
         if self.state.storage_full:
-            if route.durable or route.logs or (qos == 2 and session.durable):
+            if route.persistent or route.logs or (qos == 2 and session.persistent):
                 return own
         if self.fabric.alone:
             return own if retain else ""

@@ -169,7 +169,7 @@ class Tables:
             held.sessions = [
                 session
                 for session in self.state.sessions.values()
-                if not session.durable and not session.registration_only and not session.proxy
+                if not session.persistent and not session.registration_only and not session.proxy
             ]
         if not self._held:
             self.state.timers.set(self.state.now + _IDLE_US, TIMER_TABLES, 0)

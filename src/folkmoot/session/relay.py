@@ -38,7 +38,7 @@ class Relay:
         self.partition = partition
         self.body = body  # of the CONNECT packet
         self.assigned = assigned
-        self.durable = False
+        self.persistent = False
         self.state = ASKED
         self.announced = False
         self.leader = ""
@@ -54,7 +54,7 @@ class Relay:
     @property
     def is_spent(self) -> bool:
         """Whether it belongs to a transient session whose connection has ended."""
-        return self.state == ENDED and not self.durable
+        return self.state == ENDED and not self.persistent
 
     def is_ordered(self, passed_on: bool, complete_token: int) -> bool:
         """Whether a retained message, forwarded or published here, overtakes none that took the other path (A8)."""
