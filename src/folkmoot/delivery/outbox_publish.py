@@ -144,8 +144,8 @@ class OutboxPublishing:
     def _groups(self, home: int, route: Route, message: Message) -> None:
         """Add one member of each shared subscription, wherever it is."""
         for group in route.groups:
-            places = route.shared.get(group.name)
-            chosen = None if places is None else self.shared.choose_place(group.name, group, places)
+            locations = route.shared.get(group.name)
+            chosen = None if locations is None else self.shared.choose_location(group.name, group, locations)
             if chosen is not None:
                 self._plan.add_member(chosen)
             else:
@@ -196,8 +196,8 @@ class OutboxPublishing:
         plan = Plan()
         group = self.publishing.routes.groups.get(lost.group)
         member = None if group is None else self.shared.choose(group, ANYWHERE)
-        places = self.publishing.routes.interest.places_of(lost.group)
-        if member is not None and member.absent and self.shared.is_anybody_there(places):
+        locations = self.publishing.routes.interest.locations_of(lost.group)
+        if member is not None and member.absent and self.shared.is_anybody_there(locations):
             member = None
         if group is not None and member is not None:
             partition = member.session.partition if member.session.persistent else -1
@@ -208,9 +208,9 @@ class OutboxPublishing:
             else:
                 plan.add_task(partition, 0).groups.append(group.name)
         if plan.is_empty():
-            if not places:
+            if not locations:
                 return False
-            plan.add_member(self.shared.choose_elsewhere(lost.group, places))
+            plan.add_member(self.shared.choose_elsewhere(lost.group, locations))
         tasks = list(plan.tasks.values())
         if lost.home >= 0:
             self.outbox.put(lost.home, lost.message, b"", 0, TO_GROUPS, tasks, plan.nodes)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from folkmoot.channel.forward_sender import ForwardSender
 from folkmoot.delivery.keeping import MATCHED, REFUSED, STORED, Keeping
 from folkmoot.delivery.plan import Plan
-from folkmoot.delivery.shared import Lost, Shared
+from folkmoot.delivery.shared import TRANSIENT, Lost, Shared
 from folkmoot.partition.producer import Producers
 from folkmoot.partition.queue import Queue
 from folkmoot.partition.retained import TO_TRANSIENT, Retained
@@ -175,7 +175,7 @@ class Publishing:
                 self.send(recipient, message, None)
         for name in groups:
             group = self.routes.groups.get(name)
-            if group is None or not self.shared.deliver(group, message, -1):
+            if group is None or not self.shared.deliver(group, message, TRANSIENT):
                 self.shared.homeless.append(Lost(name, message, -1))
 
     def _live(self, route: Route, message: Message, publisher: Session | None, producer: bytes, sequence: int) -> int:
@@ -191,9 +191,9 @@ class Publishing:
             if producer and self._entrust(group.name, message, producer, sequence):
                 result |= MATCHED | STORED
                 continue
-            places = route.shared.get(group.name)
-            if places is not None:
-                chosen = self.shared.choose_place(group.name, group, places)
+            locations = route.shared.get(group.name)
+            if locations is not None:
+                chosen = self.shared.choose_location(group.name, group, locations)
                 if chosen is not None:
                     self._chosen.append(chosen)
                     continue

@@ -40,11 +40,19 @@ def earlier(expires_us: int, other_us: int) -> int:
 
 
 class _Change:
-    """A retained row after a batch that is not durable yet: the token, bytes of the message or -1, its user."""
+    """What a batch that is not durable yet has done to a topic: bytes and user of its message; -1: it has none now."""
 
     def __init__(self, topic: bytes, token: int, size: int, owner: str) -> None:
         self.topic = topic
         self.token = token
+        self.size = size
+        self.owner = owner
+
+
+class _Kept:
+    """What a topic has retained now: the bytes of the message, -1 if there is none, and its user."""
+
+    def __init__(self, size: int, owner: str) -> None:
         self.size = size
         self.owner = owner
 
@@ -62,7 +70,12 @@ class Share:
 
 
 class Retained:
-    """The retained messages of the partitions that this node leads."""
+    """The retained messages of the partitions that this node leads.
+
+    After a live message, a new subscriber must get neither the message that it replaced nor itself once more. The row
+    and the live message come from different nodes, so no number orders them. Therefore live messages are remembered
+    while feeds run: `came` notes one, a feed asks `has_come`.
+    """
 
     def __init__(self, state: State) -> None:
         self.state = state
@@ -102,7 +115,7 @@ class Retained:
         self._watch(partition, message.expires_us)
         return True
 
-    def _fits(self, message: Message, before: _Change) -> bool:
+    def _fits(self, message: Message, before: _Kept) -> bool:
         """Whether a message may be retained; before: what its topic has now."""
         state = self.state
         account = state.accounts.of(message.owner)
@@ -154,12 +167,12 @@ class Retained:
             del shares[owner]
             state.accounts.settle(account, state.now)
 
-    def _look(self, partition: int, topic: bytes) -> _Change:
-        """Return what a topic has now: its size is -1 if that is nothing."""
+    def _look(self, partition: int, topic: bytes) -> _Kept:
+        """Return what a topic has now, by the newest change or else in the store."""
         fresh = self._fresh.get(topic)
         if fresh is not None:
-            return fresh
-        found = _Change(topic, 0, -1, "")
+            return _Kept(fresh.size, fresh.owner)
+        found = _Kept(-1, "")
         if self.counts[partition]:
             try:
                 value = self.state.reader.get(plain_key(partition, RETAINED, topic))
@@ -239,9 +252,6 @@ class Retained:
         if not self.state.leads[partition]:
             return min(page_rows, _ROWS_ELSEWHERE)
         return rows_per_page(page_rows, self.counts[partition], self.sizes[partition])
-
-    # After a live message, a new subscriber must get neither the message that it replaced nor itself once more. Row and
-    # live message come from different nodes, so no number orders them: live messages are remembered.
 
     def begin(self) -> int:
         """Begin a feed: return the number of live messages until now."""

@@ -186,7 +186,10 @@ class Scrutiny:
         return [partition for partition in dict.fromkeys(partitions) if self.state.leads[partition]]
 
     def _short_of(self, topic: bytes, qos: int, retain: bool, session: Session) -> str:
-        """Return the id of a node whose full disk forbids the message, "" if there is none."""
+        """Return this node or the leader of a partition that must store a message, if its disk is full; "" if none is.
+
+        retain: it is to be retained; a message that clears its topic is not, because that frees room.
+        """
         route = self.routes.lookup(topic)
         own = self.fabric.node_id
         if self.state.storage_full:
@@ -197,7 +200,10 @@ class Scrutiny:
         return self._full_leader(self._partitions(route, topic, retain))
 
     def _partitions(self, route: Route, topic: bytes, retain: bool) -> list[int]:
-        """Return the partitions that a message goes to, beside those that this node leads."""
+        """Return the partitions led elsewhere that store a message for sessions and streams.
+
+        retain: it is to be retained. Then the partition of its topic is the last of them, whichever node leads it.
+        """
         partitions = route.away + route.away_logs
         return [*partitions, self.state.partition_of(topic)] if retain else partitions
 

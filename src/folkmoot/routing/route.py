@@ -41,31 +41,35 @@ def is_reserved(topic: bytes) -> bool:
 
 
 class Group:
-    """A shared subscription: its members take turns (MQTT 5 section 4.8.2)."""
+    """The members of a shared subscription at this node, which take turns (MQTT 5 section 4.8.2).
+
+    next: the index of the member that is asked first for the next message to any of them; next_in: the same by place
+    (see `folkmoot.delivery.shared`), for messages to the members of one place.
+    """
 
     def __init__(self, name: bytes, topic_filter: bytes) -> None:
         self.name = name
         self.topic_filter = topic_filter
         self.members: list[Subscription] = []
         self.absent = 0  # members whose client is not connected
-        self.turn = 0
-        self.turns: dict[int, int] = {}  # by place, for messages that go to a place
-        self._places: dict[Subscription, int] = {}
+        self.next = 0
+        self.next_in: dict[int, int] = {}
+        self._index: dict[Subscription, int] = {}  # of each member
 
     def join(self, member: Subscription) -> None:
         """Add a member."""
-        self._places[member] = len(self.members)
+        self._index[member] = len(self.members)
         self.members.append(member)
         self.absent += member.absent
 
     def leave(self, member: Subscription) -> None:
-        """Remove a member; the last one moves into its place, because a group may be very large."""
-        place = self._places.pop(member)
+        """Remove a member; the last one gets its index, because a group may be very large."""
+        index = self._index.pop(member)
         self.absent -= member.absent
         last = self.members.pop()
         if last is not member:
-            self.members[place] = last
-            self._places[last] = place
+            self.members[index] = last
+            self._index[last] = index
 
     def __repr__(self) -> str:
         return f"Group({self.name!r} members={len(self.members)})"
