@@ -215,3 +215,27 @@ def test_a_damaged_row_is_reported_and_stops_nothing(make: MakeBox) -> None:
     assert box.node.counters.retained_messages == 1
     box.advance(10 * INTERVAL_US)
     assert box.kinds().count("corrupt_store") == 1, "it is not read again and again"
+
+
+def test_a_slow_disk_and_many_partitions_with_few_messages_do_not_hold_it_up(make: MakeBox) -> None:
+    """What the sweep itself has written need not be durable before it goes on with the next partition."""
+    box = make(limits={"retained_sweep_interval_us": 2 * SECOND})
+    fill(filler(box), 0, 3000, 1)
+    box.advance(SECOND // 2)
+    end = box.now + SECOND // 2 + 2 * SECOND + 2 * SECOND
+    while box.now < end:
+        box.hold_writes()
+        box.advance(SECOND // 20)
+        box.release_writes()
+    assert box.node.counters.retained_messages == 0
+
+
+def test_only_the_partition_in_which_a_message_has_expired_is_read(make: MakeBox) -> None:
+    box = make()
+    peer = filler(box)
+    fill(peer, 0, 2000, None)
+    sweep = box.node._broker.partition.retained_sweep
+    for _ in range(5):
+        peer.publish("t", b"x", qos=1, retain=True, message_expiry=10)
+        box.advance(10 * SECOND + INTERVAL_US)
+    assert 0 < sweep.pages <= 5
