@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-__all__ = ["START", "TASK_ROWS", "Offsets", "Span", "from_json", "gather", "limit", "split", "start_of", "to_json"]
+__all__ = ["START", "TASK_ROWS", "Offsets", "Span", "end_within", "from_json", "gather", "split", "start_of", "to_json"]
 
 START: Final = "start"
 
@@ -48,7 +48,7 @@ def start_of(found: dict[str, Any]) -> Offsets | None:
     return from_json(found[START]) if START in found else None
 
 
-def limit(start: Offsets, end: Offsets, rows_max: int) -> Offsets:
+def end_within(start: Offsets, end: Offsets, rows_max: int) -> Offsets:
     """Return an end with at most `rows_max` records after `start`, in proportion to the backlog of each partition."""
     waiting = {partition: max(0, end[partition] - start.get(partition, 0)) for partition in sorted(end)}
     total = sum(waiting.values())

@@ -42,7 +42,10 @@ COPIES_AGE_S: Final = 30.0
 
 
 class Plan:
-    """The options of one read, and the client that it uses. It is sent to the tasks without the client."""
+    """One read of a stream: its checked options, where it begins and ends, and the client with which it asks the nodes.
+
+    The options never change. It is sent to the tasks without the client and what the nodes have answered.
+    """
 
     def __init__(self, given: Mapping[str, str]) -> None:
         options = Options("folkmoot", given, VALID)

@@ -30,7 +30,7 @@ from folkmoot.client.problem import OffsetAhead, OffsetGone
 from folkmoot.client.streams import PartitionRange, StreamClient
 from folkmoot.kernel.errors import FolkmootError
 from pyspark_folkmoot.column import batches, struct
-from pyspark_folkmoot.offset import START, Offsets, Span, from_json, gather, limit, split, start_of, to_json
+from pyspark_folkmoot.offset import START, Offsets, Span, end_within, from_json, gather, split, start_of, to_json
 from pyspark_folkmoot.plan import Plan
 from pyspark_folkmoot.table import TablePlan, TableReader, asks_for_table
 
@@ -249,7 +249,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return start if end == begin else to_json(end)
 
     def _end(self, begin: Offsets) -> Offsets:
-        """Return the end that can be read now: not before `begin`, and not beyond the target of availableNow."""
+        """Return the end that can be read now: not before `begin`, and not beyond the target of availableNow.
+
+        A partition that has no bound is read to its end if none has a target. With a target it is new since that was
+        set, and not read at all.
+        """
         ranges = self._ranges(begin)
         end = dict(begin)
         bounds = self._bounds(ranges) if self._target is None else self._target
@@ -257,8 +261,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             at = begin.get(part.partition, 0)
             if at < part.oldest:
                 lost(self.plan, f"partition {part.partition}: offsets {at} to {part.oldest - 1} are gone by retention")
-            beyond = part.next if self._target is None else at
-            end[part.partition] = max(at, min(part.next, bounds.get(part.partition, beyond)))
+            unbounded = part.next if self._target is None else at
+            end[part.partition] = max(at, min(part.next, bounds.get(part.partition, unbounded)))
         return end
 
     def _ranges(self, begin: Offsets) -> list[PartitionRange]:
@@ -285,7 +289,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._last
 
     def _limited(self, begin: Offsets, end: Offsets, read_limit: ReadLimit) -> Offsets:
-        return limit(begin, end, read_limit.max_rows) if isinstance(read_limit, ReadMaxRows) else end
+        return end_within(begin, end, read_limit.max_rows) if isinstance(read_limit, ReadMaxRows) else end
 
     @override
     def reportLatestOffset(self) -> dict[str, Any] | None:

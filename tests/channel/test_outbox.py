@@ -52,7 +52,7 @@ class Stage:
         self.cluster = SimulatedCluster(3, partitions=PARTITIONS)
         self.victim = leader_of(self.cluster, 0)
         self.survivors = [site for site in self.cluster.sites.values() if site is not self.victim]
-        self.durable: list[Peer] = []
+        self.persistent: list[Peer] = []
         self.held = held
 
     def listen(self, topic_filter: str, partitions: range = range(PARTITIONS)) -> None:
@@ -61,7 +61,7 @@ class Stage:
             peer = site.client(client_id_in(partition, 1))
             peer.connect(session_expiry=EVER)
             peer.subscribe(topic_filter, qos=2)
-            self.durable.append(peer)
+            self.persistent.append(peer)
 
     def freeze(self) -> None:
         """From now on nothing runs but what `step` does."""
@@ -92,7 +92,7 @@ class Stage:
         self.cluster.advance(SECOND)
 
     def got(self) -> dict[str, list[bytes]]:
-        return {peer.client_id: peer.payloads() for peer in self.durable}
+        return {peer.client_id: peer.payloads() for peer in self.persistent}
 
 
 def finish(publisher: Peer, site: Site, packet_id: int) -> None:
@@ -129,7 +129,7 @@ def test_qos_2_of_a_persistent_session_comes_once(near: bool, held: str) -> None
         stage.step(run)
         stage.kill()
         finish(publisher, stage.survivors[1], 1)
-        assert stage.got() == {peer.client_id: [b"m"] for peer in stage.durable}, run
+        assert stage.got() == {peer.client_id: [b"m"] for peer in stage.persistent}, run
         assert transient.payloads() == [b"m"], run
         assert outbox_rows(stage.cluster) == 0
 
@@ -149,7 +149,7 @@ def test_a_pubrec_waits_until_all_have_the_message() -> None:
     for site in others:
         site.release_writes()
     assert [packet.kind for packet in publisher.receive() if isinstance(packet, Ack)] == [PUBREC, PUBREC]
-    assert stage.got() == {peer.client_id: [b"m"] for peer in stage.durable}
+    assert stage.got() == {peer.client_id: [b"m"] for peer in stage.persistent}
 
 
 def test_messages_of_one_publisher_stay_in_order_when_their_leader_dies() -> None:
@@ -168,7 +168,7 @@ def test_messages_of_one_publisher_stay_in_order_when_their_leader_dies() -> Non
         for number in range(6, 9):
             publisher.send(Publish(b"t", b"%d" % number, 2, False, False, number, None))
         wanted = [b"%d" % number for number in range(1, 9)]
-        assert stage.got() == {peer.client_id: wanted for peer in stage.durable}, run
+        assert stage.got() == {peer.client_id: wanted for peer in stage.persistent}, run
 
 
 @pytest.mark.parametrize("held", ["", "victim", "others"])
@@ -184,13 +184,13 @@ def test_a_will_comes_once(expiry: int, held: str) -> None:
         client.lose()
         stage.step(run)
         stage.kill()
-        assert stage.got() == {peer.client_id: [b"gone"] for peer in stage.durable}, run
+        assert stage.got() == {peer.client_id: [b"gone"] for peer in stage.persistent}, run
 
 
 def test_a_will_waits_for_its_delay_at_a_new_leader() -> None:
     """A7: the node with the connection dies, then the leader."""
     stage = Stage()
-    stage.durable = []
+    stage.persistent = []
     last = stage.survivors[0]
     watch = last.client(client_id_in(1))
     watch.connect(session_expiry=EVER)
@@ -229,7 +229,7 @@ def test_messages_of_a_lost_member_go_once_to_another(held: str) -> None:
         stage.step(run)
         stage.kill()
         stage.cluster.advance(SECOND)
-        assert sorted(stage.durable[0].payloads()) == [b"0", b"1", b"2"], run
+        assert sorted(stage.persistent[0].payloads()) == [b"0", b"1", b"2"], run
 
 
 def clean_start(peer: Peer) -> None:

@@ -261,9 +261,9 @@ def latencies(ear: Peer) -> dict[str, dict[str, Any]]:
 
 def test_an_acknowledgement_that_waits_for_the_disk_is_timed(box: Box) -> None:
     ear = listener(box, "$events/+/latency")
-    durable = box.client("q")
-    durable.connect(session_expiry=EVER)
-    durable.subscribe("plant/#", qos=1)
+    persistent = box.client("q")
+    persistent.connect(session_expiry=EVER)
+    persistent.subscribe("plant/#", qos=1)
     peer = box.client("p")
     peer.connect()
     box.hold_writes()
@@ -285,9 +285,9 @@ def test_an_acknowledgement_that_waits_for_the_disk_is_timed(box: Box) -> None:
 
 def test_what_waits_is_told_while_it_waits(box: Box) -> None:
     ear = listener(box, "$events/+/latency")
-    durable = box.client("q")
-    durable.connect(session_expiry=EVER)
-    durable.subscribe("plant/#", qos=1)
+    persistent = box.client("q")
+    persistent.connect(session_expiry=EVER)
+    persistent.subscribe("plant/#", qos=1)
     peer = box.client("p")
     peer.connect()
     box.advance(10 * SECOND)
@@ -375,9 +375,9 @@ def test_overload_is_told_but_not_that_of_the_events_themselves(make: MakeBox) -
 
 def test_what_waits_behind_another_message_is_timed_from_its_own_turn(box: Box) -> None:
     ear = listener(box, "$events/+/latency")
-    durable = box.client("q")
-    durable.connect(session_expiry=EVER)
-    durable.subscribe("stored/#", qos=1)
+    persistent = box.client("q")
+    persistent.connect(session_expiry=EVER)
+    persistent.subscribe("stored/#", qos=1)
     peer = box.client("p")
     peer.connect()
     box.hold_writes()

@@ -20,4 +20,4 @@ def test_long_names_of_groups_take_no_memory_and_have_turns_of_their_own(box: Bo
                 place.count = 1
             turns[last] = [shared.choose_elsewhere(name, places).location.node_id for _ in range(4)]
         assert turns == {b"a": ["x", "y", "z", "x"], b"b": ["x", "y", "z", "x"]}
-    assert sum(len(name) for name in shared._turns) < 100
+    assert sum(len(name) for name in shared._next) < 100

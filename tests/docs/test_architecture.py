@@ -8,6 +8,7 @@ import re
 from tests.docs.page import ROOT
 
 PACKAGES = ROOT / "src" / "folkmoot"
+SPARK = ROOT / "src" / "pyspark_folkmoot"
 TEXT = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
 OUTSIDE = ("pyspark_folkmoot",)
 
@@ -44,4 +45,16 @@ def test_the_rows_follow_the_imports() -> None:
 def test_every_module_that_is_named_exists() -> None:
     named = re.findall(r"`([a-z]+/[a-z_]+)`", TEXT)
     assert len(named) > 50
-    assert [name for name in named if not (PACKAGES / f"{name}.py").exists() and name.split("/")[0] != "tests"] == []
+    assert [name for name in named if not is_there(name) and name.split("/")[0] != "tests"] == []
+
+
+def test_every_module_of_the_table_of_spark_exists() -> None:
+    section = TEXT.split("## Spark and pipelines")[1].split("\n## ")[0]
+    cells = [row.split("|")[2] for row in section.split("\n") if row.startswith("| ")][1:]
+    named = [name for cell in cells for name in re.findall(r"`([a-z_/]+)`", re.sub(r"\([^)]*\)", "", cell))]
+    assert len(named) > 20
+    assert [name for name in named if not is_there(name)] == []
+
+
+def is_there(name: str) -> bool:
+    return any((folder / f"{name}.py").exists() for folder in (PACKAGES, SPARK))

@@ -11,7 +11,7 @@ from folkmoot.session.session import Session
 from folkmoot.store import key as keys
 from folkmoot.store.key import kind_of
 from folkmoot.store.memory import MemoryStore
-from folkmoot.turn.state import TIMER_LEVEL, TIMER_RETENTION, TIMER_SESSION, TIMER_SYS
+from folkmoot.turn.state import TIMER_LEVEL, TIMER_RETENTION, TIMER_SESSION, TIMER_SWEEP, TIMER_SYS
 from tests.node.script import SLOTS, Author, Player, whole
 
 
@@ -35,7 +35,7 @@ def state_of(node: Node) -> dict[str, object]:
     state, broker = node._state, node._broker
     counters = state.counters
     return {
-        "sessions": {name: told(session) for name, session in state.sessions.items() if session.durable},
+        "sessions": {name: told(session) for name, session in state.sessions.items() if session.persistent},
         "retained": (broker.partition.retained.counts, counters.retained_messages, counters.retained_bytes),
         "queued": (counters.queue_messages, counters.queue_bytes),
         "subscriptions": (counters.subscriptions_persistent, len(state.tree)),
@@ -57,7 +57,7 @@ def rows_of(store: MemoryStore) -> dict[int, int]:
 def check_rows(node: Node, store: MemoryStore) -> None:
     """Every row belongs to something that the node knows of."""
     rows = rows_of(store)
-    sessions = [session for session in node._state.sessions.values() if session.durable]
+    sessions = [session for session in node._state.sessions.values() if session.persistent]
     assert rows[keys.SESSION] == len(sessions)
     assert rows[keys.SUBSCRIPTION] == sum([len(session.subscriptions) for session in sessions])
     assert rows[keys.QUEUE] == sum([session.queue_count for session in sessions])
@@ -84,9 +84,9 @@ def check_idle(node: Node) -> None:
         == 0
     )
     assert len(broker.partition.retained._fresh) == len(broker.partition.retained._changes) == 0
-    assert all(session.durable for session in state.sessions.values())
+    assert all(session.persistent for session in state.sessions.values())
     for (kind, subject), slot in state.timers._slots.items():
-        if slot.due_us < NEVER and kind not in (TIMER_SYS, TIMER_RETENTION, TIMER_LEVEL):
+        if slot.due_us < NEVER and kind not in (TIMER_SYS, TIMER_RETENTION, TIMER_LEVEL, TIMER_SWEEP):
             assert isinstance(subject, str), "no deadline of a connection that is gone"
             session = state.sessions[subject]
             assert slot.due_us == session.ends_us if kind == TIMER_SESSION else session.will is not None

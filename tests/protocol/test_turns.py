@@ -66,9 +66,9 @@ def box(make: MakeBox) -> Box:
     return make(limits={"turn_steps_max": STEPS, "receive_max": 65_535})
 
 
-def listener(box: Box, *filters: str, name: str = "listener", version: int = V5, durable: bool = False) -> Peer:
+def listener(box: Box, *filters: str, name: str = "listener", version: int = V5, persistent: bool = False) -> Peer:
     peer = box.client(name, version)
-    if durable:
+    if persistent:
         peer.resume()
     else:
         peer.connect()
@@ -77,12 +77,12 @@ def listener(box: Box, *filters: str, name: str = "listener", version: int = V5,
 
 
 @BOTH
-@pytest.mark.parametrize("durable", [False, True])
+@pytest.mark.parametrize("persistent", [False, True])
 @pytest.mark.parametrize("qos", [0, 1, 2])
 def test_a_burst_takes_many_turns_and_arrives_complete_and_in_order(
-    box: Box, version: int, durable: bool, qos: int
+    box: Box, version: int, persistent: bool, qos: int
 ) -> None:
-    reader = listener(box, "a/#", durable=durable)
+    reader = listener(box, "a/#", persistent=persistent)
     peer = box.client("p", version)
     peer.connect()
     packets: list[Packet] = [

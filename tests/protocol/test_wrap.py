@@ -63,7 +63,7 @@ def test_an_identifier_in_use_holds_up_what_would_take_it(make: MakeBox, crash: 
     peer.receive()
     # A round later: nothing but the released one is left of it.
     session = box.node._state.sessions["a"]
-    session.queue_next = session.durable_next = session.ready_end = session.sent_below = 100 + PACKET_IDS - 2
+    session.queue_next = session.committed_next = session.ready_end = session.sent_below = 100 + PACKET_IDS - 2
     for number in range(4):
         source.publish("t", b"%d" % number, qos=1)
     if crash:

@@ -7,7 +7,7 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyspark_folkmoot.offset import START, TASK_ROWS, Span, from_json, gather, limit, split, start_of, to_json
+from pyspark_folkmoot.offset import START, TASK_ROWS, Span, end_within, from_json, gather, split, start_of, to_json
 
 offsets = st.dictionaries(st.integers(0, 30), st.integers(0, 10**6), min_size=1, max_size=12)
 
@@ -27,7 +27,7 @@ def test_the_end_of_the_first_batch_has_its_start() -> None:
 @given(offsets, offsets, st.integers(1, 10**6))
 def test_a_limit_is_met_exactly_and_fairly(start: dict[int, int], waiting: dict[int, int], rows_max: int) -> None:
     end = {partition: start.get(partition, 0) + size for partition, size in waiting.items()}
-    limited = limit(start, end, rows_max)
+    limited = end_within(start, end, rows_max)
     taken = {partition: limited[partition] - start.get(partition, 0) for partition in end}
     total = sum(waiting.values())
     assert sum(taken.values()) == min(rows_max, total)

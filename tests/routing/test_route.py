@@ -96,10 +96,10 @@ class Model:
             wanted[one.session.client_id] = max(wanted[one.session.client_id], one.options & 3)
         assert {recipient.session.client_id: recipient.qos for recipient in route.recipients} == wanted
         assert len(route.recipients) == len(wanted)
-        assert sorted(map(id, route.transient + route.durable)) == sorted(map(id, route.recipients))
-        assert all(recipient.session.durable for recipient in route.durable)
-        assert not any(recipient.session.durable for recipient in route.transient)
-        partitions = [recipient.session.partition for recipient in route.durable]
+        assert sorted(map(id, route.transient + route.persistent)) == sorted(map(id, route.recipients))
+        assert all(recipient.session.persistent for recipient in route.persistent)
+        assert not any(recipient.session.persistent for recipient in route.transient)
+        partitions = [recipient.session.partition for recipient in route.persistent]
         assert partitions == sorted(partitions)
         groups: dict[bytes, list[Subscription]] = {}
         for one in matching:
@@ -108,7 +108,7 @@ class Model:
         assert {group.name: set(group.members) for group in route.groups} == {k: set(v) for k, v in groups.items()}
         assert bool(route.logs) is matches(b"a/#", topic)
         assert route.simple is (not groups and not route.logs)
-        assert route.live is (route.simple and not route.durable)
+        assert route.live is (route.simple and not route.persistent)
 
 
 @given(st.sampled_from([1, 3, 1000]), STEPS)

@@ -6,7 +6,7 @@ from typing import Any
 
 from folkmoot.runtime import room
 from folkmoot.runtime.loop import Turns
-from folkmoot.runtime.room import LOOK_BYTES, Room
+from folkmoot.runtime.room import LOOK_BYTES, RoomWatch
 from folkmoot.store.batch import Batch
 from tests.runtime.fake import FakeLoop, FakeNode
 
@@ -22,7 +22,7 @@ class Bench:
         self.free = 10 * LOOK_BYTES
         self.reclaims = 0
         this: Any = self
-        self.room = Room(this, self.turns, this, self.loop.time)
+        self.room = RoomWatch(this, self.turns, this, self.loop.time)
         self.turns.handed = self.room.add
         self.turns.submit = lambda batch: None
 

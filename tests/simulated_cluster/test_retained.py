@@ -7,6 +7,10 @@ import pytest
 from folkmoot.kernel.clock import SECOND
 from folkmoot.kernel.hash import hash64
 from folkmoot.mqtt.packet import Subscribe
+from folkmoot.store import key as keys
+from folkmoot.store.key import kind_of
+from folkmoot.store.message import decode_message
+from folkmoot.store.writer import VERSION_BYTES
 from tests.harness.peer import Peer
 from tests.harness.simulated_cluster import SimulatedCluster, Site
 
@@ -131,7 +135,7 @@ def test_what_has_expired_is_not_sent_and_removed_by_its_leader() -> None:
         peer.subscribe("r/#", qos=1)
         assert peer.payloads() == []
     assert sum(site.node.counters.retained_messages for site in cluster.live()) == 0
-    assert sum(site.node.counters.dropped_expired for site in cluster.live()) == 40
+    assert sum(site.node.counters.retained_expired for site in cluster.live()) == 40
 
 
 @pytest.mark.parametrize("wait", [0, 1])
@@ -159,3 +163,57 @@ def test_what_was_delivered_live_does_not_come_again_as_retained_when_the_leader
     assert len(came) == len(set(came)), "twice"
     assert set(fresh.values()) <= set(came)
     assert set(range(COUNT)) - set(fresh) <= set(came)
+
+
+def retained_rows(site: Site) -> set[bytes]:
+    """Return the topics of the retained rows in all copies that a node has."""
+    rows = site.store.scan(b"", b"\xff" * 8, 100_000)
+    rows = [row for row in rows if row[0][:2] != b"\xff\xff" and kind_of(row[0]) == keys.RETAINED]
+    return {decode_message(value, VERSION_BYTES).topic for _, value in rows}
+
+
+def fill_expiring(cluster: SimulatedCluster) -> None:
+    source = cluster["n1"].client("filler")
+    source.connect()
+    for number in range(40):
+        source.publish(f"r/{number}", b"%d" % number, qos=1, retain=True, message_expiry=10)
+    source.publish("stays", b"x", qos=1, retain=True)
+
+
+def test_what_has_expired_is_gone_from_all_copies_though_nobody_reads_it() -> None:
+    cluster = SimulatedCluster(3, replicas=2)
+    fill_expiring(cluster)
+    cluster.advance(9 * SECOND)
+    assert sum(len(retained_rows(site)) for site in cluster.live()) == 41 * 2
+    cluster.advance(SECOND + 61 * SECOND)
+    assert [retained_rows(site) - {b"stays"} for site in cluster.live()] == [set()] * 3
+    assert sum(site.node.counters.retained_messages for site in cluster.live()) == 1
+    assert sum(site.node.counters.retained_expired for site in cluster.live()) == 40
+
+
+@pytest.mark.parametrize("after", [5, 30])
+def test_a_new_leader_removes_what_has_expired(after: int) -> None:
+    """It knows of them from the rows that it reads, whether they expire before or after the change of leaders."""
+    cluster = SimulatedCluster(3, replicas=3)
+    fill_expiring(cluster)
+    cluster.advance(after * SECOND)
+    cluster["n2"].kill()
+    cluster.settle()
+    cluster.advance(75 * SECOND)
+    assert [retained_rows(site) for site in cluster.live()] == [{b"stays"}] * 2
+    assert sum(site.node.counters.retained_messages for site in cluster.live()) == 1
+
+
+def test_a_leader_that_comes_and_goes_leaves_nothing_behind() -> None:
+    """Partitions move while they are swept, and back."""
+    cluster = SimulatedCluster(3, replicas=2, limits={"page_rows": 2})
+    fill_expiring(cluster)
+    for victim in ("n1", "n2", "n3"):
+        cluster.advance(7 * SECOND)
+        cluster[victim].kill()
+        cluster.settle()
+        cluster[victim].revive()
+        cluster.settle()
+    cluster.advance(75 * SECOND)
+    assert [retained_rows(site) - {b"stays"} for site in cluster.live()] == [set()] * 3
+    assert sum(site.node.counters.retained_messages for site in cluster.live()) == 1

@@ -56,9 +56,9 @@ def watch(cluster: SimulatedCluster) -> dict[str, int]:
     raise AssertionError("the cluster does not come to rest")
 
 
-def reader_at(cluster: SimulatedCluster, node: str, name: str, *filters: str, durable: bool) -> Peer:
+def reader_at(cluster: SimulatedCluster, node: str, name: str, *filters: str, persistent: bool) -> Peer:
     peer = cluster[node].client(name)
-    if durable:
+    if persistent:
         peer.resume()
     else:
         peer.connect()
@@ -68,11 +68,11 @@ def reader_at(cluster: SimulatedCluster, node: str, name: str, *filters: str, du
     return peer
 
 
-@pytest.mark.parametrize("durable", [False, True])
+@pytest.mark.parametrize("persistent", [False, True])
 @pytest.mark.parametrize("qos", [0, 1])
-def test_what_another_node_forwards_takes_its_turns(cluster: SimulatedCluster, durable: bool, qos: int) -> None:
-    name = cluster["n2"].names_led("r")[0] + f"-{durable}-{qos}"
-    readers = [reader_at(cluster, "n2", f"{name}-{number}", f"a{name}/#", durable=durable) for number in range(8)]
+def test_what_another_node_forwards_takes_its_turns(cluster: SimulatedCluster, persistent: bool, qos: int) -> None:
+    name = cluster["n2"].names_led("r")[0] + f"-{persistent}-{qos}"
+    readers = [reader_at(cluster, "n2", f"{name}-{number}", f"a{name}/#", persistent=persistent) for number in range(8)]
     source = cluster["n1"].client(f"s{name}")
     source.connect()
     cluster.run()
@@ -93,7 +93,7 @@ def test_a_relayed_client_waits_for_its_own_work(cluster: SimulatedCluster, led:
     peer = cluster["n1"].client(name)
     peer.resume()
     cluster.run()
-    other = reader_at(cluster, led, f"{name}-other", f"{name}/500", durable=False)
+    other = reader_at(cluster, led, f"{name}-other", f"{name}/500", persistent=False)
     send(
         cluster["n1"],
         peer,
@@ -116,7 +116,7 @@ def test_a_relayed_client_waits_for_its_own_work(cluster: SimulatedCluster, led:
 @pytest.mark.parametrize("led", ["n1", "n2", "n3"])
 def test_what_a_client_sent_before_it_ended_counts_in_a_cluster(cluster: SimulatedCluster, led: str) -> None:
     name = cluster[led].names_led(f"e{led}")[0]
-    reader = reader_at(cluster, "n3", f"{name}-reader", f"{name}/#", f"will/{name}", durable=True)
+    reader = reader_at(cluster, "n3", f"{name}-reader", f"{name}/#", f"will/{name}", persistent=True)
     peer = cluster["n1"].client(name)
     peer.resume(will=Will(f"will/{name}".encode(), b"gone", 0, False))
     cluster.run()

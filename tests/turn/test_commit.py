@@ -106,7 +106,7 @@ class Desk:
         self.commits.durable_token = token
         for turn in self.commits.commit_through(token):
             for i, session in enumerate(turn.sessions):
-                assert turn.durable_next[i] == self.ends[turn.token][self.sessions.index(session)]
+                assert turn.committed_next[i] == self.ends[turn.token][self.sessions.index(session)]
         for turn in self.commits.complete():
             self.commits.release(turn)
         self.sealed = [left for left in self.sealed if left > token]

@@ -57,7 +57,14 @@ def address_key(address: str) -> str:
 
 
 class _Bucket:
-    """Failures of an address, a user or a pair. clear_us: when the bucket will be full again."""
+    """Failures of an address, a user or a pair, as one instant: `clear_us`, from which on nothing is held against it.
+
+    Each failure puts it off by an interval, or by more if there were many. What is left of that time, counted in
+    intervals, is what the bucket lacks: it is full from `clear_us` on, and empty while more than `failures_max` - 1
+    intervals are left. This is the virtual scheduling form of a leaky bucket (GCRA, ITU-T I.371), which needs no timer.
+
+    failures: since it was last full.
+    """
 
     def __init__(self) -> None:
         self.clear_us = 0
@@ -186,6 +193,7 @@ class Logins:
         return 0 if bucket is None else self._wait_us(bucket, now)
 
     def _wait_us(self, bucket: _Bucket, now: int) -> int:
+        """Return how long the bucket is empty: until only `failures_max` - 1 intervals are left."""
         if not self.failures_max:
             return 0
         return max(bucket.clear_us + self.interval_us - self.failures_max * self.interval_us - now, 0)

@@ -217,7 +217,7 @@ class Broker:
             revocable.popleft()
         for turn in self.turn.commits.commit_through(token):
             for i in range(len(turn.sessions)):
-                turn.sessions[i].durable_next = turn.durable_next[i]
+                turn.sessions[i].committed_next = turn.committed_next[i]
             for session in turn.sessions:
                 self.partition.queue.pump(session)
         grown = self.streams.written(token)

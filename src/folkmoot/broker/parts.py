@@ -32,6 +32,7 @@ from folkmoot.partition.mark import Marks
 from folkmoot.partition.producer import Producers
 from folkmoot.partition.queue import Queue
 from folkmoot.partition.retained import Retained
+from folkmoot.partition.retained_sweep import RetainedSweep
 from folkmoot.protocol.acknowledge import Acknowledging
 from folkmoot.protocol.admit import Admission
 from folkmoot.protocol.attach import Attaching
@@ -104,6 +105,7 @@ class PartitionParts:
         self.bodies = Bodies(state)
         self.queue = Queue(state, fabric, turn.commits, Backlog(state, self.bodies))
         self.retained = Retained(state)
+        self.retained_sweep = RetainedSweep(state, turn.commits, self.retained)
         self.producers = Producers(state, turn.commits)
 
 
@@ -246,7 +248,14 @@ class ProtocolParts:
             self.subscribing,
         )
         self.deadlines = Deadlines(
-            state, turn.throttle, self.closing, self.lifecycle, self.wills, delivery.sys, delivery.transactions
+            state,
+            turn.throttle,
+            self.closing,
+            self.lifecycle,
+            self.wills,
+            delivery.sys,
+            delivery.transactions,
+            partition.retained_sweep,
         )
         self.judging = Judging(state, self.closing, self.attaching, self.subscribing, self.wills)
         self.express = Express(state, delivery.runs)

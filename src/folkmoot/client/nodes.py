@@ -16,7 +16,7 @@ import urllib3
 
 from folkmoot.client.problem import BadAnswer, NotAuthorised, StreamProblem, Unreachable
 
-__all__ = ["Answer", "Nodes", "Turns", "split_urls"]
+__all__ = ["Answer", "Nodes", "Attempts", "split_urls"]
 
 BACKOFF_MIN_S: Final = 0.05
 BACKOFF_MAX_S: Final = 2.0
@@ -152,7 +152,7 @@ class Nodes:
         body: bytes | None = None,
         content_type: str = "application/json",
     ) -> Answer:
-        turns = Turns(self)
+        attempts = Attempts(self)
         silent = False  # whether some node did not answer at all
         timeout = urllib3.Timeout(connect=min(CONNECT_S, self.timeout_s), read=self.timeout_s + extra_wait_s)
         whys: dict[str, str] = {}
@@ -168,7 +168,7 @@ class Nodes:
             except urllib3.exceptions.HTTPError as error:
                 whys[url] = _reason(error)
                 silent = True
-            if not turns.next():
+            if not attempts.next():
                 raise Unreachable(self._unreachable(whys, silent))
 
     def _once(
@@ -254,7 +254,7 @@ def body_of(response: urllib3.BaseHTTPResponse, url: str) -> bytes:
     return b"".join(parts)
 
 
-class Turns:
+class Attempts:
     """The attempts of one request: each node once, then a pause, and again, until the time is over."""
 
     def __init__(self, nodes: Nodes) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import quote
 
-from folkmoot.client.nodes import Answer, Nodes, Turns, split_urls
+from folkmoot.client.nodes import Answer, Attempts, Nodes, split_urls
 from folkmoot.client.problem import BadAnswer, BadQuestion, NoSuchStream, OffsetAhead, OffsetGone
 from folkmoot.streams.chunk import Head, decode_chunk, decode_head, fault
 from folkmoot.streams.record import Entry
@@ -133,7 +133,7 @@ class StreamClient:
         A node without this record is on the smaller side of a split, or does not know it yet. The other nodes are
         asked, within the time limit, before OffsetAhead is raised. OffsetGone is raised at once: that is retention.
         """
-        turns = Turns(self.nodes)
+        attempts = Attempts(self.nodes)
         while True:
             try:
                 page = self.read(name, partition, start, end, bytes_max)
@@ -143,7 +143,7 @@ class StreamClient:
                 if page.next_offset > start:
                     return page
                 found = OffsetAhead(f"stream {name} partition {partition} ends at {page.end}", page.end)
-            if not turns.next():
+            if not attempts.next():
                 raise found
 
     def describe_known(self, name: str, ends: Mapping[int, int]) -> StreamInfo:
@@ -151,13 +151,13 @@ class StreamClient:
 
         Nodes that know less are skipped as in `read_known`; raises OffsetAhead if there is no other node.
         """
-        turns = Turns(self.nodes)
+        attempts = Attempts(self.nodes)
         while True:
             info = self.describe(name)
             behind = [part for part in info.ranges if part.next < ends.get(part.partition, 0)]
             if not behind:
                 return info
-            if not turns.next():
+            if not attempts.next():
                 part = behind[0]
                 told = f"was read up to {ends[part.partition]}, and now it ends at {part.next}"
                 raise OffsetAhead(f"stream {name} partition {part.partition}: it {told}", part.next)

@@ -190,6 +190,14 @@ class LimitSettings(Section):
     qos_max: int = Field(2, ge=0, le=2, description="Highest QoS for publishing, announced as Maximum QoS.")
     retain_available: bool = Field(True, description="Whether messages can be retained; false refuses with 0x9A.")
     retained_messages_max: int = Field(10_000_000, ge=0, description="Retained messages on this node, one per topic.")
+    retained_sweep_interval: Duration = Field(
+        60 * SECOND,
+        le=86_400 * SECOND,
+        description=(
+            "How long an expired retained message may stay on the disk and in the counts of its user before it is "
+            "removed. Partitions in which none has expired cost nothing. 0: it stays until it is read or replaced."
+        ),
+    )
     wildcard_available: bool = Field(True, description="Whether subscriptions may have wildcards; false: 0xA2.")
     shared_available: bool = Field(True, description="Whether $share/GROUP/FILTER works; false refuses with 0x9E.")
     subscription_ids_available: bool = Field(

@@ -37,7 +37,7 @@ class Express:
         session = connection.session
         if not route.live or connection.held or session is None:
             return False
-        if qos == 2 and (session.durable or session.proxy):
+        if qos == 2 and (session.persistent or session.proxy):
             return False  # its packet ids must survive, here or at another node
         # A version 5 client learns that there are no subscribers: the general path gives that answer.
         return bool(route.recipients or route.nodes) or not connection.v5

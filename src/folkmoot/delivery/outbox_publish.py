@@ -51,7 +51,7 @@ class OutboxPublishing:
                 return result
         result |= self._logs(home, route, message, producer, number)
         self.keeping.mark_home(message, publisher, producer)
-        result |= self._durable(home, route, message, publisher, producer, number)
+        result |= self._persistent(home, route, message, publisher, producer, number)
         if route.groups or route.shared:
             result |= MATCHED | STORED
             # members take turns, and none knows what the others received
@@ -84,7 +84,7 @@ class OutboxPublishing:
             if result & REFUSED:
                 return result
         result |= self._logs(_NO_HOME, route, message, b"", 0)
-        result |= self._durable(_NO_HOME, route, message, None, b"", 0)
+        result |= self._persistent(_NO_HOME, route, message, None, b"", 0)
         self._groups(_NO_HOME, route, message)
         self._to_nodes(route)
         plan = self._plan
@@ -127,12 +127,12 @@ class OutboxPublishing:
             self._plan.add_task(partition, STREAM)
         return MATCHED | STORED
 
-    def _durable(
+    def _persistent(
         self, home: int, route: Route, message: Message, publisher: Session | None, producer: bytes, number: int
     ) -> int:
-        mine = [recipient for recipient in route.durable if recipient.session.partition == home]
+        mine = [recipient for recipient in route.persistent if recipient.session.partition == home]
         result = self.keeping.store(mine, message, publisher, producer, number) if mine else 0
-        for recipient in route.durable:
+        for recipient in route.persistent:
             if recipient.session.partition != home:
                 self._plan.add_task(recipient.session.partition, QUEUE)
                 result |= MATCHED | STORED
@@ -144,8 +144,8 @@ class OutboxPublishing:
     def _groups(self, home: int, route: Route, message: Message) -> None:
         """Add one member of each shared subscription, wherever it is."""
         for group in route.groups:
-            places = route.shared.get(group.name)
-            chosen = None if places is None else self.shared.choose_place(group.name, group, places)
+            locations = route.shared.get(group.name)
+            chosen = None if locations is None else self.shared.choose_location(group.name, group, locations)
             if chosen is not None:
                 self._plan.add_member(chosen)
             else:
@@ -159,7 +159,7 @@ class OutboxPublishing:
         if member is None:
             return
         session = member.session
-        if not session.durable:
+        if not session.persistent:
             self._plan.add_node(self.node_id).append(group.name)
         elif session.partition != home:
             self._plan.add_task(session.partition, 0).groups.append(group.name)
@@ -196,11 +196,11 @@ class OutboxPublishing:
         plan = Plan()
         group = self.publishing.routes.groups.get(lost.group)
         member = None if group is None else self.shared.choose(group, ANYWHERE)
-        places = self.publishing.routes.interest.places_of(lost.group)
-        if member is not None and member.absent and self.shared.is_anybody_there(places):
+        locations = self.publishing.routes.interest.locations_of(lost.group)
+        if member is not None and member.absent and self.shared.is_anybody_there(locations):
             member = None
         if group is not None and member is not None:
-            partition = member.session.partition if member.session.durable else -1
+            partition = member.session.partition if member.session.persistent else -1
             together = partition == lost.home or partition < 0 or lost.home < 0  # or in the one batch of a single node
             if together or not self.outbox.is_needed(lost.home):
                 if self.shared.offer(member, group, lost.message, partition):
@@ -208,9 +208,9 @@ class OutboxPublishing:
             else:
                 plan.add_task(partition, 0).groups.append(group.name)
         if plan.is_empty():
-            if not places:
+            if not locations:
                 return False
-            plan.add_member(self.shared.choose_elsewhere(lost.group, places))
+            plan.add_member(self.shared.choose_elsewhere(lost.group, locations))
         tasks = list(plan.tasks.values())
         if lost.home >= 0:
             self.outbox.put(lost.home, lost.message, b"", 0, TO_GROUPS, tasks, plan.nodes)

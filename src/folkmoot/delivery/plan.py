@@ -44,7 +44,7 @@ class Plan:
         return self.nodes.setdefault(node_id, [])
 
     def add_member(self, chosen: SharedLocation) -> None:
-        """Let a member of a group get it at the place whose turn it is: a node, or (without one) a partition."""
+        """Let a member of a group get it at the chosen location: a node, or (without one) a partition."""
         location = chosen.location
         if location.node_id:
             self.add_node(location.node_id).append(chosen.name)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from folkmoot.channel.forward_sender import ForwardSender
 from folkmoot.delivery.keeping import MATCHED, REFUSED, STORED, Keeping
 from folkmoot.delivery.plan import Plan
-from folkmoot.delivery.shared import Lost, Shared
+from folkmoot.delivery.shared import TRANSIENT, Lost, Shared
 from folkmoot.partition.producer import Producers
 from folkmoot.partition.queue import Queue
 from folkmoot.partition.retained import TO_TRANSIENT, Retained
@@ -84,8 +84,8 @@ class Publishing:
         self.keeping.mark_home(message, publisher, producer)
         if route.transient or route.groups:
             result |= self._live(route, message, publisher, producer, sequence)
-        if route.durable:
-            result |= self.keeping.store(route.durable, message, publisher, producer, sequence)
+        if route.persistent:
+            result |= self.keeping.store(route.persistent, message, publisher, producer, sequence)
         message.origin = b""
         if route.elsewhere or self._choices or not kept_here:
             result |= self._elsewhere(route, message, publisher, producer, sequence, kept_here)
@@ -145,7 +145,7 @@ class Publishing:
             )
         message.origin = origin
         if task.bits & QUEUE:
-            recipients = route.durable_in(task.partition)
+            recipients = route.persistent_in(task.partition)
             work.steps += DELIVERY_STEPS * len(recipients)
             self.keeping.store(recipients, message, publisher, producer, sequence)
         for name in task.choices:
@@ -175,7 +175,7 @@ class Publishing:
                 self.send(recipient, message, None)
         for name in groups:
             group = self.routes.groups.get(name)
-            if group is None or not self.shared.deliver(group, message, -1):
+            if group is None or not self.shared.deliver(group, message, TRANSIENT):
                 self.shared.homeless.append(Lost(name, message, -1))
 
     def _live(self, route: Route, message: Message, publisher: Session | None, producer: bytes, sequence: int) -> int:
@@ -191,14 +191,14 @@ class Publishing:
             if producer and self._entrust(group.name, message, producer, sequence):
                 result |= MATCHED | STORED
                 continue
-            places = route.shared.get(group.name)
-            if places is not None:
-                chosen = self.shared.choose_place(group.name, group, places)
+            locations = route.shared.get(group.name)
+            if locations is not None:
+                chosen = self.shared.choose_location(group.name, group, locations)
                 if chosen is not None:
                     self._chosen.append(chosen)
                     continue
             knows = self.state.partition_of(group.name)
-            if publisher is not None and publisher.durable:
+            if publisher is not None and publisher.persistent:
                 knows = publisher.partition  # as it does where there are other nodes, see `entry`
             if not self.keeping.takes(knows, producer, sequence):
                 result |= MATCHED | STORED

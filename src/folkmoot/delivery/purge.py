@@ -135,7 +135,7 @@ class Purges:
 
     def _remove_sent(self, purge: Purge) -> None:
         session = self.state.sessions.get(purge.client_id)
-        if session is None or not session.durable:
+        if session is None or not session.persistent:
             key = plain_key(purge.partition, SENT, purge.client_id.encode())
             self.state.writer.delete(purge.partition, key)
 

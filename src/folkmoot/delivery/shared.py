@@ -1,4 +1,12 @@
-"""Shared subscriptions: one member of a group gets the message (MQTT 5 section 4.8.2)."""
+"""Shared subscriptions: one member of a group gets the message (MQTT 5 section 4.8.2).
+
+There are two choices. `choose_location`, at the node that publishes the message: a location of the group (a node with
+transient members, or a partition with persistent ones), or the members here. `choose`, at the node that has the
+location: one of its members. Only that node knows their windows, so the first choice goes by numbers of members alone.
+
+A *place* is what the second choice is restricted to: the members with transient sessions (TRANSIENT), those with
+sessions of one partition (its number), or all members at this node (ANYWHERE).
+"""
 
 from __future__ import annotations
 
@@ -9,19 +17,22 @@ from folkmoot.partition.queue import Queue
 from folkmoot.routing.interest import SharedLocation
 from folkmoot.routing.route import Group, Route, Routes
 from folkmoot.session.connection import OPEN
+from folkmoot.session.session import Session
 from folkmoot.session.subscription import Subscription
 from folkmoot.store.message import Message
 
-__all__ = ["ANYWHERE", "Lost", "Shared"]
+__all__ = ["ANYWHERE", "TRANSIENT", "Lost", "Shared"]
 
 # When the queue of the chosen member is full, this many others are tried: in a large group whose queues are all full
 # a message must not cost a walk over the group.
 _TRIES_MAX: Final = 16
-ANYWHERE: Final = -2  # a member in any session; -1: in a transient one, else in a persistent one of the partition
+# Places that are no partition
+ANYWHERE: Final = -2
+TRANSIENT: Final = -1
 # For one message this many members are examined; the next message continues behind them.
 _LOOKS_MAX: Final = 512
-_NAME_BYTES_MAX: Final = 256  # of a group whose turn is remembered by its name, and not by a hash of it
-_NAMES_MAX: Final = 100_000  # groups with members at other nodes whose turns are remembered
+_NAME_BYTES_MAX: Final = 256  # of a group that is remembered by its name, and not by a hash of it
+_NAMES_MAX: Final = 100_000  # groups with members at other nodes of which the next location is remembered
 
 
 class Lost:
@@ -41,37 +52,39 @@ class Shared:
         self.queue = queue
         self.routes = routes
         self.homeless: list[Lost] = []  # they have lost their member and need another one, at any node
-        self._turns: dict[bytes, int] = {}
+        self._next: dict[bytes, int] = {}  # by group: how many messages its locations have got, in the present round
 
-    def choose_place(self, name: bytes, group: Group | None, places: list[SharedLocation]) -> SharedLocation | None:
-        """Return the location whose turn it is; None: a member of the group here.
+    def choose_location(
+        self, name: bytes, group: Group | None, locations: list[SharedLocation]
+    ) -> SharedLocation | None:
+        """Return the location that gets the next message; None: a member of the group here does.
 
-        A location gets as many turns as it has connected members, or, when none is connected anywhere, as it has
-        members.
+        In a round, a location gets as many messages as it has connected members, or, when none is connected anywhere,
+        as it has members.
         """
         total = 0 if group is None else len(group.members) - group.absent
-        for place in places:
-            total += place.count - place.absent
+        for location in locations:
+            total += location.count - location.absent
         nobody = total == 0
         if nobody:
             total = 0 if group is None else len(group.members)
-            for place in places:
-                total += place.count
+            for location in locations:
+                total += location.count
         known = name if len(name) <= _NAME_BYTES_MAX else b"%d" % hash64(name)
-        turn = (self._turns.get(known, -1) + 1) % total
-        self._turns[known] = turn
-        if len(self._turns) > _NAMES_MAX:
-            self._turns.clear()
-        for place in places:
-            count = place.count if nobody else place.count - place.absent
-            if turn < count:
-                return place
-            turn -= count
+        number = (self._next.get(known, -1) + 1) % total
+        self._next[known] = number
+        if len(self._next) > _NAMES_MAX:
+            self._next.clear()
+        for location in locations:
+            count = location.count if nobody else location.count - location.absent
+            if number < count:
+                return location
+            number -= count
         return None
 
-    def choose_elsewhere(self, name: bytes, places: list[SharedLocation]) -> SharedLocation:
-        """Return the place whose turn it is, of a group without members here."""
-        chosen = self.choose_place(name, None, places)
+    def choose_elsewhere(self, name: bytes, locations: list[SharedLocation]) -> SharedLocation:
+        """Return the location that gets the next message of a group without members here."""
+        chosen = self.choose_location(name, None, locations)
         assert chosen is not None, "a shared subscription elsewhere has members"
         return chosen
 
@@ -79,46 +92,40 @@ class Shared:
         """Return the groups of a route without members here."""
         return [name for name in route.shared if name not in self.routes.groups]
 
-    def is_anybody_there(self, places: list[SharedLocation]) -> bool:
+    def is_anybody_there(self, locations: list[SharedLocation]) -> bool:
         """Whether a member at one of these locations is connected."""
-        return any(place.count > place.absent for place in places)
+        return any(location.count > location.absent for location in locations)
 
     def choose(self, group: Group, place: int) -> Subscription | None:
-        """Return the member at `place` whose turn it is.
+        """Return the member at `place` that gets the next message; None: there is none.
 
-        Of the examined members: one that is connected with an open window, else connected, else persistent.
+        Members are examined in turn, from the one behind the last that was chosen. Of them: the first that is connected
+        and has an open window, else the first that is connected, else the first that is persistent.
         """
         members = group.members
         count = len(members)
         connected: Subscription | None = None
         stored: Subscription | None = None
-        turn = group.turn if place == ANYWHERE else group.turns.get(place, 0)
+        first = group.next if place == ANYWHERE else group.next_in.get(place, 0)
         for step in range(min(count, _LOOKS_MAX)):
-            at = (turn + step) % count
+            at = (first + step) % count
             member = members[at]
             session = member.session
-            if place != ANYWHERE and place != (session.partition if session.durable else -1):
+            if place != ANYWHERE and place != _place_of(session):
                 continue
             if session.ended:  # its subscriptions are being removed
                 continue
             connection = session.connection
             if connection is not None and connection.state == OPEN:
                 if len(session.inflight) < session.window and not session.waiting and connection.can_send():
-                    self._set_turn(group, place, (at + 1) % count)
+                    _set_next(group, place, (at + 1) % count)
                     return member
                 if connected is None:
                     connected = member
-            elif session.durable and stored is None:
+            elif session.persistent and stored is None:
                 stored = member
-        self._set_turn(group, place, (turn + (1 if count <= _LOOKS_MAX else _LOOKS_MAX)) % count)
+        _set_next(group, place, (first + (1 if count <= _LOOKS_MAX else _LOOKS_MAX)) % count)
         return connected if connected is not None else stored
-
-    def _set_turn(self, group: Group, place: int, turn: int) -> None:
-        """Set the turn of a place; each has its own, so that choices for all places do not disturb those of one."""
-        if place == ANYWHERE:
-            group.turn = turn
-        else:
-            group.turns[place] = turn
 
     def deliver(self, group: Group, message: Message, place: int = ANYWHERE) -> int:
         """Give the message to one member: 0 nobody took it, 1 it is sent or waits in memory, 2 it is being stored."""
@@ -130,9 +137,9 @@ class Shared:
         outcome = self._give(member, group, message)
         tries = 0
         while not outcome and tries < min(_TRIES_MAX, len(group.members)):
-            other = group.members[(group.turn + tries) % len(group.members)]
+            other = group.members[(group.next + tries) % len(group.members)]
             session = other.session
-            here = place == ANYWHERE or place == (session.partition if session.durable else -1)
+            here = place == ANYWHERE or place == _place_of(session)
             if other is not member and here:
                 outcome = self._give(other, group, message)
             tries += 1
@@ -147,7 +154,7 @@ class Shared:
         retain = terms.retain_of(message.retain)
         if qos == 0:
             return 1 if self.queue.give_qos0(session, message, retain, terms.identifiers) else 0
-        if session.durable:
+        if session.persistent:
             return 2 if self.queue.append(session, message, qos, retain, terms.identifiers, group.name, 0) else 0
         return 1 if self.queue.offer(session, message, qos, retain, terms.identifiers, group.name) else 0
 
@@ -169,3 +176,16 @@ class Shared:
             for entry in lost:
                 assert entry.message is not None, "a lost entry has its message"
                 self.pass_on(entry.group, entry.message, -1)
+
+
+def _place_of(session: Session) -> int:
+    """Return the place of a session's members, other than ANYWHERE."""
+    return session.partition if session.persistent else TRANSIENT
+
+
+def _set_next(group: Group, place: int, index: int) -> None:
+    """Set the member that comes first; each place has its own, which choices for ANYWHERE do not disturb."""
+    if place == ANYWHERE:
+        group.next = index
+    else:
+        group.next_in[place] = index

@@ -273,7 +273,7 @@ class Feeds:
     def _finish(self, feed: Feed) -> None:
         session = feed.subscription.session
         self._drop(feed)
-        if session.durable and not session.ended:
+        if session.persistent and not session.ended:
             self.state.writer.delete(session.partition, cursor_key(session, feed.subscription.name))
 
     def _park(self, feed: Feed) -> None:
@@ -303,7 +303,7 @@ class Feeds:
         connection = session.connection
         if connection is None or connection.state != OPEN or not connection.can_send():
             return False
-        waiting = session.queue_count - len(session.inflight) if session.durable else session.waiting
+        waiting = session.queue_count - len(session.inflight) if session.persistent else session.waiting
         if session.queue_bytes + session.ready_bytes > limits.queue_bytes_max // 2:
             return False
         return waiting < min(limits.page_rows, limits.queue_messages_max)
@@ -372,7 +372,7 @@ class Feeds:
         granted = terms.qos_of(qos)
         if granted == 0:
             self.queue.send_qos0(session, message, retain, terms.identifiers)
-        elif session.durable:
+        elif session.persistent:
             self.queue.append(session, message, granted, retain, terms.identifiers, b"", 0)
         else:
             self.queue.offer(session, message, granted, retain, terms.identifiers, b"")

@@ -231,7 +231,7 @@ class ReplayFeed(Feed):
         self.offsets[index] = offset
         if self._why or UNKNOWN not in self.offsets:
             session = self.subscription.session
-            lasts = session.durable and not session.ended
+            lasts = session.persistent and not session.ended
             if lasts:
                 self.save(feeds)
             self._release(feeds, lasts)
@@ -317,7 +317,7 @@ class ReplayFeed(Feed):
     def save(self, feeds: Feeds) -> None:
         """Store the position."""
         session: Session = self.subscription.session
-        if session.durable:
+        if session.persistent:
             key = cursor_key(session, self.subscription.name)
             row = CursorRow(CURSOR_STREAM, self.offsets, self.source)
             feeds.state.writer.put(session.partition, key, encode_cursor(row))

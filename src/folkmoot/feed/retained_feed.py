@@ -197,10 +197,10 @@ class RetainedFeed(Feed):
         session = subscription.session
         if not matches(subscription.topic_filter, message.topic):
             return
-        sessions = session.partition if session.durable else TO_TRANSIENT
+        sessions = session.partition if session.persistent else TO_TRANSIENT
         if message.topic in self.live or self.retained.has_come(sessions, message.topic, self.since):
             return
-        if message.expires_us and message.expires_us <= feeds.state.now:
+        if feeds.state.has_expired(message.expires_us):  # [MQTT-3.3.2-5]
             self.retained.expire(message)
             return
         if subscription.as_recipient().terms_for(message.publisher == session.client_id) is None:
@@ -211,7 +211,7 @@ class RetainedFeed(Feed):
     def pass_over(self, feeds: Feeds, live: list[tuple[int, bytes]]) -> None:
         """Remember live messages in the same change as their delivery."""
         session = self.subscription.session
-        if not session.durable or session.ended:
+        if not session.persistent or session.ended:
             return
         topic_filter = self.subscription.topic_filter
         topics = [topic for partition, topic in live if partition == session.partition and matches(topic_filter, topic)]
@@ -226,7 +226,7 @@ class RetainedFeed(Feed):
     def save(self, feeds: Feeds) -> None:
         """Store the position."""
         session = self.subscription.session
-        if session.durable:
+        if session.persistent:
             row = CursorRow(CURSOR_RETAINED, list(self.left), self.key)
             row.live = list(self.live)
             key = cursor_key(session, self.subscription.name)

@@ -50,6 +50,7 @@ class Limits:
         self.qos_max: int = 2
         self.retain_available: bool = True
         self.retained_messages_max: int = 10_000_000
+        self.retained_sweep_interval_us: int = 60 * SECOND  # 0 = expired ones stay until they are read or replaced
         self.wildcard_available: bool = True
         self.shared_available: bool = True
         self.subscription_ids_available: bool = True

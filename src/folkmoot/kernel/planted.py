@@ -53,7 +53,7 @@ class Planted:
         self.endless_turns: bool = "endless_turns" in names  # a turn handles all its input, however much that is
         # MQTT across nodes
         self.unmarked: bool = "unmarked" in names  # what is asked again is applied again
-        self.unfenced: bool = "unfenced" in names  # a client comes in before its older connection is fenced
+        self.unfenced: bool = "unfenced" in names  # a client comes in before its older connection has ended
         self.outbox_forgotten: bool = "outbox_forgotten" in names  # a new leader does not go on with what was promised
         self.wills_twice: bool = "wills_twice" in names  # a will stays stored when it is published
         # the messages of a transaction are promised, and their chunk goes later

@@ -425,12 +425,12 @@ class Hosting:
 
         merged: two sides of a split have met, and the session may be as another connection left it on the other side.
         """
-        number, durable, sequences = entry[0], entry[9], entry[10]
+        number, persistent, sequences = entry[0], entry[9], entry[10]
         connection, packet = self._connection(node_id, entry)
         remote = connection.remote
         assert remote is not None, "it was made so"
         session = self.state.sessions.get(connection.client_id)
-        if session is None and not durable:
+        if session is None and not persistent:
             session = self.restore.registration(
                 connection.client_id, connection.username, connection.is_proved, entry[11]
             )
@@ -440,7 +440,7 @@ class Hosting:
         if merged and elsewhere and session is not None and session.connection is None:
             self.turn_away(node_id, entry)
             return
-        if session is None or elsewhere or session.durable != durable:
+        if session is None or elsewhere or session.persistent != persistent:
             why = "the session is not there" if session is None else ANOTHER
             code = reason.UNSPECIFIED_ERROR if session is None else reason.SESSION_TAKEN_OVER
             self.expel(remote, code, why)

@@ -323,7 +323,7 @@ class Leadership:
         return arrivals
 
     def _attach(self, arrival: Arrival, homes: dict[str, tuple[bool, list[str]]]) -> None:
-        # entry: see HOST_ENTRY. Read here: 2 client id, 9 durable, 11 token, 12 whether no session continues with it.
+        # entry: see HOST_ENTRY. Read here: 2 client id, 9 persistent, 11 token, 12 that no session continues with it.
         for node_id, entry in arrival.attached:
             if entry[12]:  # it waits to be let in, or has said goodbye: in both cases its will is not due
                 self.restore.disclaim(entry[2], entry[11])
@@ -353,13 +353,13 @@ class Leadership:
         session = self.state.sessions.get(connection.client_id)
         # The row of the session names the connection that has it. If that is another one, the client has connected
         # again elsewhere, perhaps with a clean start: packets of this connection are not for the new session.
-        if session is not None and session.durable and not session.had_by(relay.token):
+        if session is not None and session.persistent and not session.had_by(relay.token):
             if connection.state == OPEN:
                 self.closing.taken_over(connection, connection.client_id in homes)
             return
         if ended:
             return
-        if not relay.durable:
+        if not relay.persistent:
             if not self.restore.is_chosen(connection.client_id, relay.token):
                 self.closing.taken_over(connection, merged=True)
                 return
@@ -371,7 +371,7 @@ class Leadership:
             return
         packet = decode_connect(connection.connect_body)
         home = _is_home(homes, connection.client_id, self.fabric.node_id)
-        if session is None or session.connection is not None or not session.durable or not home:
+        if session is None or session.connection is not None or not session.persistent or not home:
             self.closing.close(connection)
             return
         self.attaching.resume(connection, session, packet, list(relay.flights.values()))
@@ -393,7 +393,7 @@ class Leadership:
     def _end_flows(self, client_id: str, homes: dict[str, tuple[bool, list[str]]]) -> None:
         """Send PUBREL after a merge: the client may wait for that of flows that the other side has begun."""
         session = self.state.sessions.get(client_id)
-        if client_id in homes and session is not None and session.durable:
+        if client_id in homes and session is not None and session.persistent:
             self.attaching.queue.resend(session)
 
     # -- ending -------------------------------------------------------------------------------------------------------
@@ -442,7 +442,7 @@ class Leadership:
         # need not do without them. Without this QoS 2 messages were released behind later ones.
         taken = self.attaching.queue.uncommitted(session)
         self.relays.adopt(connection, session, taken, self.outbox.busy(session.partition))
-        if session.durable:
+        if session.persistent:
             self.lifecycle.leave(session)
             session.connection = None
             self.attaching.attach_proxy(connection)

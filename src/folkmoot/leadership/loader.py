@@ -15,7 +15,7 @@ from folkmoot.feed.replay import CURSOR_STREAM
 from folkmoot.kernel.errors import CorruptStore
 from folkmoot.kernel.pack import get_u16, get_u64
 from folkmoot.partition.producer import owner_part
-from folkmoot.partition.retained import Share
+from folkmoot.partition.retained import Share, earlier
 from folkmoot.session.session import Session, Will
 from folkmoot.store.key import (
     BODY,
@@ -95,6 +95,7 @@ class PartitionLoader:
         self.bodies: dict[int, int] = {}  # how many rows name them
         self.body_next = 1
         self.retained: dict[str, Share] = {}  # by user
+        self.retained_expires_us = 0  # when the first of them expires; 0: none does
         self.producers: dict[bytes, int] = {}  # by owner
         self.marks: dict[bytes, int] = {}
         self.entries: list[OutboxEntry] = []
@@ -190,6 +191,7 @@ class PartitionLoader:
             self.retained[message.owner] = share
         share.count += 1
         share.size += message.size
+        self.retained_expires_us = earlier(self.retained_expires_us, message.expires_us)
 
     def _transaction(self, kind: int, key: bytes, body: bytes) -> None:
         if kind == TRANSACTION:

@@ -100,7 +100,7 @@ class Restore:
         for found in loader.filters:
             self._subscribe(found)
         self.bodies.take(partition, loader.bodies, loader.body_next)
-        self.retained.take(partition, loader.retained)
+        self.retained.take(partition, loader.retained, loader.retained_expires_us)
         self.producers.take(partition, loader.producers)
         self.marks.take(partition, loader.marks)
         self.outbox.begin(partition, loader.entries)
@@ -256,7 +256,7 @@ def _find_ends(session: Session, minority_side: bool) -> None:
     session.queue_next = max(session.queue_next, session.sent_below)  # else new messages would come as repeated
     if minority_side:
         session.queue_next += PACKET_IDS // 3
-    session.durable_next = session.queue_next
+    session.committed_next = session.queue_next
     if not session.queue_count:
         session.queue_head = session.queue_next
     session.ready_end = session.queue_head

@@ -44,7 +44,7 @@ def held_by(connection: Connection) -> int:
         held += connection.relay.log_bytes
     session = connection.session
     if session is not None:
-        held += 0 if session.durable else session.counted_bytes
+        held += 0 if session.persistent else session.counted_bytes
         held += session.ready_bytes + session.waiting * ENTRY_BYTES + len(session.inflight) * FLIGHT_BYTES
     return held
 

@@ -112,6 +112,7 @@ def messages() -> list[Family]:
         gauge("retained_messages", "messages", "Retained messages"),
         gauge("retained_bytes", "bytes", "Topics, payloads and properties of the retained messages", "retained"),
         counter("retained_sent", "messages", "Retained messages sent because of a SUBSCRIBE"),
+        counter("retained_expired", "messages", "Retained messages removed because they had expired"),
     ]  # fmt: skip
 
 

@@ -45,7 +45,7 @@ class Counters:
         self.acl_denied_publish = self.acl_denied_subscribe = self.storage_refused = 0
         self.publishers_paused = self.publisher_pauses = self.overload = self.cluster_overload = 0
         self.wills_pending = self.wills_published = self.wills_cancelled = self.wills_revoked = 0
-        self.retained_messages = self.retained_bytes = self.retained_sent = 0
+        self.retained_messages = self.retained_bytes = self.retained_sent = self.retained_expired = 0
         # Quotas of users, and the memory of the node.
         self.quota_refused_connections = self.quota_refused_sessions = self.quota_refused_subscriptions = 0
         self.quota_refused_retained = self.quota_forgotten_producers = self.quota_pauses = 0

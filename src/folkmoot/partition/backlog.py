@@ -73,7 +73,7 @@ class Backlog:
     def _is_users(self, session: Session, size: int) -> bool:
         """Whether the quota of the user, or its share of a disk that is low, refuses a message of `size` bytes."""
         account = session.account
-        if account is None or (account.fits_queue(size) and (not session.durable or self._fits_disk(account, size))):
+        if account is None or (account.fits_queue(size) and (not session.persistent or self._fits_disk(account, size))):
             return False
         return not self._is_passing(session, size)
 
@@ -85,7 +85,7 @@ class Backlog:
         """Whether a message is on its way to a connected client that reads: it does not wait for long."""
         if session.connection is None:
             return False
-        waiting = session.queue_bytes if session.durable else session.ready_bytes
+        waiting = session.queue_bytes if session.persistent else session.ready_bytes
         return waiting + size <= self.state.limits.send_buffer_bytes_max
 
     def _count_drop(self, session: Session, size: int) -> None:
@@ -104,10 +104,10 @@ class Backlog:
         if session.full_told_us and now - session.full_told_us < HOUR:
             return
         session.full_told_us = now
-        durable = session.durable
+        persistent = session.persistent
         fields: dict[str, object] = {"client": session.client_id}
-        fields["messages"] = session.queue_count if durable else session.waiting
-        fields["bytes"] = session.queue_bytes if durable else session.ready_bytes
+        fields["messages"] = session.queue_count if persistent else session.waiting
+        fields["bytes"] = session.queue_bytes if persistent else session.ready_bytes
         fields["drops"] = "the oldest" if self.state.limits.queue_full_drops_oldest else "the newest"
         self.state.event(WARNING, "queue_full", fields)
 
@@ -126,12 +126,12 @@ class Backlog:
         start = max(session.sent_below, session.drop_below)
         if session.waiting:
             entry = session.ready[session.ready_head]
-            if entry.dup or entry.sequence >= session.durable_next:
+            if entry.dup or entry.sequence >= session.committed_next:
                 return False  # a message that was sent stays: its flow has begun
             self.pop(session)
         else:
             start = max(start, session.ready_end) if session.connection is not None else start
-            end = numbered_key(session.queue_prefix, session.durable_next)
+            end = numbered_key(session.queue_prefix, session.committed_next)
             try:
                 rows = self.state.reader.scan(numbered_key(session.queue_prefix, start), end, 1)
                 if not rows:
@@ -191,23 +191,23 @@ class Backlog:
         memory = self.state.memory
         memory.ready_bytes += size
         memory.ready_count += count
-        if not session.durable and session.account is not None:
+        if not session.persistent and session.account is not None:
             session.account.queue_bytes += size  # that of a persistent session is on disk
 
     # -- rows ---------------------------------------------------------------------------------------------------------
 
     def load(self, session: Session) -> bool:
         """Read the next page of a stored queue; False when there is none."""
-        if not session.durable:
+        if not session.persistent:
             return False
         start = session.ready_end
         if session.drop_from <= start < session.drop_below:
             start = session.drop_below
-        if start >= session.durable_next:
+        if start >= session.committed_next:
             return False
         prefix = session.queue_prefix
         page_rows = rows_per_page(self.state.limits.page_rows, session.queue_count, session.queue_bytes)
-        end = session.durable_next
+        end = session.committed_next
         rows = self.state.reader.scan(numbered_key(prefix, start), numbered_key(prefix, end), page_rows)
         session.ready_end = sequence_of(rows[-1][0]) + 1 if len(rows) == page_rows else end
         for key, value in rows:

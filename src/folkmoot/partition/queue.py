@@ -1,8 +1,8 @@
 """The outbound flow of a session: its stored queue, its window, and the acknowledgements that empty them.
 
 MQTT 5 sections 4.3 (QoS), 4.4 (delivery retry), 4.6 (ordering), 4.9 (flow control). Messages of a persistent session
-are rows first. They are sent when their row is durable and the window is open: from memory if they are recent, else by
-pages from the store. Messages of a transient session wait in memory.
+are rows first. They are sent when their row is committed and the window is open: from memory if they are recent, else
+by pages from the store. Messages of a transient session wait in memory.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ class Queue:
         connection = session.connection
         if connection is None or connection.state != OPEN:
             return False
-        if not session.durable or not self.state.limits.queue_qos0_offline:
+        if not session.persistent or not self.state.limits.queue_qos0_offline:
             return True
         return not session.waiting and session.ready_end == session.queue_next
 
@@ -139,7 +139,7 @@ class Queue:
             return TAKEN
         if self.sends_qos0(session):
             return TAKEN if self.send_qos0(session, message, retain, identifiers) else NOT_TAKEN
-        if not session.durable or not self.state.limits.queue_qos0_offline:
+        if not session.persistent or not self.state.limits.queue_qos0_offline:
             return NOT_TAKEN
         return IN_STORE if self.append(session, message, 0, retain, identifiers, b"", 0) else NOT_TAKEN
 
@@ -178,7 +178,7 @@ class Queue:
             return False
 
     def pump(self, session: Session) -> None:
-        """Send messages: in order, durable, within the window, as fast as the peer accepts them."""
+        """Send messages: in order, committed, within the window, as fast as the peer accepts them."""
         connection = session.connection
         if connection is None or connection.state != OPEN:
             return
@@ -194,7 +194,7 @@ class Queue:
                 if not session.waiting:
                     continue  # nothing of that page needs to be sent
             entry = session.ready[session.ready_head]
-            if session.durable and entry.sequence >= session.durable_next:
+            if session.persistent and entry.sequence >= session.committed_next:
                 break
             if not connection.can_send():
                 if connection.lane is not None and connection.lane.room <= 0:
@@ -203,7 +203,7 @@ class Queue:
             if entry.qos:
                 if len(session.inflight) >= session.window:
                     break
-                if session.durable and session.packet_id_of(entry.sequence) in session.inflight:
+                if session.persistent and session.packet_id_of(entry.sequence) in session.inflight:
                     break
             self.backlog.pop(session)
             self._send(session, connection, entry)
@@ -230,7 +230,7 @@ class Queue:
             return
         packet_id = 0
         if entry.qos:
-            packet_id = session.packet_id_of(entry.sequence) if session.durable else session.take_packet_id()
+            packet_id = session.packet_id_of(entry.sequence) if session.persistent else session.take_packet_id()
         if not put_publish(connection, message, entry.qos, entry.retain, entry.dup, packet_id, entry.identifiers, now):
             self.state.counters.dropped_too_large += 1  # [MQTT-3.1.2-25] as if it had been sent
             self._done(session, entry)
@@ -244,7 +244,7 @@ class Queue:
             self._done(session, entry)
             return
         entry.state = AWAIT_PUBACK if entry.qos == 1 else AWAIT_PUBREC
-        if session.durable:
+        if session.persistent:
             session.sent_below = max(session.sent_below, entry.sequence + 1)
             entry.message = None  # the row has it
         session.inflight[packet_id] = entry
@@ -252,7 +252,7 @@ class Queue:
             connection.remote.sequences.append(entry.sequence)
 
     def _done(self, session: Session, entry: Entry) -> None:
-        if session.durable:
+        if session.persistent:
             self.backlog.remove(session, entry)
 
     # -- acknowledgements -----------------------------------------------------------------------------------------
@@ -265,7 +265,7 @@ class Queue:
         if entry.state != AWAIT_PUBACK:
             return False
         del session.inflight[packet_id]
-        if session.durable:
+        if session.persistent:
             self._keep(session, PUBACK, packet_id, 0, entry.sequence)
             self.backlog.remove(session, entry)
             self.pump(session)
@@ -276,7 +276,7 @@ class Queue:
     def pubrec(self, session: Session, packet_id: int, code: int) -> int:
         """Handle PUBREC; return the required answer.
 
-        0: PUBREL at once, 1: PUBREL when this turn is durable, 2: nothing, 0x92: the id is unknown, 0x82: it is of QoS
+        0: PUBREL at once, 1: PUBREL when this turn is complete, 2: nothing, 0x92: the id is unknown, 0x82: it is of QoS
         1.
         """
         entry = session.inflight.get(packet_id)
@@ -284,17 +284,17 @@ class Queue:
             return 0x92
         if entry.state == AWAIT_PUBCOMP:
             # A second PUBREC: PUBREL again, but not before the row of the first is on disk.
-            return 1 if session.durable else 0
+            return 1 if session.persistent else 0
         if entry.state != AWAIT_PUBREC:
             return 0x82
         if code >= 0x80:  # [MQTT-4.3.3-4] the flow ends here
             del session.inflight[packet_id]
-            if session.durable:
+            if session.persistent:
                 self._keep(session, PUBREC, packet_id, code, entry.sequence)
             self._done(session, entry)
             self.pump(session)
             return 2
-        if not session.durable:
+        if not session.persistent:
             session.inflight[packet_id] = SENT_RELEASE
             return 0
         self._keep(session, PUBREC, packet_id, 0, entry.sequence)
@@ -314,7 +314,7 @@ class Queue:
         if entry.state != AWAIT_PUBCOMP:
             return False
         del session.inflight[packet_id]
-        if session.durable:
+        if session.persistent:
             released = session.released
             assert released is not None, "a persistent session remembers what it released"
             sequence = released.pop(packet_id)
@@ -387,7 +387,7 @@ class Queue:
 
         Messages of a transient session's shared subscriptions are lost here.
         """
-        if not session.durable:
+        if not session.persistent:
             for entry in session.inflight.values():
                 # [MQTT-4.8.2-4] a QoS 2 message that the client may have goes to no other member
                 if entry.group and entry.state == AWAIT_PUBACK:

@@ -16,9 +16,14 @@ from folkmoot.store.key import RETAINED, end_of, plain_key
 from folkmoot.store.message import Message, decode_message, encode_message
 from folkmoot.store.writer import VERSION_BYTES
 from folkmoot.topics.name import filter_prefix, has_wildcard
-from folkmoot.turn.state import State
+from folkmoot.turn.state import TIMER_SWEEP, State
 
-__all__ = ["TO_TRANSIENT", "Retained", "Share"]
+__all__ = ["SWEEP_SLOTS", "TO_TRANSIENT", "Retained", "Share", "earlier"]
+
+SWEEP_SLOTS: Final = 16
+"""`retained_sweep` visits this part of the partitions at a time, this often in an interval."""
+
+_VISIT_US_MIN: Final = 1_000
 
 TO_TRANSIENT: Final = -1  # in place of a partition: to the transient sessions of this node
 
@@ -27,12 +32,27 @@ _LIVE_MAX: Final = 16_384  # topics; beyond it, the oldest may come once more as
 _ROWS_ELSEWHERE: Final = 32  # at once, where their size is unknown
 
 
+def earlier(expires_us: int, other_us: int) -> int:
+    """Return the earlier one of two times of expiry, of which 0 means never."""
+    if not expires_us or not other_us:
+        return expires_us or other_us
+    return min(expires_us, other_us)
+
+
 class _Change:
-    """A retained row after a batch that is not durable yet: the token, bytes of the message or -1, its user."""
+    """What a batch that is not durable yet has done to a topic: bytes and user of its message; -1: it has none now."""
 
     def __init__(self, topic: bytes, token: int, size: int, owner: str) -> None:
         self.topic = topic
         self.token = token
+        self.size = size
+        self.owner = owner
+
+
+class _Kept:
+    """What a topic has retained now: the bytes of the message, -1 if there is none, and its user."""
+
+    def __init__(self, size: int, owner: str) -> None:
         self.size = size
         self.owner = owner
 
@@ -50,12 +70,20 @@ class Share:
 
 
 class Retained:
-    """The retained messages of the partitions that this node leads."""
+    """The retained messages of the partitions that this node leads.
+
+    After a live message, a new subscriber must get neither the message that it replaced nor itself once more. The row
+    and the live message come from different nodes, so no number orders them. Therefore live messages are remembered
+    while feeds run: `came` notes one, a feed asks `has_come`.
+    """
 
     def __init__(self, state: State) -> None:
         self.state = state
         self.counts: list[int] = [0] * state.partitions  # rows per partition: scans skip the empty ones
         self.sizes: list[int] = [0] * state.partitions  # bytes of their messages
+        # By partition: no row expires before this time; 0: none does. The row that set it may have been replaced since.
+        self.expires_us: list[int] = [0] * state.partitions
+        self.sweeping = False  # the deadline is set
         # Of each user, by partition: that a partition leaves with it
         self._shares: list[dict[str, Share]] = [{} for _ in range(state.partitions)]
         # Changes of batches that the store does not show yet: newest per topic, and all in order
@@ -84,9 +112,10 @@ class Retained:
         self.state.writer.put(partition, plain_key(partition, RETAINED, topic), encode_message(message))
         self._note(topic, message.size, message.owner)
         self._count(partition, message.owner, 1, message.size)
+        self._watch(partition, message.expires_us)
         return True
 
-    def _fits(self, message: Message, before: _Change) -> bool:
+    def _fits(self, message: Message, before: _Kept) -> bool:
         """Whether a message may be retained; before: what its topic has now."""
         state = self.state
         account = state.accounts.of(message.owner)
@@ -121,6 +150,8 @@ class Retained:
         self.sizes[partition] += size
         state.counters.retained_messages += count
         state.counters.retained_bytes += size
+        if not self.counts[partition]:
+            self.expires_us[partition] = 0
         shares = self._shares[partition]
         share = shares.get(owner)
         if share is None:
@@ -136,12 +167,12 @@ class Retained:
             del shares[owner]
             state.accounts.settle(account, state.now)
 
-    def _look(self, partition: int, topic: bytes) -> _Change:
-        """Return what a topic has now: its size is -1 if that is nothing."""
+    def _look(self, partition: int, topic: bytes) -> _Kept:
+        """Return what a topic has now, by the newest change or else in the store."""
         fresh = self._fresh.get(topic)
         if fresh is not None:
-            return fresh
-        found = _Change(topic, 0, -1, "")
+            return _Kept(fresh.size, fresh.owner)
+        found = _Kept(-1, "")
         if self.counts[partition]:
             try:
                 value = self.state.reader.get(plain_key(partition, RETAINED, topic))
@@ -181,8 +212,22 @@ class Retained:
             return True
         return self._fits(message, self._look(self.state.partition_of(message.topic), message.topic))
 
+    def _watch(self, partition: int, expires_us: int) -> None:
+        """A row of the partition expires at this time, 0: never."""
+        if expires_us:
+            self.expires_us[partition] = earlier(self.expires_us[partition], expires_us)
+            if not self.sweeping:
+                self.plan_sweep()
+
+    def plan_sweep(self) -> None:
+        """Set the deadline for the next visit of the sweep, if there is one."""
+        interval_us = self.state.limits.retained_sweep_interval_us
+        if interval_us:
+            self.sweeping = True
+            self.state.timers.set(self.state.now + max(interval_us // SWEEP_SLOTS, _VISIT_US_MIN), TIMER_SWEEP, 0)
+
     def expire(self, message: Message) -> None:
-        """Remove an expired retained message, if it is still the one that was read."""
+        """Remove an expired retained message, if it is still the one that was read (section 3.3.1.3)."""
         if message.topic in self._fresh:
             return
         partition = self.state.partition_of(message.topic)
@@ -191,7 +236,7 @@ class Retained:
         self.state.writer.delete(partition, plain_key(partition, RETAINED, message.topic))
         self._note(message.topic, -1, "")
         self._count(partition, message.owner, -1, -message.size)
-        self.state.counters.dropped_expired += 1
+        self.state.counters.retained_expired += 1
 
     # -- reading ------------------------------------------------------------------------------------------------------
 
@@ -207,9 +252,6 @@ class Retained:
         if not self.state.leads[partition]:
             return min(page_rows, _ROWS_ELSEWHERE)
         return rows_per_page(page_rows, self.counts[partition], self.sizes[partition])
-
-    # After a live message, a new subscriber must get neither the message that it replaced nor itself once more. Row and
-    # live message come from different nodes, so no number orders them: live messages are remembered.
 
     def begin(self) -> int:
         """Begin a feed: return the number of live messages until now."""
@@ -240,10 +282,11 @@ class Retained:
 
     # -- partitions move ----------------------------------------------------------------------------------------------
 
-    def take(self, partition: int, shares: dict[str, Share]) -> None:
-        """Begin to lead the partition, in which each user has so many messages and bytes."""
+    def take(self, partition: int, shares: dict[str, Share], expires_us: int) -> None:
+        """Begin to lead the partition: what each user has there, and when the first row expires (0: none does)."""
         for owner, share in shares.items():
             self._count(partition, owner, share.count, share.size)
+        self._watch(partition, expires_us)
 
     def forget(self, partition: int) -> None:
         """End the leadership of the partition."""

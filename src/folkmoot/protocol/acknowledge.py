@@ -80,7 +80,7 @@ class Acknowledging:
             session.received = {}
         session.received[packet_id] = code
         wait = bool(result & STORED)
-        if session.durable:
+        if session.persistent:
             key = _received_key(session, packet_id)
             self.state.writer.put(session.partition, key, bytes([code]))
             if self.fabric.others:
@@ -152,14 +152,14 @@ class Acknowledging:
         received = session.received
         if received is None or packet_id not in received:
             code = reason.PACKET_IDENTIFIER_NOT_FOUND if connection.v5 else 0
-            self.answer(connection, PUBCOMP, packet_id, code, "", session.durable)
+            self.answer(connection, PUBCOMP, packet_id, code, "", session.persistent)
             return
         del received[packet_id]
         if connection.received_before is not None:
             connection.received_before.discard(packet_id)
-        if session.durable:
+        if session.persistent:
             self.state.writer.delete(session.partition, _received_key(session, packet_id))
-        self.answer(connection, PUBCOMP, packet_id, 0, "", session.durable)
+        self.answer(connection, PUBCOMP, packet_id, 0, "", session.persistent)
 
 
 def _received_key(session: Session, packet_id: int) -> bytes:

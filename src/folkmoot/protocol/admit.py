@@ -1,7 +1,7 @@
 """Admission of a client at the leader of its partition: its session, its older connection, its will.
 
-MQTT 5 sections 3.1.2.4, 3.1.2.5, 3.1.2.11.2, 3.1.4, 5.4.2. Promise A6: an older connection is fenced before the new
-CONNACK, on whichever node it is.
+MQTT 5 sections 3.1.2.4, 3.1.2.5, 3.1.2.11.2, 3.1.4, 5.4.2. Promise A6: an older connection has ended before the new
+CONNACK, on whichever node it is. One at another node is *expelled*: its node is told to close it, and says when it has.
 """
 
 from __future__ import annotations
@@ -32,7 +32,13 @@ __all__ = ["Admission"]
 
 
 class Admission:
-    """Finds or creates the sessions of clients."""
+    """Finds or creates the sessions of clients.
+
+    A client that cannot be admitted yet waits in one of two places, in state REGISTERING. *Early* are those that came
+    before the subscriptions of all nodes were known: `Connecting.let_in` admits them when they are. *Parked* are those
+    that must wait for the end of an older connection with their client id: `go_on` admits them. Of several with one
+    client id only the newest stays parked, and the others are closed.
+    """
 
     def __init__(
         self,
@@ -53,8 +59,9 @@ class Admission:
         self.closing = closing
         self.attaching = attaching
         self.subscribing = subscribing
-        self.early: list[tuple[Connection, bool]] = []  # connected before all subscriptions were known
-        self._parked: dict[str, tuple[Connection, bool]] = {}  # clients that wait for the end of an older connection
+        # With each connection, whether its client id was assigned by the server
+        self.early: list[tuple[Connection, bool]] = []
+        self._parked: dict[str, tuple[Connection, bool]] = {}  # by client id
 
     def wait(self, connection: Connection, assigned: bool) -> None:
         """Make a client wait until all subscriptions are known: the will of its older connection may be due as well."""
@@ -67,7 +74,7 @@ class Admission:
         self.closing.refuse(connection, code, why)
 
     def admit(self, connection: Connection, assigned: bool) -> None:
-        """Find or create the session, end its older connection, answer when both are durable (at the leader)."""
+        """Find or create the session, end its older connection, answer when both are complete (at the leader)."""
         if not self.state.routes_known:
             self.wait(connection, assigned)
             return
@@ -94,7 +101,7 @@ class Admission:
         expiry_s = expiry_of(packet, self.state.limits)
         old = known.get(connection.client_id)
         anew = packet.clean_start or self._is_another_users(old, connection)
-        resumes_stored = old is not None and old.durable and not anew  # frees room when its messages are deleted
+        resumes_stored = old is not None and old.persistent and not anew  # frees room when its messages are deleted
         if self.state.storage_full and (expiry_s or will is not None) and not resumes_stored:
             self.state.counters.storage_refused += 1
             where = "" if self.fabric.alone else f" of {self.fabric.node_id}"
@@ -107,7 +114,7 @@ class Admission:
             code = reason.IMPLEMENTATION_SPECIFIC_ERROR
             self.closing.refuse(connection, code, "the Maximum Packet Size is too small for a CONNACK")
             return
-        if self._waits(old, connection, assigned):
+        if self._expel_or_park(old, connection, assigned):
             return
         old = self._take_over(old, anew)
         # A leader that died may have begun the session for this same CONNECT without an answer [MQTT-3.2.2-2].
@@ -120,7 +127,7 @@ class Admission:
         if session.owner != former:
             self.subscribing.end_denied(session)  # what one client may subscribe to, another need not be allowed
         # The end of a stored session is acknowledged too: the session must not return after a crash.
-        wrote = session.durable or self.lifecycle.is_ending(connection.client_id)
+        wrote = session.persistent or self.lifecycle.is_ending(connection.client_id)
         if will is not None:
             self.wills.set(session, self._will_of(connection, will))
             wrote = True
@@ -160,15 +167,15 @@ class Admission:
         self.closing.refuse(connection, reason.QUOTA_EXCEEDED, why)
         return False
 
-    def _begin(self, connection: Connection, durable: bool) -> Session:
-        session = self.lifecycle.begin(connection.client_id, durable, connection.username, connection.is_proved)
-        session.registration_only = connection.remote is not None and not durable
+    def _begin(self, connection: Connection, persistent: bool) -> Session:
+        session = self.lifecycle.begin(connection.client_id, persistent, connection.username, connection.is_proved)
+        session.registration_only = connection.remote is not None and not persistent
         return session
 
-    def _waits(self, old: Session | None, connection: Connection, assigned: bool) -> bool:
-        """Whether an older connection must end first.
+    def _expel_or_park(self, old: Session | None, connection: Connection, assigned: bool) -> bool:
+        """Park the client if an older connection must end first, and have that one closed; False: it need not wait.
 
-        A connection at another node must be fenced (A6). One that was here must have no message under way that the new
+        A connection at another node is expelled (A6). One that was here must have no message under way that the new
         one, at another node, could overtake (A3).
         """
         other = None if old is None else old.connection
@@ -186,8 +193,8 @@ class Admission:
             if not pending_closes.is_open(connection.client_id):
                 return False
         self._park(connection, assigned)
-        if remote is not None and not remote.fenced:
-            remote.fenced = True
+        if remote is not None and not remote.expelled:
+            remote.expelled = True
             self.state.counters.takeovers += 1
             body = encode_expel(remote.number, reason.SESSION_TAKEN_OVER, ANOTHER)
             self.fabric.send(remote.node_id, EXPEL, body)

@@ -77,7 +77,7 @@ class Attaching:
         session.ends_us = 0
         self.state.timers.cancel(TIMER_SESSION, session.client_id)
         self.queue.attach(session)
-        if session.durable:
+        if session.persistent:
             session.token = token_of(connection, self.state)
             self.lifecycle.save(session)
         if connection.remote is None:
@@ -93,7 +93,7 @@ class Attaching:
         if properties is not None and properties.receive_max is not None:  # [MQTT-3.3.4-9]
             session.window = min(session.window, properties.receive_max)
         session.window = min(session.window, PACKET_IDS - 1)
-        if session.durable:
+        if session.persistent:
             self.lifecycle.routes.look(session)
         if session.received:
             connection.received_before = set(session.received)
@@ -105,13 +105,13 @@ class Attaching:
         """
         self.agree(connection, packet)
         self._join(connection, session, packet)
-        if session.durable and session.ends_us:
+        if session.persistent and session.ends_us:
             session.ends_us = 0
             self.lifecycle.save(session)  # when a split heals, the place of the client decides which session continues
         connection.connect = None
         connection.state = OPEN
         self.queue.attach(session)
-        if session.durable:
+        if session.persistent:
             self.queue.reclaim(session, sequences)
             self.queue.pump(session)
 
@@ -134,7 +134,7 @@ class Attaching:
             self.opened(connection)
 
     def opened(self, connection: Connection) -> None:
-        """The session is durable: send CONNACK, then what waits for the client [MQTT-3.2.0-1]."""
+        """The turn of its CONNECT is complete: send CONNACK, then what waits for the client [MQTT-3.2.0-1]."""
         session = connection.session
         if connection.state != REGISTERING or session is None:
             return  # it is closed, or its partition has moved and it asks the new leader
@@ -151,7 +151,7 @@ class Attaching:
             connection.connack = b""
             self.state.counters.sent_connack += 1
             self.welcome(connection, session.expiry_s)
-        if session.durable:
+        if session.persistent:
             self.queue.resend(session)
         self.queue.pump(session)
 

@@ -259,7 +259,7 @@ class Connecting:
         relay = connection.relay
         if packet is None or relay is None or connection.state != REGISTERING:
             return
-        relay.durable = True
+        relay.persistent = True
         relay.state = GRANTED
         self.attaching.agree(connection, packet)
         self.attaching.attach_proxy(connection)

@@ -70,7 +70,7 @@ class Control:
         """Handle a packet of an open connection."""
         kind = first >> 4
         relay = connection.relay
-        if relay is not None and relay.durable and (PUBACK <= kind <= UNSUBSCRIBE or kind == DISCONNECT):
+        if relay is not None and relay.persistent and (PUBACK <= kind <= UNSUBSCRIBE or kind == DISCONNECT):
             if kind == DISCONNECT:
                 packet = decode(first, body, connection.version)
                 assert isinstance(packet, Disconnect), "the packet type says so"
@@ -117,7 +117,7 @@ class Control:
         if packet_id == 0:
             raise MalformedPacket(reason.PROTOCOL_ERROR, "an acknowledgement has packet id 0")
         relay = connection.relay
-        if relay is not None and relay.durable:
+        if relay is not None and relay.persistent:
             self.relays.forward(relay, first, U16[packet_id])
             return
         self._ack(connection, first >> 4, packet_id, 0)

@@ -10,6 +10,7 @@ from folkmoot.delivery.sys import SysTopics
 from folkmoot.delivery.transaction import Transactions
 from folkmoot.kernel.clock import NEVER
 from folkmoot.mqtt import reason
+from folkmoot.partition.retained_sweep import RetainedSweep
 from folkmoot.protocol.closing import Closing
 from folkmoot.protocol.lifecycle import Lifecycle
 from folkmoot.protocol.will import Wills
@@ -21,6 +22,7 @@ from folkmoot.turn.state import (
     TIMER_RATE,
     TIMER_REMOVED,
     TIMER_STAGED,
+    TIMER_SWEEP,
     TIMER_SYS,
     TIMER_WILL,
     State,
@@ -42,6 +44,7 @@ class Deadlines:
         wills: Wills,
         sys: SysTopics,
         transactions: Transactions,
+        retained_sweep: RetainedSweep,
     ) -> None:
         self.state = state
         self.throttle = throttle
@@ -50,6 +53,7 @@ class Deadlines:
         self.wills = wills
         self.sys = sys
         self.transactions = transactions
+        self.retained_sweep = retained_sweep
 
     def due(self, kind: int, subject: int | str) -> None:
         """Handle a deadline of this kind; the key is a client id, the number of a connection, or 0."""
@@ -59,6 +63,8 @@ class Deadlines:
             self.sys.tick()
         elif kind == TIMER_STAGED:
             self.transactions.expire()
+        elif kind == TIMER_SWEEP:
+            self.retained_sweep.on_timer(subject)
         else:
             self._connection(kind, subject)
 

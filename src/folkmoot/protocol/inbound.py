@@ -105,7 +105,7 @@ class Inbound:
         if topic not in self.routes.cache:
             self._check_topic(topic)
         relay = connection.relay
-        if relay is None or not relay.durable:
+        if relay is None or not relay.persistent:
             if topic not in self.routes.cache and not self._prepare(connection, topic):
                 return UNFINISHED
             self._count(qos, end - at)
@@ -285,7 +285,7 @@ class Inbound:
         """
         producer = self.scrutiny.producer
         number = self.scrutiny.number
-        if not session.durable or self.relays.fabric.alone:
+        if not session.persistent or self.relays.fabric.alone:
             return self.publishing.publish(message, session, producer, number)
         ordered = session.ordered_token > self.commits.complete_token or (message.qos == 2 and message.retain)
         if message.qos < 2 and not producer and not ordered:

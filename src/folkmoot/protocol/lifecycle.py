@@ -57,14 +57,14 @@ class Lifecycle:
         self._leaving: deque[tuple[Session, list[Subscription]]] = deque()
         self.ended: list[Session] = []  # in this turn; their feeds are to be forgotten
 
-    def begin(self, client_id: str, durable: bool, username: str, proved: bool) -> Session:
+    def begin(self, client_id: str, persistent: bool, username: str, proved: bool) -> Session:
         """Create a session for a client id that has none; it belongs to the user if the name is proved."""
-        session = Session(client_id, self.state.partition_of(client_id.encode()), durable)
+        session = Session(client_id, self.state.partition_of(client_id.encode()), persistent)
         session.username = username
         session.proved = proved
         floor = self.purges.floor_of(client_id)
-        if durable and floor:
-            session.queue_floor = session.queue_next = session.ready_end = session.durable_next = floor
+        if persistent and floor:
+            session.queue_floor = session.queue_next = session.ready_end = session.committed_next = floor
             session.queue_head = session.sent_below = session.drop_below = floor
         before = self.state.sessions.get(client_id)
         if before is not None:
@@ -72,7 +72,7 @@ class Lifecycle:
         self.state.sessions[client_id] = session
         self.state.accounts.enter(session)
         self.state.counters.sessions_created += 1
-        if durable:
+        if persistent:
             self.state.counters.sessions_persistent += 1
         return session
 
@@ -115,7 +115,7 @@ class Lifecycle:
         else:
             self.wills.arm(session)
         self.queue.detach(session)
-        if session.durable and session.expiry_s > 0:
+        if session.persistent and session.expiry_s > 0:
             self.routes.look(session)
             self.rest(session)
         else:
@@ -162,7 +162,7 @@ class Lifecycle:
         self.queue.backlog.clear(session)
         state.accounts.leave(session, state.now)
         del state.sessions[session.client_id]
-        if session.durable:
+        if session.persistent:
             counters.sessions_persistent -= 1
             counters.queue_messages -= session.queue_count
             counters.queue_bytes -= session.queue_bytes
@@ -178,7 +178,7 @@ class Lifecycle:
 
         One of an anonymous client has no owner: whoever comes with its id goes on with it.
         """
-        if not session.durable or not session.owner or not self.state.access.gone(session.owner):
+        if not session.persistent or not session.owner or not self.state.access.gone(session.owner):
             session.removed_us = 0
         elif not session.removed_us:
             session.removed_us = self.state.now
@@ -249,7 +249,7 @@ class Lifecycle:
         """This node leads the partition no more: remove what is left of its ended sessions."""
         staying: deque[tuple[Session, list[Subscription]]] = deque()
         for session, subscriptions in self._leaving:
-            if session.durable and session.partition == partition:
+            if session.persistent and session.partition == partition:
                 for subscription in subscriptions:
                     self.routes.remove(subscription)
             else:
@@ -261,7 +261,7 @@ class Lifecycle:
         session.ended = True
         self.queue.backlog.clear(session)
         self.state.accounts.leave(session, self.state.now)
-        if session.durable:
+        if session.persistent:
             self._note_ending(session.client_id)
         if session.feeds:
             self.ended.append(session)
@@ -272,7 +272,7 @@ class Lifecycle:
         self._remove_subscriptions(session)
         if self.state.sessions.get(session.client_id) is session:
             del self.state.sessions[session.client_id]
-        if session.durable:
+        if session.persistent:
             self.state.counters.sessions_persistent -= 1
             self.state.counters.queue_messages -= session.queue_count
             self.state.counters.queue_bytes -= session.queue_bytes

@@ -190,25 +190,31 @@ class Scrutiny:
         if self.number <= JUMP_MAX:
             return []  # not asked for
         route = self.routes.lookup(topic)
-        partitions = [recipient.session.partition for recipient in route.durable]
+        partitions = [recipient.session.partition for recipient in route.persistent]
         partitions += [log.store_partition for log in route.logs]
         if retain:
             partitions.append(self.state.partition_of(topic))
         return [partition for partition in dict.fromkeys(partitions) if self.state.leads[partition]]
 
     def _short_of(self, topic: bytes, qos: int, retain: bool, session: Session) -> str:
-        """Return the id of a node whose full disk forbids the message, "" if there is none."""
+        """Return this node or the leader of a partition that must store a message, if its disk is full; "" if none is.
+
+        retain: it is to be retained; a message that clears its topic is not, because that frees room.
+        """
         route = self.routes.lookup(topic)
         own = self.fabric.node_id
         if self.state.storage_full:
-            if route.durable or route.logs or (qos == 2 and session.durable):
+            if route.persistent or route.logs or (qos == 2 and session.persistent):
                 return own
         if self.fabric.alone:
             return own if retain else ""
         return self._full_leader(self._partitions(route, topic, retain))
 
     def _partitions(self, route: Route, topic: bytes, retain: bool) -> list[int]:
-        """Return the partitions that a message goes to, beside those that this node leads."""
+        """Return the partitions led elsewhere that store a message for sessions and streams.
+
+        retain: it is to be retained. Then the partition of its topic is the last of them, whichever node leads it.
+        """
         partitions = route.away + route.away_logs
         return [*partitions, self.state.partition_of(topic)] if retain else partitions
 

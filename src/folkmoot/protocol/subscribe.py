@@ -106,7 +106,7 @@ class Subscribing:
         self._why = ""  # the reason of the current entry, for SUBACK
 
     def subscribe(self, connection: Connection, packet: Subscribe) -> None:
-        """Answer each filter with the granted QoS or a reason [MQTT-3.8.4-6]; SUBACK leaves when all is durable.
+        """Answer each filter with the granted QoS or a reason [MQTT-3.8.4-6]; SUBACK leaves when all is complete.
 
         With many filters this takes several turns, and is the task of the connection.
         """
@@ -144,7 +144,7 @@ class Subscribing:
                 self.state.counters.error_filter += 1
             codes.append(code)
         # [A5] in a cluster all other members must know the subscription first
-        wait = (session.durable or not self.routes.fabric.alone) and bool(task.started)
+        wait = (session.persistent or not self.routes.fabric.alone) and bool(task.started)
         self.commits.acknowledge(connection, self._suback(connection, task.source.packet_id, codes, task.reasons), wait)
         self.state.counters.sent_suback += 1
         for subscription in task.started:
@@ -261,7 +261,7 @@ class Subscribing:
         return feed.subscription
 
     def _start(self, session: Session, feed: Feed) -> None:
-        if session.durable:
+        if session.persistent:
             feed.save(self.feeds)
             feed.token = self.commits.newest_token()
         self.feeds.start(feed)
@@ -287,7 +287,7 @@ class Subscribing:
             code = self._quota_fault(session, name)
             if code:
                 return code
-        if self.state.storage_full and session.durable and name not in session.subscriptions:
+        if self.state.storage_full and session.persistent and name not in session.subscriptions:
             self.state.counters.storage_refused += 1
             self._why = "no room on the disk"
             return reason.QUOTA_EXCEEDED
@@ -329,7 +329,7 @@ class Subscribing:
             self._weigh(session, excess_of(subscription.name))
         session.subscriptions[subscription.name] = subscription
         self.routes.add(subscription)
-        if session.durable:
+        if session.persistent:
             row = SubscriptionRow(subscription.options, subscription.identifier)
             self.state.writer.put(
                 session.partition, subscription_key(session, subscription.name), encode_subscription(row)
@@ -363,7 +363,7 @@ class Subscribing:
             work.steps += PACKET_STEPS
             codes.append(self._remove(connection, session, filters[len(codes)]))
         data = encode(Unsuback(task.source.packet_id, codes if connection.v5 else []), connection.version)
-        self.commits.acknowledge(connection, data, session.durable)
+        self.commits.acknowledge(connection, data, session.persistent)
         self.state.counters.sent_unsuback += 1
         return True
 
@@ -403,6 +403,6 @@ class Subscribing:
             session.account.subscriptions -= 1
         self.feeds.cancel(session, name)
         self.state.counters.unsubscribed += 1
-        if session.durable:
+        if session.persistent:
             self.state.writer.delete(session.partition, subscription_key(session, name))
         return True

@@ -58,7 +58,7 @@ class Wills:
         """
         username = will.username
         if username is None:
-            if not session.durable:
+            if not session.persistent:
                 return ""
             username = session.owner
         gone = self.state.access.gone(username)

@@ -38,8 +38,9 @@ HOST_ENTRY = tuple[int, int, str, str, str | None, str, str, bool, bytes, bool, 
 """A client, as its leader learns of it.
 
 Number, partition, client id, user (marked if nobody has proved the name), certificate, transport, address, id is
-assigned, CONNECT, durable, flights, token, whether no session continues with it (it was not admitted yet, or has sent
-DISCONNECT), up to which of its packets all are handled, and up to which they were sent to an earlier leader.
+assigned, CONNECT, whether its session is persistent, flights, token, whether no session continues with it (it was not
+admitted yet, or has sent DISCONNECT), up to which of its packets all are handled, and up to which they were sent to an
+earlier leader.
 """
 
 
@@ -92,7 +93,7 @@ class Relays:
             info.address,
             relay.assigned,
             relay.body,
-            relay.durable,
+            relay.persistent,
             list(relay.flights.values()),
             relay.token,
             void,
@@ -110,17 +111,17 @@ class Relays:
         body = connection.connect_body
         relay = Relay(connection, session.partition, body, False, token_of(connection, self.state))
         relay.state = GRANTED
-        relay.durable = session.durable
+        relay.persistent = session.persistent
         self._add(relay)
         for first, rest, sequence in taken:
             if first >> 4 != PUBCOMP:
                 relay.flights[session.packet_id_of(sequence)] = sequence
             self.forward(relay, first, rest)
-        if session.durable:
+        if session.persistent:
             for packet_id, entry in session.inflight.items():
                 if entry.sequence:  # a released message is a row
                     relay.flights[packet_id] = entry.sequence
-        if busy and session.durable:
+        if busy and session.persistent:
             self.forward(relay, MARKED, b"")
             relay.marker_seq = relay.packet_seq
             connection.fast = False
@@ -158,7 +159,7 @@ class Relays:
 
     def block(self, relay: Relay, blocked: bool) -> None:
         """Report that the client takes no more bytes for now, or takes them again."""
-        if relay.leader and relay.durable and relay.state == GRANTED:
+        if relay.leader and relay.persistent and relay.state == GRANTED:
             self._put(relay, 0, BLOCKED if blocked else UNBLOCKED, b"")
 
     def closed(self, relay: Relay, goodbye: bool) -> None:

@@ -159,7 +159,7 @@ class Answers:
             message = decode_message(value, VERSION_BYTES)
             if not matches(topic_filter, message.topic):
                 continue
-            if message.expires_us and message.expires_us <= self.state.now:
+            if self.state.has_expired(message.expires_us):  # [MQTT-3.3.2-5]
                 self.retained.expire(message)
                 continue
             messages.append(value[VERSION_BYTES:])

@@ -169,7 +169,7 @@ class Tables:
             held.sessions = [
                 session
                 for session in self.state.sessions.values()
-                if not session.durable and not session.registration_only and not session.proxy
+                if not session.persistent and not session.registration_only and not session.proxy
             ]
         if not self._held:
             self.state.timers.set(self.state.now + _IDLE_US, TIMER_TABLES, 0)
@@ -230,7 +230,7 @@ class Tables:
             client = name_of(key)
             return subscription_row(partition, client.decode(), key[5 + len(client) :], decode_subscription(body))
         message = decode_message(value, VERSION_BYTES)
-        if message.expires_us and message.expires_us <= self.state.now:
+        if self.state.has_expired(message.expires_us):
             return None
         return retained_row(partition, message, bool(flags & PAYLOAD))
 

@@ -30,7 +30,7 @@ _Table = tuple[str, int, bool, list[tuple[bytes, int]]]
 
 
 class Location:
-    """A place of subscribers: a node (transient ones) or a partition (persistent ones; then the node's id is empty)."""
+    """Where subscribers are: a node (transient ones) or a partition (persistent ones; then the node's id is empty)."""
 
     def __init__(self, node_id: str, partition: int) -> None:
         self.node_id = node_id
@@ -301,7 +301,7 @@ class Interest:
                 del self._shared[name]
         return shared
 
-    def places_of(self, name: bytes) -> list[SharedLocation]:
+    def locations_of(self, name: bytes) -> list[SharedLocation]:
         """Return the locations of members of a shared subscription, except this node."""
         return list(self._shared.get(name, {}).values())
 

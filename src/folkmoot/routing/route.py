@@ -41,31 +41,35 @@ def is_reserved(topic: bytes) -> bool:
 
 
 class Group:
-    """A shared subscription: its members take turns (MQTT 5 section 4.8.2)."""
+    """The members of a shared subscription at this node, which take turns (MQTT 5 section 4.8.2).
+
+    next: the index of the member that is asked first for the next message to any of them; next_in: the same by place
+    (see `folkmoot.delivery.shared`), for messages to the members of one place.
+    """
 
     def __init__(self, name: bytes, topic_filter: bytes) -> None:
         self.name = name
         self.topic_filter = topic_filter
         self.members: list[Subscription] = []
         self.absent = 0  # members whose client is not connected
-        self.turn = 0
-        self.turns: dict[int, int] = {}  # by place, for messages that go to a place
-        self._places: dict[Subscription, int] = {}
+        self.next = 0
+        self.next_in: dict[int, int] = {}
+        self._index: dict[Subscription, int] = {}  # of each member
 
     def join(self, member: Subscription) -> None:
         """Add a member."""
-        self._places[member] = len(self.members)
+        self._index[member] = len(self.members)
         self.members.append(member)
         self.absent += member.absent
 
     def leave(self, member: Subscription) -> None:
-        """Remove a member; the last one moves into its place, because a group may be very large."""
-        place = self._places.pop(member)
+        """Remove a member; the last one gets its index, because a group may be very large."""
+        index = self._index.pop(member)
         self.absent -= member.absent
         last = self.members.pop()
         if last is not member:
-            self.members[place] = last
-            self._places[last] = place
+            self.members[index] = last
+            self._index[last] = index
 
     def __repr__(self) -> str:
         return f"Group({self.name!r} members={len(self.members)})"
@@ -82,7 +86,7 @@ class Route:
         self.topic = topic
         self.recipients: list[Recipient] = []
         self.transient: list[Recipient] = []
-        self.durable: list[Recipient] = []
+        self.persistent: list[Recipient] = []
         self.groups: list[Group] = []
         self.logs: list[StreamLog] = []
         # At other nodes, and in partitions that other nodes lead
@@ -95,12 +99,12 @@ class Route:
         self.live = False
         self._by_partition: dict[int, list[Recipient]] | None = None
 
-    def durable_in(self, partition: int) -> list[Recipient]:
+    def persistent_in(self, partition: int) -> list[Recipient]:
         """Return the persistent recipients of one partition."""
         known = self._by_partition
         if known is None:
             known = self._by_partition = {}
-            for recipient in self.durable:
+            for recipient in self.persistent:
                 known.setdefault(recipient.session.partition, []).append(recipient)
         return known.get(partition, [])
 
@@ -296,12 +300,12 @@ class Routes:
         for subscriptions in lookup.by_session.values():
             recipient = merge(subscriptions)
             route.recipients.append(recipient)
-            if recipient.session.durable:
-                route.durable.append(recipient)
+            if recipient.session.persistent:
+                route.persistent.append(recipient)
             else:
                 route.transient.append(recipient)
         # Sessions of one partition are neighbours: a message for several of them is stored once.
-        route.durable.sort(key=_partition_of_recipient)
+        route.persistent.sort(key=_partition_of_recipient)
         if topic[0] != 36 or topic.startswith(_EVENTS):  # b"$"
             for log in self.streams.match(topic):
                 if self.state.leads[log.store_partition]:
@@ -310,12 +314,12 @@ class Routes:
                     route.away_logs.append(log.store_partition)
         if lookup.elsewhere is not None:
             self._build_elsewhere(route, lookup.elsewhere.found)
-        keeps_qos0 = self.state.limits.queue_qos0_offline and bool(route.durable)
+        keeps_qos0 = self.state.limits.queue_qos0_offline and bool(route.persistent)
         route.elsewhere = bool(route.nodes or route.away or route.away_logs or route.shared)
         chosen = bool(route.away or route.away_logs or route.shared or route.groups)
         copied = not chosen and not route.logs
         route.simple = copied and not keeps_qos0 and not is_reserved(topic)
-        route.live = route.simple and not route.durable
+        route.live = route.simple and not route.persistent
         return route
 
     def _build_elsewhere(self, route: Route, found: list[object]) -> None:
@@ -398,7 +402,7 @@ class Routes:
         if subscription.is_replay:
             return
         if subscription.share:
-            subscription.absent = subscription.session.durable and subscription.session.connection is None
+            subscription.absent = subscription.session.persistent and subscription.session.connection is None
         self._tell(subscription, True)
         if subscription.share:
             group = self.groups.get(subscription.name)
@@ -436,7 +440,7 @@ class Routes:
         if self.fabric.alone:
             return
         session = subscription.session
-        partition = session.partition if session.durable else -1
+        partition = session.partition if session.persistent else -1
         if partition >= 0 and not self.state.leads[partition]:
             return  # the partition has moved: its subscriptions have not ended
         if begins:
@@ -465,7 +469,7 @@ class Routes:
                     self.interest.came(session.partition, subscription.name)
 
     def _count(self, session: Session, change: int) -> None:
-        if session.durable:
+        if session.persistent:
             self.state.counters.subscriptions_persistent += change
         else:
             self.state.counters.subscriptions_transient += change

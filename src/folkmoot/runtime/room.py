@@ -13,14 +13,14 @@ if TYPE_CHECKING:
     from folkmoot.runtime.disk import Disk
     from folkmoot.runtime.loop import Turns
 
-__all__ = ["LOOK_BYTES", "Room"]
+__all__ = ["LOOK_BYTES", "RoomWatch"]
 
 LOOK_BYTES: Final = 4 << 20
 # A flush costs up to one memtable of the space that is short, so it is rare; but it must follow a queue that drains.
 RECLAIM_S: Final = 5.0
 
 
-class Room:
+class RoomWatch:
     """Reports to the turns whether there is room; `look` costs one system call."""
 
     def __init__(self, disk: Disk, turns: Turns, committer: Committer, time: Callable[[], float]) -> None:

@@ -36,7 +36,7 @@ from folkmoot.runtime.loop import Turns
 from folkmoot.runtime.memory import MemoryWatch, budget_of
 from folkmoot.runtime.peers import PeerNetwork
 from folkmoot.runtime.reload import Reload, read_users
-from folkmoot.runtime.room import Room
+from folkmoot.runtime.room import RoomWatch
 from folkmoot.runtime.seek import Lookup, Seeker
 from folkmoot.runtime.watch import STALL_US, StallWatch
 
@@ -236,7 +236,7 @@ async def run_node(
         peers.gate.sockets_max = descriptors.peers
     begin_audit(serving, loop)
     committer = Committer(disk, turns, loop)
-    room = Room(disk, turns, committer, loop.time)
+    room = RoomWatch(disk, turns, committer, loop.time)
     reload = Reload(serving, listeners, service, reread, file)
     try:
         turns.submit, turns.log, turns.fail = committer.submit, log.write_all, serving.fail
@@ -284,7 +284,7 @@ def seeker_of(serving: ServingNode, lookup: Lookup | None) -> Seeker | None:
 
 
 async def serve_until_stopped(
-    serving: ServingNode, room: Room, listeners: list[Listener], service: Service | None, seeker: Seeker | None
+    serving: ServingNode, room: RoomWatch, listeners: list[Listener], service: Service | None, seeker: Seeker | None
 ) -> None:
     """Accept connections, print `ready`, wait for the stop, and stop everything."""
     limits = serving.node.config.limits
@@ -378,7 +378,7 @@ def report_opening(serving: ServingNode, without_http: bool) -> None:
         )
 
 
-async def keep_house(serving: ServingNode, room: Room, listeners: list[Listener]) -> None:
+async def keep_house(serving: ServingNode, room: RoomWatch, listeners: list[Listener]) -> None:
     """Monitor the free disk space, the connections that the gate refused, and whether the node has left."""
     refused = evicted = 0
     spare = serving.disk.spare

@@ -184,7 +184,7 @@ class Accounts:
         session.account = account
         account.sessions += 1
         account.subscriptions += len(session.subscriptions)
-        account.queue_bytes += session.queue_bytes if session.durable else session.ready_bytes
+        account.queue_bytes += session.queue_bytes if session.persistent else session.ready_bytes
         account.patterns += session.counted_patterns
         session.counted_bytes = session.kept_bytes()
         account.filter_bytes += session.filter_bytes
@@ -220,7 +220,7 @@ class Accounts:
         session.account = None
         account.sessions -= 1
         account.subscriptions -= len(session.subscriptions)
-        account.queue_bytes -= session.queue_bytes if session.durable else session.ready_bytes
+        account.queue_bytes -= session.queue_bytes if session.persistent else session.ready_bytes
         account.patterns -= session.counted_patterns
         account.filter_bytes -= session.filter_bytes
         account.kept_bytes -= session.counted_bytes

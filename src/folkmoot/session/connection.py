@@ -155,7 +155,7 @@ class Connection:
         self.held = 0
         self.held_token = 0
         self.held_pubacks = 0
-        self.held_turns: deque[int] | None = None  # the turn of each, in order; negative: not before older turns
+        self.held_turns: deque[int] | None = None  # the turn of each, in order; negative: and all turns before it
         self.received_before: set[int] | None = None  # QoS 2 ids that earlier connections of the session began
         # Output
         self.out: list[bytes] = []

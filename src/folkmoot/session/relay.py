@@ -38,7 +38,7 @@ class Relay:
         self.partition = partition
         self.body = body  # of the CONNECT packet
         self.assigned = assigned
-        self.durable = False
+        self.persistent = False
         self.state = ASKED
         self.announced = False
         self.leader = ""
@@ -54,7 +54,7 @@ class Relay:
     @property
     def is_spent(self) -> bool:
         """Whether it belongs to a transient session whose connection has ended."""
-        return self.state == ENDED and not self.durable
+        return self.state == ENDED and not self.persistent
 
     def is_ordered(self, passed_on: bool, complete_token: int) -> bool:
         """Whether a retained message, forwarded or published here, overtakes none that took the other path (A8)."""
@@ -109,7 +109,7 @@ class Remote:
         self.blocked = False  # the client takes no more bytes for now
         self.choked = False  # its node takes no more bytes for now
         self.opened = False  # its CONNACK is in the output
-        self.fenced = False  # its node has been told to close it, because another connection takes the session over
+        self.expelled = False  # its node has been told to close it, because another connection takes the session over
         self.sequences: list[int] = []  # of the queued messages in the output
         self.code = 0  # the reason code of the DISCONNECT that closes it; 0 = no DISCONNECT
         self.why = ""

@@ -46,15 +46,17 @@ class Session:
         ready[ready_head:] rows in memory, in order, up to ready_end
         ready_end          the next row to read from the store
         drop_from, drop_below  rows from here to there were dropped, but may still be in the store
-        durable_next       rows below are on disk and may be sent
+        committed_next     rows below are committed, and may be sent
         queue_next         the sequence of the next message
+
+    persistent: it outlives its connection, and is stored.
     """
 
-    def __init__(self, client_id: str, partition: int, durable: bool) -> None:
+    def __init__(self, client_id: str, partition: int, persistent: bool) -> None:
         self.client_id = client_id
         self.key = client_id.encode()
         self.partition = partition
-        self.durable = durable
+        self.persistent = persistent
         self.version = 4
         self.username = ""
         self.proved = False  # whether its client has proved that name; nothing belongs to a name that it has not
@@ -84,7 +86,7 @@ class Session:
         self.queue_floor = 1
         self.queue_head = 1
         self.queue_next = 1
-        self.durable_next = 1
+        self.committed_next = 1
         self.ready_end = 1
         self.sent_below = 1
         self.drop_from = 1
@@ -105,7 +107,7 @@ class Session:
         self.flights: set[int] | None = None  # queue sequences that the client has received from an earlier leader
         self.feeds = 0  # retained scans and replays that still fill this session's queue
         self.ended = False
-        if durable:
+        if persistent:
             self.queue_prefix = name_prefix(partition, QUEUE, self.key)
 
     @property
@@ -211,7 +213,7 @@ class Session:
         self.ready_bytes = 0
 
     def __repr__(self) -> str:
-        kind = "persistent" if self.durable else "transient"
+        kind = "persistent" if self.persistent else "transient"
         online = "online" if self.connection is not None else "offline"
         return f"Session({self.client_id!r} {kind} {online} queue={self.queue_count} inflight={len(self.inflight)})"
 

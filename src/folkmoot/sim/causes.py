@@ -128,7 +128,7 @@ class Causes(Judge):
             if self.history.troubled(first.sent_us - _BEFORE_US, max(ended, second.sent_us) + _AFTER_US):
                 return self._excuse("A3", "QoS 0: its connection ended in a change of leaders")
         if message.qos and moved and message.acked_us > first.link.ended_us:
-            transient = record is not None and not record.durable
+            transient = record is not None and not record.persistent
             if self.history.troubled(first.sent_us - _BEFORE_US, self.world.now) and transient:
                 return self._excuse("A3", "its publisher moved while links of its former node were slow")
             again = message.qos == 1 and len(message.attempts) > 1
@@ -170,9 +170,9 @@ class Causes(Judge):
 
     def lost_on_its_way(self, record: SessionRecord, message: Message, publisher: SessionRecord | None) -> bool:
         """Whether the node that took it failed, or could not reach the node of the transient subscriber."""
-        if record.durable:
+        if record.persistent:
             return False
-        if message.once and publisher is not None and publisher.durable:
+        if message.once and publisher is not None and publisher.persistent:
             return False  # it is stored until it has arrived
         history = self.history
         since, until = message.first_us - _BEFORE_US, self.world.now

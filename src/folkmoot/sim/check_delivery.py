@@ -291,7 +291,7 @@ class DeliveryChecker:
     def finish(self) -> None:
         """After all faults, at rest: all acknowledged messages have come (A1, A5)."""
         for record in self.ledger.records:
-            if record.ended or record.replayer or (not record.durable and not self._alive(record)):
+            if record.ended or record.replayer or (not record.persistent and not self._alive(record)):
                 continue
             for message in self.ledger.messages:
                 if message.acked and self._is_due(record, message) and message.number not in record.ever:
@@ -326,7 +326,7 @@ class DeliveryChecker:
         if twice and not self.judge.group_twice(message, got):
             self.world.violate("A4", f"{got} of group {name!r} all got {message}")
         stable = all(
-            not record.ended and record.durable and sub.granted and sub.until_us == NEVER for record, sub in present
+            not record.ended and record.persistent and sub.granted and sub.until_us == NEVER for record, sub in present
         )
         spared = message.expiry_s is not None or any(
             message.number in record.spared or record.packet_bytes_max < NEVER for record, _ in present

@@ -54,7 +54,7 @@ def miscounted(node: Any) -> str:
         filter_bytes = sum(excess_of(subscription) for subscription in session.subscriptions)
         if session.filter_bytes != filter_bytes or session.counted_bytes != session.kept_bytes():
             return f"{session.client_id!r}: {filter_bytes} bytes of filters, {session.kept_bytes()} are kept"
-        add(name, "queue_bytes", session.queue_bytes if session.durable else session.ready_bytes)
+        add(name, "queue_bytes", session.queue_bytes if session.persistent else session.ready_bytes)
         memory["ready_bytes"] += session.ready_bytes
         memory["ready_count"] += session.waiting
     for connection in state.connections.values():

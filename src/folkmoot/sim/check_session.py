@@ -40,7 +40,7 @@ class SessionChecker:
                     self.world.violate("session", f"{life}: {record} had expired, and is present")
             if record is None and not self._may_have_begun(life, since_us):
                 self.world.violate("session", f"{life}: session present, and there never was one")
-            if record is None or record.ended or (not record.durable and record.links[-1].cut_us < NEVER):
+            if record is None or record.ended or (not record.persistent and record.links[-1].cut_us < NEVER):
                 record = self.ledger.begin(life, expiry_s)  # from a CONNECT that was never answered
             else:
                 self.world.mark("session resumed")
@@ -103,7 +103,7 @@ class SessionChecker:
 
     def _must_live(self, record: SessionRecord, life: Life) -> bool:
         """Whether the session must exist at this moment, at the side of this connection."""
-        if not record.durable or record.expiry_low_s == 0:
+        if not record.persistent or record.expiry_low_s == 0:
             return False
         if self.judge.without_copy(record, life):
             return False

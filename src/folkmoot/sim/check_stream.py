@@ -226,7 +226,7 @@ class StreamChecker:
                     if (name, message.number) not in self._counts and not aged:
                         self.world.violate("A9", f"stream {name} lacks {message}, which was acknowledged")
         for record in self.ledger.records:
-            if record.replayer and record.subs and not record.ended and record.durable:
+            if record.replayer and record.subs and not record.ended and record.persistent:
                 self._finish_replay(record)
 
     def _logs(self, streams: Streams, key: tuple[str, int]) -> list[StreamLog]:

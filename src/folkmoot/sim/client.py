@@ -189,9 +189,9 @@ class Client(Caller):
         self._alone = not [link for link in self._links if link is not self.link and self._is_rival(link)]
         if self.profile.version == V31 and not life.clean:
             # MQTT 3.1 has no session present flag: a client assumes the session that it remembers.
-            packet.session_present = self.record is not None and self.record.durable and not self.record.ended
+            packet.session_present = self.record is not None and self.record.persistent and not self.record.ended
         # A session that ended with its connection is forgotten here, even if another CONNECT has made a new one there.
-        present = packet.session_present and self.record is not None and self.record.durable
+        present = packet.session_present and self.record is not None and self.record.persistent
         self.record = self.oracle.accepted(life, packet, self.profile)
         receive_max = 65_535
         alias_max = 0

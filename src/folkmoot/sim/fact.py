@@ -158,7 +158,7 @@ class SessionRecord:
         self.replayer = False  # subscribes to streams and nothing else
 
     @property
-    def durable(self) -> bool:
+    def persistent(self) -> bool:
         """Whether it outlives its connection."""
         return self.expiry_s > 0
 

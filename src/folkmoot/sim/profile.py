@@ -43,7 +43,7 @@ class Profile:
         return self.version == V5
 
     @property
-    def durable(self) -> bool:
+    def persistent(self) -> bool:
         """Whether its sessions outlive their connections."""
         return (self.expiry_s > 0) if self.v5 else not self.clean
 

@@ -95,9 +95,9 @@ class Windows(Judge):
 
         Or the others have removed it for bad links: then it has disconnected its clients.
         """
-        if record.durable:
+        if record.persistent:
             return False
-        if message.once and publisher is not None and publisher.durable:
+        if message.once and publisher is not None and publisher.persistent:
             return False  # it is stored until it has arrived
         since, until = message.first_us - SECOND, self.world.now  # an order to evict takes time, and so does a view
         if self.trouble.has_lost_link(since, until):

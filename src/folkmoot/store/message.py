@@ -9,7 +9,7 @@ from mypy_extensions import mypyc_attr
 from folkmoot.kernel.errors import CorruptStore
 from folkmoot.kernel.pack import U16, get_u16, get_u32, get_u64, u32, u64
 
-__all__ = ["Message", "decode_message", "encode_message"]
+__all__ = ["Message", "decode_message", "encode_message", "expires_us_at"]
 
 _ORIGIN: Final = 8  # of the flags
 _OWNER: Final = 16  # not understood by versions without the feature RETAINED_OWNERS
@@ -93,6 +93,16 @@ def encode_message(message: Message) -> bytes:
             payload,
         ]
     )
+
+
+def expires_us_at(data: bytes, pos: int) -> int:
+    """Return when the message whose encoding starts at `pos` expires (0 = never), without decoding it.
+
+    Raises CorruptStore if the row ends before that.
+    """
+    if len(data) < pos + 18:
+        raise CorruptStore("a stored message is damaged: its row ends too early")
+    return get_u64(data, pos + 10)
 
 
 def decode_message(data: bytes, pos: int) -> Message:

@@ -1,4 +1,4 @@
-"""What waits for durability: acknowledgements, deliveries, CONNACKs. One entry per turn that is not complete yet.
+"""What waits for a turn: acknowledgements, deliveries, CONNACKs. One record per turn that is not complete yet.
 
 An acknowledgement leaves only after the change that it acknowledges is on disk (A1). Those of one connection leave in
 the order of their packets [MQTT-4.6.0-2]: one that need not wait itself waits behind one that must.
@@ -8,6 +8,12 @@ on this node's disk, and the store shows them. Committed: they are on the disks 
 it changed. Complete: its requests to other nodes are committed there too. On a node alone the three are one. A turn
 with all its answers is *ahead* while an earlier one lacks some (one of its partitions may have no leader): a publisher
 that waits for nothing older gets its acknowledgement.
+
+`broker.broker` makes three calls in the life of a turn. `seal`, at its end: its batch is handed over. `commit_through`,
+when batches are committed (on a node alone when they are durable, in a cluster when `replica` says so): the queues of
+the sessions go on. `complete`, after that and when another node has answered: the acknowledgements leave (`release`).
+Then `ahead` and `release_ahead` do the same for turns that only earlier ones hold up. `durable_token` is set by the
+broker too; feeds and other readers of the store wait for it, and nothing here does.
 """
 
 from __future__ import annotations
@@ -29,7 +35,11 @@ _HELD_BYTES: Final = 64  # of memory that a waiting acknowledgement takes beside
 
 
 class PendingTurn:
-    """What becomes possible when the turn `token` is committed (queues go on) and complete (all the rest)."""
+    """What becomes possible when the turn `token` is committed (queues go on) and complete (all the rest).
+
+    sessions: whose queues go on when it is committed; committed_next: the `committed_next` that each of them has then,
+    noted when the turn is sealed.
+    """
 
     def __init__(self, token: int, since_us: int) -> None:
         self.token = token
@@ -47,7 +57,7 @@ class PendingTurn:
         ] = []  # at other nodes: their packets are reported as handled when the turn is complete
         self.handled_packets: list[int] = []
         self.sessions: list[Session] = []
-        self.durable_next: list[int] = []
+        self.committed_next: list[int] = []
 
 
 class Commits:
@@ -94,6 +104,9 @@ class Commits:
     ) -> None:
         """Send an acknowledgement: at once, or when all changes until now are complete.
 
+        `connection.held_turns` gets the token of the turn for which the acknowledgement waits, or that token negated if
+        it waits not for that turn alone but for all before it: such a one never leaves ahead.
+
         With a receipt it is made anew when it leaves. own: it is only for changes of this turn. An acknowledgement to a
         client at another node always waits, so that the packet is reported to that node as handled: otherwise the next
         leader gets the packet once more, and answers it again.
@@ -129,7 +142,7 @@ class Commits:
         self.throttle.slow_down(connection)
 
     def touch(self, session: Session) -> None:
-        """Have the session's queue looked at when this turn's batch is durable."""
+        """Have the session's queue go on when this turn is committed."""
         token = self.state.writer.token
         if session.touched_token != token:
             session.touched_token = token
@@ -159,7 +172,7 @@ class Commits:
         turn.bytes += size
         self.throttle.backlog_bytes += size
         for session in turn.sessions:
-            turn.durable_next.append(session.queue_next)
+            turn.committed_next.append(session.queue_next)
 
     def fail(self, token: int) -> PendingTurn | None:
         """Rows of a turn that was not complete are in no copy that counts; return its record, if there is one."""
@@ -223,7 +236,11 @@ class Commits:
                 self._send(turn, i)
 
     def release_ahead(self, turn: PendingTurn) -> None:
-        """Send those acknowledgements of a record ahead that wait for nothing older [MQTT-4.6.0-2]."""
+        """Send those acknowledgements of a record that is ahead which wait for nothing older [MQTT-4.6.0-2].
+
+        What is first in the line of its connection leaves. The next one in that line may wait for another turn that was
+        found to be ahead before, when something older was still in front of it: `_go_on` sends it too.
+        """
         later: list[Connection] = []
         for i in range(len(turn.acks)):
             connection = turn.ack_connections[i]
@@ -233,7 +250,10 @@ class Commits:
             self._go_on(connection)
 
     def _go_on(self, connection: Connection) -> None:
-        """Send what a connection waits for now, turn by turn, as far as the turns are ahead."""
+        """Send what is first in the line of a connection, turn by turn, until one waits for a turn that is not ahead.
+
+        A negative token ends it as well: that acknowledgement waits until its turn is complete.
+        """
         while connection.held_turns and connection.held_turns[0] > 0:
             turn = self._turns[connection.held_turns[0]]
             if not turn.ahead:

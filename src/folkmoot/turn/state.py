@@ -39,6 +39,7 @@ __all__ = [
     "TIMER_RETENTION",
     "TIMER_SESSION",
     "TIMER_STAGED",
+    "TIMER_SWEEP",
     "TIMER_SYS",
     "TIMER_TABLES",
     "TIMER_WILL",
@@ -61,6 +62,7 @@ TIMER_TABLES: Final = 11
 TIMER_EVENTS: Final = 12
 TIMER_QUOTA: Final = 13
 TIMER_REMOVED: Final = 14
+TIMER_SWEEP: Final = 15
 
 NEWS_MAX: Final = 16_384  # events that wait to be published
 
@@ -150,6 +152,10 @@ class State:
     def partition_of(self, key: bytes) -> int:
         """Return the partition to which a client id, a retained topic or a stream partition belongs."""
         return hash64(key) % self.partitions
+
+    def has_expired(self, expires_us: int) -> bool:
+        """Whether a message that expires at this time is not to be delivered any more; 0: it never expires."""
+        return 0 < expires_us <= self.now
 
     def tell(self, kind: str, fields: dict[str, object]) -> None:
         """Keep a fact to be published as an event, if there is a subscriber; beyond a bound, drop and count it."""

@@ -238,6 +238,6 @@ def _converses(connection: Connection) -> bool:
     if session is None:
         return False
     relay = connection.relay
-    if relay is not None and relay.durable:
+    if relay is not None and relay.persistent:
         return True  # its subscriptions are known to the session's leader
     return bool(session.subscriptions) or bool(session.inflight)
