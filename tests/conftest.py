@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import warnings
@@ -98,6 +99,25 @@ def in_half(config: pytest.Config, package: str) -> bool:
     if not config.getoption("--pure-half") or is_pure(package):
         return True
     return bool(config.getoption("--inner-loop")) and package in changed_packages(changed_files()) - LONG.keys()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection(session: pytest.Session) -> Iterator[None]:
+    """Collect without looking for garbage: of millions of objects none is any, and each look costs more than the last.
+
+    What is there afterwards stays to the end of the run; no later look needs to see it.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.freeze()
+
+
+def pytest_unconfigure() -> None:
+    """Let what was collected end like everything else."""
+    gc.unfreeze()
 
 
 @pytest.hookimpl(tryfirst=True)
