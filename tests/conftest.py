@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import warnings
@@ -100,6 +101,25 @@ def in_half(config: pytest.Config, package: str) -> bool:
     return bool(config.getoption("--inner-loop")) and package in changed_packages(changed_files()) - LONG.keys()
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection(session: pytest.Session) -> Iterator[None]:
+    """Collect without looking for garbage: of millions of objects none is any, and each look costs more than the last.
+
+    What is there afterwards stays to the end of the run; no later look needs to see it.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.freeze()
+
+
+def pytest_unconfigure() -> None:
+    """Let what was collected end like everything else."""
+    gc.unfreeze()
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what `make soak` runs and what the options leave out; what takes long begins first."""
@@ -119,7 +139,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
     chosen = [item for item in items if wanted(item)]
     if len(chosen) < len(items):
-        config.hook.pytest_deselected(items=[item for item in items if item not in set(chosen)])
+        kept = set(chosen)
+        config.hook.pytest_deselected(items=[item for item in items if item not in kept])
     if inner_loop:
         items[:] = in_order(chosen, changed_files())
     else:

@@ -7,7 +7,6 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql.types import (
     BinaryType,
     BooleanType,
@@ -84,6 +83,8 @@ def batches(
 def _only(batch: pa.RecordBatch, schema: pa.Schema, topic_prefix: str | None) -> pa.RecordBatch:
     if topic_prefix is None:
         return batch
+    import pyarrow.compute as pc  # slow to import, and each Python process of Spark would do it
+
     batch = batch.filter(pc.starts_with(batch.column("topic"), topic_prefix))
     return batch.select(schema.names)
 

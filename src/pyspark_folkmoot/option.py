@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from difflib import get_close_matches
 from typing import Final
 
 from folkmoot.client.nodes import split_urls
@@ -41,6 +40,8 @@ class Options:
             if name.lower() in known:
                 self._given[known[name.lower()]] = value
             elif name.lower() not in silent:
+                from difflib import get_close_matches  # slow to import, and each Python worker would do it
+
                 near = get_close_matches(name.lower(), list(known), n=1)
                 guess = f" did you mean '{known[near[0]]}'?" if near else ""
                 raise OptionError(f"format '{form}' has no option '{name}';{guess} valid options: {', '.join(valid)}")

@@ -12,6 +12,7 @@ from pyspark_folkmoot.class_archive import archive_option
 from pyspark_folkmoot.java import java_home
 from pyspark_folkmoot.master import check_master
 from pyspark_folkmoot.spark_home import spark_home
+from pyspark_folkmoot.worker_python import worker_python
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -46,7 +47,8 @@ def spark_session(
     if home is not None:
         os.environ["JAVA_HOME"] = str(home)
     # Workers must use this Python with these packages, also if they are linked from a source tree.
-    os.environ["PYSPARK_PYTHON"] = sys.executable
+    here = master == "local" or master.startswith("local[")
+    os.environ["PYSPARK_PYTHON"] = worker_python() if here else sys.executable
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ["PYTHONPATH"] = _python_path()
     local = master.startswith("local")

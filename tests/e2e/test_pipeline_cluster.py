@@ -85,6 +85,7 @@ def check(file: Path) -> None:
     assert DeltaTable(str(file.parent / "state" / "clustered" / "quarantine")).to_pyarrow_table().num_rows == 1
 
 
+@pytest.mark.soak("two Java processes; the code that executors are sent is read by a process that has no other")
 def test_executors_that_find_no_source_tree(file: Path) -> None:
     """The code comes with the session. Those that find one are in the test of a standalone master."""
     run(file, "local-cluster[1,1,1024]", f', spark.executorEnv.PYTHONPATH: "{file.parent}"', "--package")
@@ -124,7 +125,7 @@ def said(log: Path, pattern: str) -> str:
     raise AssertionError(log.read_text(encoding="utf-8")[-2000:])
 
 
-@pytest.mark.soak("seven Java processes; executors in processes of their own are tested on local-cluster")
+@pytest.mark.soak("seven Java processes; as above, and tasks that are repeated are tested with killed drivers")
 def test_a_standalone_master_that_loses_a_worker(place: tuple[Path, StreamNode], tmp_path: Path) -> None:
     file, node = place
     prefix = "org.apache.spark.deploy"

@@ -181,20 +181,21 @@ def test_a_check_tells_its_faults_and_an_explanation_has_no_secrets(
     assert "a-token-of-mine" not in found.stdout + found.stderr
 
 
-@pytest.mark.parametrize(
-    ("settings", "told"),
-    [
-        ("spark.driver.memory: 1x", "Spark did not start: Invalid maximum heap size: -Xmx1x"),
-        ("spark.sql.shuffle.partitions: many", 'the config "spark.sql.shuffle.partitions" is invalid'),
-    ],
-)
-def test_a_spark_that_does_not_start_is_told_in_a_line(
-    node: StreamNode, tmp_path: Path, settings: str, told: str
-) -> None:
+def test_a_java_that_does_not_start_is_told_in_a_line(node: StreamNode, tmp_path: Path) -> None:
     file = write(tmp_path, node)
-    text = file.read_text(encoding="utf-8").replace("spark.sql.shuffle.partitions: 2", settings)
+    expect_told(ask, file, "spark.driver.memory: 1x", "Spark did not start: Invalid maximum heap size: -Xmx1x")
+
+
+def test_a_session_that_does_not_start_is_told_in_a_line(node: StreamNode, tmp_path: Path, ask_here: Ask) -> None:
+    file = write(tmp_path, node)
+    told = 'the config "spark.sql.shuffle.partitions" is invalid'
+    expect_told(ask_here, file, "spark.sql.shuffle.partitions: many", told)
+
+
+def expect_told(asked: Ask, file: Path, setting: str, told: str) -> None:
+    text = file.read_text(encoding="utf-8").replace("spark.sql.shuffle.partitions: 2", setting)
     file.write_text(text, encoding="utf-8")
-    done = ask("run", file)
+    done = asked("run", file)
     assert done.returncode == 1
     assert told in done.stderr.splitlines()[-1]
     assert "Traceback" not in done.stderr

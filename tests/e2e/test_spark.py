@@ -213,6 +213,7 @@ def wait_for_rows(driver: Driver, table: Path, count: int) -> None:
     raise AssertionError(f"{table} never had {count} rows")
 
 
+@pytest.mark.soak("two killed drivers: one with a pipeline, thus the same source and sink, is always killed")
 def test_killed_drivers_and_nodes_leave_each_message_exactly_once(
     spark: SparkSession, node: StreamNode, tmp_path: Path
 ) -> None:

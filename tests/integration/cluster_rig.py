@@ -24,12 +24,14 @@ import pytest
 from tests.integration.cluster_net import HUB, Net
 from tests.integration.serving import Serving, await_true
 
-__all__ = ["ClusterNode", "Door", "Rig"]
+__all__ = ["ASK_S", "ClusterNode", "Door", "Rig"]
 
 LOOPBACK = "127.0.0.1"
 WHAT = {"mqtt": 1883, "admin": 8080, "peer": 7883}  # in a namespace
 HAPROXY_PATHS = ("/usr/sbin/haproxy", "/usr/local/sbin/haproxy")
 HEAL_S = 20.0
+ASK_S = 0.1
+"""How often a state of the cluster is asked for: each question is a request to every node."""
 
 PORTS = 1_000  # of each worker, so that none takes what another one has drawn and does not listen on yet
 PORT_MIN = 10_000  # to 20,000: neither the system nor `folkmoot cluster` picks any of these
@@ -256,7 +258,7 @@ class Rig:
     def await_whole(self, timeout_s: float = HEAL_S) -> None:
         """Wait until all running nodes are members of one view, with all copies whole and equal."""
         try:
-            await_true(lambda: not self.lacks(), timeout_s)
+            await_true(lambda: not self.lacks(), timeout_s, ASK_S)
         except AssertionError:
             raise AssertionError(f"after {timeout_s} s: {'; '.join(self.lacks())}") from None
 
@@ -269,7 +271,7 @@ class Rig:
             seen = [active(node.ask("/api/v1/status")) for node in others]
             return all(members and name not in members for members in seen)
 
-        await_true(out, timeout_s)
+        await_true(out, timeout_s, ASK_S)
         return time.monotonic() - began
 
     def lacks(self) -> list[str]:

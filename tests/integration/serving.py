@@ -243,10 +243,10 @@ def tls_arguments(certificate: str = "server") -> Sequence[str]:
     )
 
 
-def await_true(what: object, timeout_s: float = WAIT_S) -> None:
+def await_true(what: object, timeout_s: float = WAIT_S, poll_s: float = 0.02) -> None:
     """Wait until a condition (a function without arguments) holds."""
     assert callable(what)
     deadline = time.monotonic() + timeout_s
     while not what():
         assert time.monotonic() < deadline, f"not true after {timeout_s} s: {what}"
-        time.sleep(0.02)
+        time.sleep(poll_s)

@@ -9,7 +9,7 @@ import pytest
 
 from folkmoot.mqtt.packet import Ack, Publish
 from tests.integration.cluster_fleet import Fleet
-from tests.integration.cluster_rig import Rig
+from tests.integration.cluster_rig import ASK_S, Rig
 from tests.integration.serving import RawClient, await_true
 from tests.integration.small_disk import mounted
 from tests.integration.test_disk import fill
@@ -87,21 +87,23 @@ def disks(rig: Rig, asked: str) -> tuple[list[str], int, int]:
 
 def test_others_lead_what_a_full_disk_leads_and_nothing_is_refused(rig: Rig, small_disk: Path) -> None:
     filler = fill(small_disk, 50 << 20)
-    await_true(lambda: all(disks(rig, name)[0] == ["n2"] and disks(rig, name)[1] > 0 for name in rig.names))
+    await_true(
+        lambda: all(disks(rig, name)[0] == ["n2"] and disks(rig, name)[1] > 0 for name in rig.names), poll_s=ASK_S
+    )
     assert set(keep(rig, "n1")) == {"0x97 no room on the disk of n2"}
-    await_true(lambda: all(disks(rig, name) == (["n2"], 0, 0) for name in rig.names), 20.0)
+    await_true(lambda: all(disks(rig, name) == (["n2"], 0, 0) for name in rig.names), 20.0, ASK_S)
     for name in rig.names:
         assert keep(rig, name) == []
     assert not rig.lacks()
     filler.unlink()
-    await_true(lambda: disks(rig, "n1")[0] == [] and disks(rig, "n1")[2] > 0, 30.0)
+    await_true(lambda: disks(rig, "n1")[0] == [] and disks(rig, "n1")[2] > 0, 30.0, ASK_S)
     rig.await_whole()
     assert keep(rig, "n3") == []
 
 
 def test_a_node_whose_reserve_is_used_up_is_out_until_it_has_room(rig: Rig, small_disk: Path) -> None:
     filler = fill(small_disk, 1 << 20)
-    await_true(lambda: all(disks(rig, name) == (["n2"], 0, 0) for name in rig.names), 20.0)
+    await_true(lambda: all(disks(rig, name) == (["n2"], 0, 0) for name in rig.names), 20.0, ASK_S)
     assert keep(rig, "n1", 100_000) == []  # the last copies wait until it is out
     rig.await_out("n2", 15.0)
     status = rig.nodes["n1"].answer("/api/v1/status")
@@ -109,7 +111,7 @@ def test_a_node_whose_reserve_is_used_up_is_out_until_it_has_room(rig: Rig, smal
     assert keep(rig, "n3", 100_000) == []
     filler.unlink()
     rig.await_whole(40.0)
-    await_true(lambda: disks(rig, "n1")[2] > 0, 20.0)
+    await_true(lambda: disks(rig, "n1")[2] > 0, 20.0, ASK_S)
     log = rig.nodes["n2"].log()
     assert "replica_dropped" not in log
     assert log.count("storage_full ") == log.count("storage_has_room") == 1

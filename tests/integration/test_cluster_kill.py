@@ -78,6 +78,7 @@ def test_all_die_at_once(rig: Rig, fleet: Fleet) -> None:
     fleet.expect_no_fault()
 
 
+@pytest.mark.soak("random kills and rolling restarts: the history checker judges a run of both always")
 def test_a_node_is_killed_again_and_again(rig: Rig, fleet: Fleet) -> None:
     leader = rig.leader("s2")
     for pause_s in (0.0, 0.3, 0.8):
@@ -101,6 +102,7 @@ def test_a_leader_hangs_and_goes_on(rig: Rig, fleet: Fleet) -> None:
     fleet.expect_no_fault()
 
 
+@pytest.mark.soak("several nodes that hang for moments: one that hangs until the others go on is tested always")
 def test_nodes_that_hang_for_moments(rig: Rig, fleet: Fleet) -> None:
     for at, pause_s in enumerate((0.1, 0.5, 1.0, 1.9, 0.3)):
         name = rig.names[at % 3]
@@ -113,6 +115,7 @@ def test_nodes_that_hang_for_moments(rig: Rig, fleet: Fleet) -> None:
     fleet.expect_no_fault()
 
 
+@pytest.mark.soak("random kills and rolling restarts: the history checker judges a run of both always")
 def test_nodes_are_stopped_and_started_in_turn(rig: Rig, fleet: Fleet) -> None:
     for name in rig.names:
         rig.stop(name)

@@ -26,7 +26,7 @@ from tests.integration.serving import Serving, await_true, tls_arguments
 pytestmark = [pytest.mark.slow]
 
 ANY = "127.0.0.1:0"
-SECONDS = 600.0 if SOAK else 30.0
+SECONDS = 600.0 if SOAK else 15.0
 SEED = int(os.environ.get("FOLKMOOT_SEED", "0")) or (random.SystemRandom().randrange(1 << 30) if SOAK else 1)
 GROWTH_MAX = 192 << 20  # of a node's memory, under all attacks together
 P99_MAX_S = 0.25 if SOAK else 1.0  # other tests use the cores as well, except in a soak
@@ -90,7 +90,7 @@ def test_hostile_clients_hurt_nobody_else(nodes: list[Serving]) -> None:
     with Attack(listeners(nodes), SEED, SECONDS) as attack, Watch(nodes) as watch:
         programs = attack.wait()
         watched = len(watch.round_trips_s)
-    assert programs > 50, "the attack itself did not run"
+    assert programs > 25, "the attack itself did not run"
     assert watched > SECONDS, "the watch itself did not run"
     assert faults(nodes, watch) == [], f"with seed {SEED}"
     for node in nodes:

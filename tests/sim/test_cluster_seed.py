@@ -13,7 +13,7 @@ from folkmoot.sim.swarm import SPLITTING, Swarm
 from tests.harness.soak import seeds
 
 STEPS = 150
-SEEDS = seeds(range(1, 21), range(1, 301)) if is_compiled() else range(1, 21)
+SEEDS = seeds(range(1, 11), range(1, 301)) if is_compiled() else range(1, 21)
 RARE_SEEDS = (5, 8, 16, 26, 44, 46, 47, 52, 57, 61, 65)
 """Seeds that have reached all that is rare: the search begins there, and goes on when they reach it no more."""
 SPLIT_SEEDS = range(111, 121)
@@ -72,6 +72,8 @@ def united(swarm: Swarm) -> None:
 def test_five_nodes_break_no_promise(first: int) -> None:
     broken: list[tuple[int, object]] = []
     for seed in range(first, first + 10):
+        if is_compiled() and seed in RARE_SEEDS:
+            continue  # judged below
         result = Simulation(seed, STEPS, shape=united, nodes=5).run()
         broken += [(seed, violation) for violation in result.violations]
     assert broken == []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from contextlib import nullcontext, suppress
@@ -12,6 +11,7 @@ from pyspark_folkmoot.pipeline.advice import advice, core_text
 from pyspark_folkmoot.pipeline.analyse import Analysis, analyse, known_schemas, quiet_spark
 from pyspark_folkmoot.pipeline.build import Builder
 from pyspark_folkmoot.pipeline.fault import PipelineProblem
+from pyspark_folkmoot.pipeline.listener import Listener
 from pyspark_folkmoot.pipeline.loading import Loaded
 from pyspark_folkmoot.pipeline.lock import StateLock
 from pyspark_folkmoot.pipeline.match import check_tables, keep_quarantine, rows_before
@@ -122,7 +122,7 @@ class Engine:
         names.update({refresh.sink.name: (refresh.view, []) for refresh in self.static})
         self.status.planned(names, fresh, {planned.name: planned.checkpoint for planned in self.planned})
         self.status.scans = {planned.name: [scans for _, scans in planned.sources] for planned in self.planned}
-        listener = _listener(self)
+        listener = Listener(self._progress)
         self.spark.streams.addListener(listener)
         failure: tuple[str, str] | None = None
         try:
@@ -245,6 +245,11 @@ class Engine:
             retry.started(time.monotonic())
         return None
 
+    def _progress(self, found: dict[str, Any]) -> None:
+        name = str(found.get("name") or "").removeprefix(f"{self.loaded.model.name}.")
+        self.well(name)
+        self.status.progress(name, found)
+
     def well(self, name: str) -> None:
         """Note that a query has completed a batch: its next failure counts from zero."""
         self._again.pop(name, None)
@@ -366,24 +371,3 @@ class Engine:
 def _batch(query: StreamingQuery) -> int:
     progress = query.lastProgress
     return -1 if progress is None else int(progress["batchId"])
-
-
-def _listener(engine: Engine) -> Any:
-    from pyspark.sql.streaming.listener import StreamingQueryListener
-
-    prefix = f"{engine.loaded.model.name}."
-
-    class Listener(StreamingQueryListener):
-        def onQueryStarted(self, event: Any) -> None:  # noqa: N802 - Spark's name
-            """Nothing to do: the engine has started it."""
-
-        def onQueryProgress(self, event: Any) -> None:  # noqa: N802 - Spark's name
-            found = json.loads(event.progress.json)
-            name = str(found.get("name") or "").removeprefix(prefix)
-            engine.well(name)
-            engine.status.progress(name, found)
-
-        def onQueryTerminated(self, event: Any) -> None:  # noqa: N802 - Spark's name
-            """Nothing to do: the engine sees it."""
-
-    return Listener()

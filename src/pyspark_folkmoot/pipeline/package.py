@@ -38,7 +38,9 @@ def add_package(spark: SparkSession) -> Path:
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as out:
         for module in (folkmoot, pyspark_folkmoot):
             root = Path(str(module.__file__)).parent
-            for file in sorted(root.rglob("*.py")):
-                out.write(file, file.relative_to(root.parent))
+            # A compiled tree consists of links to the folders of the sources, which `rglob` does not follow.
+            for folder, _, names in os.walk(root, followlinks=True):
+                for file in sorted(Path(folder, name) for name in names if name.endswith(".py")):
+                    out.write(file, file.relative_to(root.parent))
     spark.sparkContext.addPyFile(str(archive))
     return archive
