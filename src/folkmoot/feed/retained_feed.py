@@ -197,7 +197,7 @@ class RetainedFeed(Feed):
         sessions = session.partition if session.durable else TO_TRANSIENT
         if message.topic in self.live or self.retained.has_come(sessions, message.topic, self.since):
             return
-        if message.expires_us and message.expires_us <= feeds.state.now:
+        if message.expires_us and message.expires_us <= feeds.state.clock.expiry_time:
             self.retained.expire(message)
             return
         if subscription.as_recipient().terms_for(message.publisher == session.client_id) is None:

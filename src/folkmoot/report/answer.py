@@ -159,7 +159,7 @@ class Answers:
             message = decode_message(value, VERSION_BYTES)
             if not matches(topic_filter, message.topic):
                 continue
-            if message.expires_us and message.expires_us <= self.state.now:
+            if message.expires_us and message.expires_us <= self.state.clock.expiry_time:
                 self.retained.expire(message)
                 continue
             messages.append(value[VERSION_BYTES:])

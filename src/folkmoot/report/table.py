@@ -230,7 +230,7 @@ class Tables:
             client = name_of(key)
             return subscription_row(partition, client.decode(), key[5 + len(client) :], decode_subscription(body))
         message = decode_message(value, VERSION_BYTES)
-        if message.expires_us and message.expires_us <= self.state.now:
+        if message.expires_us and message.expires_us <= self.state.clock.expiry_time:
             return None
         return retained_row(partition, message, bool(flags & PAYLOAD))
 

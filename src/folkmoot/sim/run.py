@@ -191,6 +191,7 @@ class Simulation:
         disk = disk_class(world, world.fork(), "disk" if alone else f"disk{number}", self.swarm.sync_us)
         host = host_class(world, world.fork(), name, disk, self._make_node)
         host.turn_us = self.swarm.turn_us
+        host.deadlines_by_wall = "wall_deadlines" in self.swarm.planted
         return host
 
     def _connect_hosts(self) -> None:

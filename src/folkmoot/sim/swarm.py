@@ -105,12 +105,16 @@ TOPOLOGY_FAULTS = (
     "leaves at once",
     "link matrices",
     "old folders",
+    "slow clocks",
     "stutters",
     "uneven power loss",
     "upgrades",
     "wrong clocks",
 )
 """Faults that only the family `--topologies` draws."""
+
+_DRAWN: Final = tuple(name for name in TOPOLOGY_FAULTS if name != "slow clocks")
+"""Those that are drawn one by one; slow clocks come with wrong ones."""
 
 _WITH_TOPOLOGIES = ("crashes", "disk stalls", "restarts")
 _WITH_TOPOLOGIES_CLUSTER = ("hangs", "joins", "leaves", "mass crashes", "peer resets", "power loss", "slow links")
@@ -253,12 +257,13 @@ class Swarm:
             self.on[name] = self.on[name] and rng.chance(1, 3)
         for name in _WITH_TOPOLOGIES_CLUSTER:
             self.on[name] = rng.chance(1, 5)
-        for name in TOPOLOGY_FAULTS:
+        for name in _DRAWN:
             self.on[name] = rng.chance(1, 4)
+        self.on["slow clocks"] = self.on["wrong clocks"]
         self.on["link matrices"] = self.splits
         self.on["blackouts"] = self.splits and rng.chance(1, 4)
-        if not any(self.on[name] for name in TOPOLOGY_FAULTS):
-            others = [name for name in TOPOLOGY_FAULTS if name != "link matrices"]
+        if not any(self.on[name] for name in _DRAWN):
+            others = [name for name in _DRAWN if name != "link matrices"]
             self.on[others[rng.below(len(others))]] = True
         # Full queues and small memory lose messages by right: the other family has them.
         self.short_queues = False

@@ -13,6 +13,7 @@ from folkmoot.kernel.clock import HOUR
 from folkmoot.kernel.event import WARNING, Event
 from folkmoot.kernel.hash import hash64
 from folkmoot.kernel.limits import Limits
+from folkmoot.kernel.node_clock import NodeClock
 from folkmoot.kernel.rng import Rng
 from folkmoot.kernel.timers import Timers
 from folkmoot.metrics.counters import Counters
@@ -109,7 +110,8 @@ class State:
         self.reader = reader
         self.writer = writer
         self.rng = rng
-        self.now = 0
+        self.now = 0  # monotonic, for deadlines and durations; what is stored has a time of `clock`
+        self.clock = NodeClock()
         self.work = Work(writer, limits.turn_steps_max)
         self.started_us = 0
         self.counters = Counters()
@@ -155,7 +157,7 @@ class State:
         if not self.listening:
             return
         if len(self.news) < NEWS_MAX:
-            self.news.append(News(kind, self.now, fields))
+            self.news.append(News(kind, self.clock.time, fields))
         else:
             self.counters.events_dropped += 1
 
