@@ -170,7 +170,7 @@ class NodeClock:
         time = self.now + shift_us
         if time > self.time or self.time - time > self.bound_us:
             self.time = time
-        if not self.settled:
+        if not self.settled or self.follow_all or self.follow_own:
             self.settled = True
             self.expiry_time = self.time
         elif self.expiry_time > self.time:

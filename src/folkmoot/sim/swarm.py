@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from folkmoot.kernel.clock import MILLISECOND, SECOND
+from folkmoot.kernel.clock import HOUR, MILLISECOND, SECOND
 from folkmoot.kernel.limits import Limits
 from folkmoot.kernel.rng import Rng
 from folkmoot.node import NodeConfig
@@ -302,7 +302,9 @@ class Swarm:
                 topic_filter = [b"#", b"t/0/#", b"t/+/#"][rng.below(3)]
                 size = rng.between(1, 8) * 2048 if rng.chance(1, 6) else 0
                 size = 0 if self.causal else size  # what retention has removed, no reader can demand
-                config.streams.append(StreamConfig(f"s{number}", topic_filter, rng.between(1, 4), 0, size))
+                # Only a clock that is set wrong can remove a record of a run.
+                retention_us = HOUR // 2 if self.has("wrong clocks") else 0
+                config.streams.append(StreamConfig(f"s{number}", topic_filter, rng.between(1, 4), retention_us, size))
         self._limit(config.limits, rng)
         self._tighten(config.limits)
         return config
