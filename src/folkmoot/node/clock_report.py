@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from folkmoot.kernel.clock import SECOND
 from folkmoot.kernel.event import INFO, WARNING
 from folkmoot.turn.state import State
 
@@ -25,12 +24,12 @@ class ClockReport:
         state.meter.shift_us = clock.shift_us
         ahead_us = clock.own_us - clock.shift_us
         if clock.set_by_us:
-            state.event(WARNING, "time_set", {"by_s": clock.set_by_us / SECOND, "clocks": clock.clocks})
+            state.event(WARNING, "time_set", {"by_us": clock.set_by_us, "clocks": clock.clocks})
             clock.set_by_us = 0
         if clock.off != self._off:
             self._off = clock.off
             level, kind = (WARNING, "clock_wrong") if clock.off else (INFO, "clock_right")
-            state.event(level, kind, {"ahead_s": ahead_us / SECOND, "clocks": clock.clocks})
+            state.event(level, kind, {"ahead_us": ahead_us, "clocks": clock.clocks})
         if clock.divided != self._divided:
             self._divided = clock.divided
             level, kind = (WARNING, "clocks_disagree") if clock.divided else (INFO, "clocks_agree")

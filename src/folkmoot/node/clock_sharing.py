@@ -36,7 +36,6 @@ class ClockSharing:
         self.peers = peers
         self._round_trip_us_max: int = clock.bound_us // 4
         self._due_us: int = 0
-        self._asked: list[str] = []
 
     def up(self, node_id: str) -> None:
         """A link to a node is there."""
@@ -53,12 +52,11 @@ class ClockSharing:
         if clock.now < self._due_us:
             return
         self._due_us = clock.now + _EVERY_US
-        before = self._asked
-        self._asked = self._chosen()
-        for node_id in before:
-            if node_id not in self._asked:
+        chosen = self._chosen()
+        for node_id in list(clock.opinions()):
+            if node_id not in chosen:  # a nearer one has joined
                 clock.forget(node_id)
-        for node_id in self._asked:
+        for node_id in chosen:
             self._ask(node_id)
         clock.look()
 
