@@ -191,7 +191,6 @@ class Simulation:
         disk = disk_class(world, world.fork(), "disk" if alone else f"disk{number}", self.swarm.sync_us)
         host = host_class(world, world.fork(), name, disk, self._make_node)
         host.turn_us = self.swarm.turn_us
-        host.deadlines_by_wall = "wall_deadlines" in self.swarm.planted
         return host
 
     def _connect_hosts(self) -> None:
@@ -226,6 +225,7 @@ class Simulation:
             self.mesh.on_change = self.history.look
 
     def _make_node(self, host: Host, reader: Reader, seed: int) -> Core:
+        host.deadlines_by_wall = "wall_deadlines" in self.swarm.planted
         if self.mesh is None:
             return self._make_core(self.swarm.config, reader, seed)
         host.node_id = host.id_of_clone or (host.name if host.births == 0 else f"{host.name}.{host.births}")
