@@ -109,7 +109,9 @@ class Queue:
             self.backlog.push(session, Entry(0, message, qos, retain, identifiers, group))
             return True
         packet_id = session.take_packet_id()
-        if not put_publish(connection, message, qos, retain, False, packet_id, identifiers, self.state.clock.expiry_time):
+        if not put_publish(
+            connection, message, qos, retain, False, packet_id, identifiers, self.state.clock.expiry_time
+        ):
             self.state.counters.dropped_too_large += 1
             return True
         if group:

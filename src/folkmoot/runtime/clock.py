@@ -34,9 +34,7 @@ def _steady_ns() -> Callable[[], int]:
 class Clock:
     """Microseconds: `read` begins at the wall clock of the start and is monotonic; `wall` is the time since 1970."""
 
-    def __init__(
-        self, wall_ns: Callable[[], int] = time.time_ns, steady_ns: Callable[[], int] | None = None
-    ) -> None:
+    def __init__(self, wall_ns: Callable[[], int] = time.time_ns, steady_ns: Callable[[], int] | None = None) -> None:
         self._wall_ns = wall_ns
         self._steady_ns = _steady_ns() if steady_ns is None else steady_ns
         self._anchor_us = wall_ns() // 1000 - self._steady_ns() // 1000

@@ -23,8 +23,6 @@ HEAL_US: Final = 10 * SECOND
 """Two sides are one again after this time in which both could reach each other, and the same others."""
 
 
-
-
 class Span:
     """A time between two moments; `end_us` is NEVER while it lasts."""
 
