@@ -9,7 +9,7 @@ __all__ = ["is_full", "level_of", "own_load"]
 
 
 def own_load(state: State) -> dict[str, int]:
-    """Return the load figures of this node; clock, 1: its wall clock is wrong, 2: no majority of those it knows agrees."""
+    """Return the load figures of this node. clock: 1, its own one is wrong; 2, no majority of those it knows agrees."""
     counters = state.counters
     load = {
         "clients": counters.clients_connected,

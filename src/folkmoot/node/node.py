@@ -12,8 +12,8 @@ from folkmoot.membership.holding import COMPLETE
 from folkmoot.membership.ring import Ring
 from folkmoot.membership.view import View
 from folkmoot.metrics.counters import Counters, Histograms
-from folkmoot.node.clock_report import ClockReport
 from folkmoot.node.birth import Birth, read_birth, write_birth
+from folkmoot.node.clock_report import ClockReport
 from folkmoot.node.cluster_node import ClusterNode
 from folkmoot.node.config import NodeConfig
 from folkmoot.node.effect import Effects

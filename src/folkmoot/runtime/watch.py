@@ -1,7 +1,7 @@
 """Watchdogs of a node: a stalled disk, which other nodes must treat as dead, a busy event loop, a clock that was set.
 
-Owns when to check; the node decides what a stall of a given length, or a step of the wall clock, means. A stalled loop is not reported: it cannot
-report itself, and other nodes detect its silence.
+Owns when to check; the node decides what a stall of a given length, or a step of the wall clock, means. A stalled loop
+is not reported: it cannot report itself, and other nodes detect its silence.
 """
 
 from __future__ import annotations
