@@ -84,13 +84,15 @@ class NodeClock:
 
     def tick(self, now: int) -> None:
         """Go on to `now`, which never goes back."""
-        passed_us = now - self.now
-        self.now = now
+        before = self.time
         time = now + self.shift_us
-        if time > self.time:
+        if time > before:
             self.time = time
+            if self.expiry_time == before:  # as always, but after a step
+                self.expiry_time = time
         if self.expiry_time != self.time and self.settled:
-            self.expiry_time = min(self.expiry_time + 2 * passed_us, self.time)
+            self.expiry_time = min(self.expiry_time + 2 * (now - self.now), self.time)
+        self.now = now
 
     def set_wall(self, wall_us: int) -> None:
         """The wall clock of this machine shows this at `now`."""
