@@ -125,6 +125,16 @@ def test_a_lack_of_memory_is_named_with_what_it_costs() -> None:
     ]
 
 
+def test_clocks_that_are_wrong_are_named() -> None:
+    picture = Drawn(FULL)
+    assert not [line for line in heading(picture) if line.startswith("CLOCK")]
+    picture.loads = {"b": {"clock": 1}, "c": {"clock": 2}}
+    assert [line for line in heading(picture) if line.startswith("CLOCK")] == [
+        "CLOCK WRONG on b: nothing is dated or expires by it",
+        "CLOCKS DISAGREE as c sees it: no majority says what time it is",
+    ]
+
+
 def test_a_node_that_waits_says_for_whom() -> None:
     found = NodeStatus(Drawn(FULL)).status()
     found["writable"] = False

@@ -38,6 +38,7 @@ _NUMBERS: Final = (
     *("messages_acknowledged", "messages_kept", "outbox_kept", "overload", "partition", "partitions", "queued"),
     *("retained", "retained_cleared", "retained_kept", "seconds", "sessions", "sessions_ended", "sessions_taken"),
     *("sockets_max", "start", "stream_chunks", "subscribed", "time_us", "took_us", "total", "unsubscribed", "version"),
+    *("ahead_us", "by_us", "clocks"),
     *("connections_max", "limit", "reserved", "untold", "view", "waited_us", "waiting"),
 )
 _LISTS: Final = ("for", "from", "members", "nodes", "reasons", "seeds", "silent", "trace")

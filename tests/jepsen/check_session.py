@@ -83,7 +83,7 @@ def judge_will(
         if alive or (delayed and early):
             kind = "will of the living" if alive else "will early"
             text = f"{client} got {what} at {came[0].at / 1e6:.3f} s; it was heard until {connection.heard / 1e6:.3f} s"
-            verdict.find("A7", kind, came[0].at, text, excuses.early_will(connection, came[0].at))
+            verdict.find("A7", kind, came[0].at, text)
 
 
 def owed(ledger: Ledger, excuses: Excuses, connection: Connection) -> tuple[int, int]:

@@ -74,11 +74,6 @@ EXCUSES: Final = {
         "`available`: a link was cut of one of the two nodes to which the client id is connected",
         "One client id is connected on both sides.",
     ),
-    "clock-will": Excuse(
-        "A7",
-        "a will with a delay comes early after the clock of a node was changed",
-        "Messages and sessions expire early or late.",
-    ),
     "two-sides-retained": Excuse(
         "A8",
         "`available`: a link was cut of the node that was read, or of a node to which the newer value was sent",
@@ -100,9 +95,6 @@ class Excuses:
         self.world = ledger.world
         self.splits = ledger.policy == "available"
         self.replicas = ledger.replicas
-        self.clocks = [
-            event["t"] for event in ledger.events if event["e"] == "fault" and event["name"].startswith("clock")
-        ]
 
     def no_session(self, connection: Connection) -> str:
         """For `session present 0` to a client that has a session."""
@@ -139,11 +131,6 @@ class Excuses:
         """For two connections of one client id that are both served."""
         nodes = {one.node, other.node}
         return "two-sides-id" if self.splits and self.world.cut_off(nodes, one.accepted - HEAL_US, at) else ""
-
-    def early_will(self, connection: Connection, at: int) -> str:
-        """For a will that came before its delay was over."""
-        delayed = connection.will is not None and connection.will["delay"]
-        return "clock-will" if delayed and any(time < at for time in self.clocks) else ""
 
     def stale(self, node: str, newer: Publication | None, begin: int, end: int) -> str:
         """For a retained value, or none, that was not the latest."""

@@ -1,12 +1,13 @@
-"""Time goes on whatever is done to the wall clock."""
+"""The clock for deadlines goes on whatever is done to the wall clock, and steps of that are seen."""
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
+from folkmoot.kernel.clock import HOUR, SECOND
 from folkmoot.runtime.clock import Clock
-
-HOUR = 3_600_000_000
 
 
 class Times:
@@ -15,8 +16,10 @@ class Times:
     def __init__(self) -> None:
         self.wall = 1_600_000_000_000_000
         self.steady = 5_000_000
+        self.delay = 0  # between two readings
 
     def wall_ns(self) -> int:
+        self.elapse(self.delay)
         return self.wall * 1000
 
     def steady_ns(self) -> int:
@@ -32,45 +35,50 @@ def times() -> Times:
     return Times()
 
 
-def test_it_is_the_wall_clock(times: Times) -> None:
-    node = Clock(times.wall_ns, times.steady_ns)
-    assert node.read() == times.wall
+@pytest.mark.parametrize("step_us", [HOUR, -HOUR])
+def test_it_begins_at_the_wall_clock_and_does_not_follow_its_steps(times: Times, step_us: int) -> None:
+    clock = Clock(times.wall_ns, times.steady_ns)
+    began = clock.read()
+    assert began == times.wall
     times.elapse(7)
-    assert node.read() == times.wall
-    times.wall += HOUR
-    assert node.read() == times.wall, "a step forward is followed at once"
+    times.wall += step_us
+    assert clock.read() == began + 7
+    assert clock.wall() == times.wall
 
 
-def test_set_back_it_goes_on_at_half_speed_until_the_wall_clock_is_ahead(times: Times) -> None:
-    node = Clock(times.wall_ns, times.steady_ns)
-    before = node.read()
-    times.wall -= HOUR
-    seen = [node.read()]
-    for _ in range(1000):  # small steps add up
-        times.elapse(1)
-        seen.append(node.read())
-    assert seen[0] == before
-    assert seen[-1] == before + 500
-    assert seen == sorted(seen)
-    times.elapse(2 * HOUR - 1000 - 2)
-    assert times.wall < node.read() == before + HOUR - 1
-    times.elapse(4)
-    assert node.read() == times.wall
+def test_a_step_is_reported_once(times: Times) -> None:
+    clock = Clock(times.wall_ns, times.steady_ns)
+    assert not clock.has_stepped()
+    for step_us in (HOUR, -SECOND, -HOUR):
+        times.wall += step_us
+        times.elapse(100_000)
+        assert clock.has_stepped()
+        times.elapse(100_000)
+        assert not clock.has_stepped()
 
 
-def test_set_back_twice_it_loses_nothing(times: Times) -> None:
-    node = Clock(times.wall_ns, times.steady_ns)
-    before = node.read()
-    times.wall -= HOUR
-    node.read()
-    times.elapse(100)
-    times.wall -= HOUR
-    assert node.read() == before + 50
-    times.elapse(100)
-    assert node.read() == before + 100
-    times.wall += 10 * HOUR
-    assert node.read() == times.wall
-    times.wall -= HOUR
-    ahead = node.read()
-    times.elapse(100)
-    assert node.read() == ahead + 50
+def test_small_corrections_add_up_to_a_step(times: Times) -> None:
+    clock = Clock(times.wall_ns, times.steady_ns)
+    seen = []
+    for _ in range(4):
+        times.wall += 400
+        seen.append(clock.has_stepped())
+    assert seen == [False, False, True, False]
+
+
+def test_an_interruption_between_two_readings_is_no_step(times: Times) -> None:
+    clock = Clock(times.wall_ns, times.steady_ns)
+    times.delay = HOUR
+    assert not clock.has_stepped()
+    times.delay = 0
+    assert not clock.has_stepped()
+
+
+def test_it_counts_the_time_for_which_the_machine_was_suspended() -> None:
+    """Only a kernel can tell: the clock that counts it is the one that is read, where there is one."""
+    if not hasattr(time, "CLOCK_BOOTTIME"):
+        pytest.skip("only Linux has this clock")
+    clock = Clock()
+    ahead_us = clock.read() - time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1000
+    assert abs(clock.read() - time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1000 - ahead_us) < SECOND
+    assert abs(clock.wall() - clock.read()) < SECOND

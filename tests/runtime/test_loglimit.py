@@ -54,3 +54,13 @@ def test_memory_is_bounded_and_every_line_is_counted() -> None:
     assert len(limits._buckets) == ADDRESSES_MAX
     assert summary.lines == limits.suppressed == 6 * ADDRESSES_MAX - written
     assert limits.summaries(NOW + 2 * SUMMARY_US) == []
+
+
+def test_a_clock_that_is_set_back_silences_nobody() -> None:
+    limits = LineLimits()
+    for _ in range(BURST + 7):
+        limits.take("refused", "a", NOW)
+    before = NOW - 86_400 * SECOND
+    assert limits.summaries(before)[0].lines == 7
+    assert limits.take("refused", "a", before) == -1
+    assert limits.take("refused", "a", before + SECOND) >= 0

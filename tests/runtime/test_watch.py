@@ -20,6 +20,9 @@ class StallNode(FakeNode):
     def lagged(self, late_us: int, now: int) -> None:
         self.calls.append(("lagged", late_us, now))
 
+    def set_wall(self, wall_us: int, now: int) -> None:
+        self.calls.append(("set_wall", wall_us, now))
+
 
 class Bench:
     def __init__(self, stall_us: int = STALL_US) -> None:
@@ -102,3 +105,15 @@ def test_a_loop_that_comes_late_tells_how_late_and_when_it_is_over(bench: Bench)
     bench.pass_time(1.0)
     assert [call[0] for call in bench.node.named("lagged")] == [pytest.approx(250_000, abs=2), 0]
     assert bench.node.named("stalled") == []
+
+
+def test_a_step_of_the_wall_clock_is_told_and_closes_nothing(bench: Bench) -> None:
+    ahead = 0
+    bench.turns.clock = Clock(lambda: bench.time_ns() + ahead, bench.time_ns)
+    bench.pass_time(1.0)
+    assert bench.node.named("set_wall") == []
+    ahead = 3600 * 10**9
+    bench.pass_time(1.0)
+    told = [(wall_us - now) // 1_000_000 for wall_us, now in bench.node.named("set_wall")]
+    assert told == [3600]
+    assert bench.node.named("lagged") == []

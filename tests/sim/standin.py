@@ -129,6 +129,9 @@ class Talker:
         self.failures.append((why, refused))
         self.peers.dial_failed(address, why, refused, now)
 
+    def set_wall(self, wall_us: int, now: int) -> None:
+        """A talker has no use for the time of day."""
+
     def stalled(self, what: str, since_us: int, now: int) -> None:
         self.stalls.append((what, since_us))
 

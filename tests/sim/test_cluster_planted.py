@@ -106,8 +106,13 @@ BUGS = [
 ]
 
 
-SCENARIOS = [("no_stamps", "unsubscribed-in-a-split")]
-"""What no seed gets to, but a scenario does; without the bug `test_scenario` runs it."""
+SCENARIOS = [
+    ("no_stamps", "unsubscribed-in-a-split"),
+    ("own_time", "one-clock-of-three"),
+    ("unbounded_time", "one-clock-of-three"),
+    ("wall_deadlines", "one-clock-of-three"),
+]
+"""What seeds do not get to soon, but a scenario does; without the bug `test_scenario` runs it."""
 
 
 def shape_of(bug: Planted, *, healthy: bool = False) -> Shape:

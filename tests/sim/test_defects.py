@@ -63,7 +63,6 @@ FOUND = [
     Found("an empty disk under a known id votes", "emptied disks", 3, 1, splits=0, replicas=3),
     Found("a majority without a copy begins a partition empty", "link matrices", 5, 5, 60, replicas=2),
     Found("a stale copy wins after a loss of all power", "uneven power loss", 3, 8, splits=0, replicas=3),
-    Found("a clock that is wrong ends sessions", "wrong clocks", 3, 3, replicas=3),
 ]
 """The first seeds that show a defect with no other fault; docs/simulation.md has the same table."""
 

@@ -7,7 +7,6 @@ thread with MQTT.
 from __future__ import annotations
 
 import socket
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -181,7 +180,7 @@ class Pages:
         serving, counters = self._serving, self._serving.node.counters
         return {
             "started_us": serving.started_us,
-            "uptime_us": time.time_ns() // 1000 - serving.started_us,
+            "uptime_us": max(serving.turns.clock.read() - serving.started_us, 0),
             "stopping": serving.stopping,
             "durability": serving.settings.node.durability,
             "storage": {"full": bool(counters.storage_full), "free_bytes": serving.disk.folder.free_bytes()},

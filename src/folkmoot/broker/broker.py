@@ -424,7 +424,7 @@ class Broker:
         if self.delivery.transactions.waiting:
             self.delivery.publications.step()
         if self._trimming:
-            self._trimming = self.streams.trim(self.state.now, self.state.writer)
+            self._trimming = self.streams.trim(self.state.clock.expiry_time, self.state.writer)
             if self.streams.fault:
                 self.state.event(ERROR, "corrupt_store", {"what": self.streams.fault})
                 self.streams.fault = ""
@@ -432,7 +432,7 @@ class Broker:
             self.state.counters.stream_trimmed_bytes = self.streams.trimmed_bytes
 
     def _excuse(self, late_us: int) -> None:
-        """Start keep alive over for all clients: this server stood still or its clock was set, and nothing was read."""
+        """Start keep alive over for all clients: this server stood still, and nothing was read."""
         self.state.excused_us = self.state.now
         self.state.event(WARNING, "woke_late", {"seconds": late_us // SECOND})
 

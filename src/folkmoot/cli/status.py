@@ -59,6 +59,7 @@ def summary(found: dict[str, Any]) -> list[str]:
         lines.append(f"NOT WRITABLE: {found['waits']}")
     lines += disk_lines(found)
     lines += memory_lines(found)
+    lines += clock_lines(found)
     lines += feature_lines(found.get("features", {}))
     lines += setting_lines(found.get("settings_differ", []))
     if total["moving"]:
@@ -116,6 +117,19 @@ def memory_lines(found: dict[str, Any]) -> list[str]:
         for node in found["nodes"]
         if node.get("memory")
     ]
+
+
+def clock_lines(found: dict[str, Any]) -> list[str]:
+    """Return a line for each node that reports a wrong clock, or that knows no majority of clocks that agree."""
+    lines = []
+    for node in found["nodes"]:
+        if node.get("clock") == 1:
+            ahead_s = found.get("clock_offset_us", 0) / 1e6
+            by = f" by {ahead_s:+.1f} s" if node["id"] == found["node"] else ""
+            lines.append(f"CLOCK WRONG on {node['id']}{by}: nothing is dated or expires by it")
+        elif node.get("clock"):
+            lines.append(f"CLOCKS DISAGREE as {node['id']} sees it: no majority says what time it is")
+    return lines
 
 
 def missing_lines(missing: list[dict[str, Any]]) -> list[str]:

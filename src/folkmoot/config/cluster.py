@@ -137,6 +137,16 @@ class ClusterSettings(Section):
             " closed connections."
         ),
     )
+    clock_offset_max: Duration = Field(
+        10 * SECOND,
+        ge=SECOND,
+        le=3600 * SECOND,
+        description=(
+            "How far the clock of a node may be from the time on which most of the nodes agree; equal on all nodes. "
+            "A clock that is further off is reported, and nothing is dated or expires by it. A larger value "
+            "hides clocks that are wrong."
+        ),
+    )
     join_wait: Duration = Field(
         2 * SECOND,
         le=600 * SECOND,

@@ -52,6 +52,11 @@ _HEARD: Final[dict[str, str]] = {
     "storage_has_room": "storage",
     "opened": "node",
     "leaving": "node",
+    "clock_wrong": "node",
+    "clock_right": "node",
+    "clocks_disagree": "node",
+    "clocks_agree": "node",
+    "time_set": "node",
 }
 
 # Field names that stand for the publishing node here, and for another one in the log.
@@ -147,7 +152,7 @@ class EventPublisher:
                 "time_us": news.time_us,
             }
             payload.update(news.fields)
-            message = Message(route.topic, msgspec.json.encode(payload), 1, False, b"", "", state.now, 0)
+            message = Message(route.topic, msgspec.json.encode(payload), 1, False, b"", "", state.clock.time, 0)
             self.publishing.publish(message, None, b"", 0)
             state.counters.events_published += 1
 
@@ -182,10 +187,11 @@ class EventPublisher:
 
     def _latency(self, figures: Figures, waiting: int, waiting_us: int) -> dict[str, object]:
         ack, deliver = figures.ack, figures.deliver
+        shift_us = self.state.clock.shift_us
         return {
             "prefix": figures.prefix,
-            "from_us": self.state.meter.since_us,
-            "to_us": self.state.now,
+            "from_us": self.state.meter.since_us + shift_us,
+            "to_us": self.state.now + shift_us,
             "objective_us": self.state.limits.events_objective_us,
             "ack": {
                 "taken": figures.taken,

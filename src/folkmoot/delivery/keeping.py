@@ -105,7 +105,7 @@ class Keeping:
         )
         for log in logs:
             if self.takes(log.store_partition, producer, sequence):
-                log.append(record, self.state.now)
+                log.append(record, self.state.clock.time)
                 self.state.counters.stream_records += 1
                 self.receipts.stored(log.store_partition)
             else:

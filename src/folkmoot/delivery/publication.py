@@ -122,7 +122,7 @@ class Publications:
         messages = []
         pos = VERSION_BYTES
         while pos < len(value):
-            message, pos = message_at(value, pos, app.publisher, state.now, state.limits)
+            message, pos = message_at(value, pos, app.publisher, state.clock.time, state.limits)
             messages.append(message)
         step = self._remember(app, committed, part, chunk, value)
         for message in messages:

@@ -164,7 +164,7 @@ class Runs:
         at = run.pos
         while at < run.end:
             payload = run.data[at + run.body : at + run.total]
-            message = Message(topic, payload, 0, False, b"", run.publisher, self.state.now, 0)
+            message = Message(topic, payload, 0, False, b"", run.publisher, self.state.clock.time, 0)
             self.publishing.queue.send_qos0(recipient.session, message, False, recipient.identifiers)
             at += run.total
 
@@ -206,5 +206,5 @@ class Runs:
                 self.counters.publish_sent_qos2 += 1
             return
         payload = rest[1:] if run.v5 else rest
-        message = Message(route.topic, payload, int(qos), False, b"", run.publisher, self.state.now, 0)
+        message = Message(route.topic, payload, int(qos), False, b"", run.publisher, self.state.clock.time, 0)
         self.publishing.send(recipient, message, publisher)

@@ -40,7 +40,7 @@ class SysTopics:
             known = self.latest.get(topic)
             if known is not None and known.payload == payload:
                 continue
-            message = Message(topic, payload, 0, True, b"", "", self.state.now, 0)
+            message = Message(topic, payload, 0, True, b"", "", self.state.clock.time, 0)
             self.latest[topic] = message
             self.publishing.publish_live(message)
         self.state.timers.set(self.state.now + self.state.limits.sys_interval_us, TIMER_SYS, 0)

@@ -132,7 +132,7 @@ class Transactions:
         if app.bytes + more > bytes_max:
             why = f"{app.bytes} bytes of the app are staged or not published yet, at most {bytes_max} may be"
             return _answer(NO_ROOM, why)
-        row = StagedRow(self.state.now, count, len(packets))
+        row = StagedRow(self.state.clock.time, count, len(packets))
         writer = self.state.writer
         stage = self._stage(app, number)
         self._count(app, stage.put(part, chunk, Chunk(row, writer.token)))
@@ -163,16 +163,16 @@ class Transactions:
         for old in [old for old in app.stages if old <= number]:
             self._drop_losers(app, app.stages.pop(old), parts if old == number else [])
         row.last = number
-        row.committed_us = self.state.now
+        row.committed_us = self.state.clock.time
         if parts:
-            app.waiting.append(Committed(stage, self.state.now, parts))
+            app.waiting.append(Committed(stage, self.state.clock.time, parts))
             if row.at < 0:
                 row.at = number
                 row.part = 0
                 row.chunk = 0
             self.waiting[(partition, name)] = app
             self.state.counters.transactions_waiting += 1
-            body = encode_parts(self.state.now, parts)
+            body = encode_parts(self.state.clock.time, parts)
             self.state.writer.put(partition, committed_key(partition, name, number), body)
         self.put_row(app)
         self.state.counters.transactions_committed += 1
@@ -303,7 +303,7 @@ class Transactions:
     def expire(self) -> None:
         """Forget chunks that were staged long ago and never committed."""
         self._armed = False
-        oldest_us = self.state.now - self.state.limits.transaction_expiry_us
+        oldest_us = self.state.clock.expiry_time - self.state.limits.transaction_expiry_us
         left = False
         for apps in self.apps:
             for app in list(apps.values()):

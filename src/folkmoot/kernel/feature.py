@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 __all__ = [
+    "CLOCKS",
     "FEATURES",
     "FLUSH_MARKERS",
     "LOGINS",
@@ -31,6 +32,7 @@ RETAINED_OWNERS: Final = "retained_owners"  # a retained message may name the us
 
 OWNERS: Final = "owners"  # the rows of wills name the user
 LOGINS: Final = "logins"  # nodes tell each other which passwords they have found right
+CLOCKS: Final = "clocks"  # a node tells another one what its clock shows
 
 FEATURES: Final[list[str]] = [
     RECEIPTS,
@@ -41,6 +43,7 @@ FEATURES: Final[list[str]] = [
     RETAINED_OWNERS,
     OWNERS,
     LOGINS,
+    CLOCKS,
 ]
 """What this software can do, in the order in which it learned it."""
 

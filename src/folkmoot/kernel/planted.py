@@ -22,12 +22,15 @@ PLANTED: Final[list[str]] = [
     "no_barrier",
     "no_stamps",
     "outbox_forgotten",
+    "own_time",
     "own_tail",
     "partial_counts",
     "unasked",
+    "unbounded_time",
     "unfenced",
     "unmarked",
     "untouched",
+    "wall_deadlines",
     "wills_twice",
 ]
 """The names of all bugs."""
@@ -51,6 +54,10 @@ class Planted:
         self.clears_kept: bool = "clears_kept" in names  # a retained message is cleared at its leader only
         self.no_stamps: bool = "no_stamps" in names  # changes during a split are not dated
         self.endless_turns: bool = "endless_turns" in names  # a turn handles all its input, however much that is
+        # Time
+        self.own_time: bool = "own_time" in names  # a node expires by its own clock, whatever others say
+        self.unbounded_time: bool = "unbounded_time" in names  # the clock that is furthest ahead pulls all
+        self.wall_deadlines: bool = "wall_deadlines" in names  # deadlines follow the wall clock
         # MQTT across nodes
         self.unmarked: bool = "unmarked" in names  # what is asked again is applied again
         self.unfenced: bool = "unfenced" in names  # a client comes in before its older connection has ended

@@ -13,6 +13,7 @@ from folkmoot.delivery.transaction import Transactions
 from folkmoot.feed.feed import Feed, Feeds
 from folkmoot.feed.replay import CURSOR_STREAM, ReplayFeed, parse_replay
 from folkmoot.feed.retained_feed import RetainedFeed
+from folkmoot.kernel.clock import SECOND
 from folkmoot.kernel.errors import CorruptStore
 from folkmoot.kernel.pack import u64
 from folkmoot.leadership.loader import Filter, PartitionLoader
@@ -114,7 +115,7 @@ class Restore:
         state = self.state
         try:
             self.streams.open_in(partition)
-            absorb(self.streams, partition, state.reader, state.writer, state.now)
+            absorb(self.streams, partition, state.reader, state.writer, state.clock.time)
         except CorruptStore:
             self.streams.abandon_in(partition)
             raise
@@ -229,10 +230,14 @@ class Restore:
             else:
                 self.lifecycle.rest(session)
             return
+        # Stored times were written by another clock, or this one before it was set: no more is left than the interval.
+        state = self.state
         if session.expiry_s != EXPIRY_NEVER:
-            self.state.timers.set(session.ends_us, TIMER_SESSION, session.client_id)
+            left_us = min(max(session.ends_us - state.clock.expiry_time, 0), session.expiry_s * SECOND)
+            state.timers.set(state.now + left_us, TIMER_SESSION, session.client_id)
         if will is not None:
-            self.state.timers.set(will.due_us, TIMER_WILL, session.client_id)
+            left_us = min(max(will.due_us - state.clock.expiry_time, 0), will.delay_s * SECOND)
+            state.timers.set(state.now + left_us, TIMER_WILL, session.client_id)
 
     def _doubt(self, session: Session) -> None:
         """Mark all messages as possibly sent before the leader died, also for the next crash."""

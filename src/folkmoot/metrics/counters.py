@@ -84,6 +84,7 @@ class Counters:
         self.partitions_missing = self.partitions_moving = self.partitions_damaged = 0
         self.digests_compared = self.digests_different = self.copy_left_bytes = 0
         # The work of the node itself.
+        self.clock_offset_us = self.clock_wrong = self.clocks_disagree = 0
         self.turns = self.turn_steps = self.wakes = self.input_waits = self.clients_waiting = 0
         self.route_misses = self.route_branches = self.route_cached = 0
 

@@ -16,6 +16,7 @@ from folkmoot.kernel.event import Event
 from folkmoot.kernel.feature import features_on
 from folkmoot.membership.membership import Membership
 from folkmoot.membership.view import View
+from folkmoot.node.clock_sharing import ClockSharing
 from folkmoot.node.congestion import Congestion
 from folkmoot.node.effect import Effects
 from folkmoot.node.heal_log import HealLog
@@ -28,7 +29,7 @@ from folkmoot.node.replica_holdings import ReplicaHoldings
 from folkmoot.node.rows import put_view, read_view
 from folkmoot.node.shutdown import Shutdown
 from folkmoot.peer.config import ClusterConfig
-from folkmoot.peer.kind import BROKER_FIRST, HEALS, LOGINS, REPLICATION_FIRST
+from folkmoot.peer.kind import BROKER_FIRST, CLOCK, HEALS, LOGINS, REPLICATION_FIRST
 from folkmoot.peer.member import ACTIVE, Member
 from folkmoot.peer.peer import PeerChange
 from folkmoot.peer.peers import Peers
@@ -105,6 +106,15 @@ class ClusterNode:
         self.membership = Membership(
             self.me, config, state.partitions, state.rng.fork(), ReplicaHoldings(self.replication), stored
         )
+        clock = state.clock
+        clock.bound_us = config.clock_offset_max_us
+        clock.start_us = config.join_wait_us
+        seeds = [seed for seed in config.seeds if seed != config.peer_address]
+        known = stored is not None and len(stored.members) > 1
+        clock.alone = not (seeds or known or config.seeds_unknown)
+        clock.follow_all = fabric.planted.unbounded_time
+        clock.follow_own = fabric.planted.own_time
+        self.clock_sharing = ClockSharing(fabric.node_id, clock, self.peers)
         self.pace = Pace(self.replication.copies)
         self.opening = Opening(state, broker, self.replication)
         self.meter = Meter(state.counters, self.peers, self.replication)
@@ -205,6 +215,7 @@ class ClusterNode:
             self.state.counters.peer_connects += 1
             self.membership.up(change.member, now)
             self._see_features()
+            self.clock_sharing.up(change.node_id)
             if not change.resumed:
                 self.membership.renewed(change.node_id)
                 self.heal_log.greet(change.node_id)
@@ -215,6 +226,7 @@ class ClusterNode:
                     self.membership.changed(now)
         else:
             self.logins.down(change.node_id)
+            self.clock_sharing.down(change.node_id)
             if change.refused:
                 self.broker.cluster.dispatch.forget(change.node_id)  # what it sent for a view to come is void
             else:  # the end of a process is reported after the loss of its connections
@@ -226,6 +238,8 @@ class ClusterNode:
             self.heal_log.learn(node_id, body)
         elif kind == LOGINS:
             self.logins.receive(node_id, body)
+        elif kind == CLOCK:
+            self.clock_sharing.receive(node_id, body)
         elif kind < REPLICATION_FIRST:
             self.membership.receive(node_id, kind, body, now)
         elif kind < BROKER_FIRST:
@@ -309,19 +323,22 @@ class ClusterNode:
         self.meter.step(now)
         self.heal_log.step()
         self.logins.step()
+        self.clock_sharing.step()
         self.step()
         if self.opening.step():
             self._progress(now)
 
     def next_wake(self) -> int:
         """Return when `wake` is due, in microseconds."""
-        return min(self.peers.next_wake(), self.membership.next_wake(), self.replication.next_wake())
+        others = min(self.membership.next_wake(), self.replication.next_wake())
+        return min(self.peers.next_wake(), self.clock_sharing.next_wake(), others)
 
     # -- what goes ----------------------------------------------------------------------------------------------------
 
     def seal(self, batch: Batch | None) -> None:
         """End the turn with this batch: replicate it, install views, and send all messages."""
         now = self.state.now
+        self.replication.replica_states.shift_us = self.state.clock.shift_us
         self.replication.seal(batch, now)
         self._send()
         while self.membership.installs:

@@ -9,15 +9,19 @@ __all__ = ["is_full", "level_of", "own_load"]
 
 
 def own_load(state: State) -> dict[str, int]:
-    """Return the load figures of this node."""
+    """Return the load figures of this node. clock: 1, its own one is wrong; 2, no majority of those it knows agrees."""
     counters = state.counters
-    return {
+    load = {
         "clients": counters.clients_connected,
         "sessions": len(state.sessions),
         "overload": state.overload_own,
         "storage_full": counters.storage_full,
         "memory": counters.memory_stage,
     }
+    clock = state.clock
+    if clock.off or clock.divided:
+        load["clock"] = 1 if clock.off else 2
+    return load
 
 
 def is_full(load: dict[str, int]) -> bool:

@@ -13,6 +13,7 @@ from folkmoot.membership.ring import Ring
 from folkmoot.membership.view import View
 from folkmoot.metrics.counters import Counters, Histograms
 from folkmoot.node.birth import Birth, read_birth, write_birth
+from folkmoot.node.clock_report import ClockReport
 from folkmoot.node.cluster_node import ClusterNode
 from folkmoot.node.config import NodeConfig
 from folkmoot.node.effect import Effects
@@ -36,8 +37,8 @@ __all__ = ["Node"]
 class Node:
     """One node as a deterministic core: the same calls with the same times give the same effects.
 
-    No call raises for what a client sends. `now` is wall-clock time in microseconds; a clock that is set back stands
-    still until it is reached again.
+    No call raises for what a client sends. `now` is a monotonic clock in microseconds that began, when the process did,
+    at its wall clock; steps of the wall clock are reported by `set_wall`.
     A single node is a cluster of one: it leads every partition, in a view whose epoch is the number of its start.
     """
 
@@ -61,6 +62,7 @@ class Node:
         alone = config.cluster is None
         self._state.alone = alone
         self._state.routes_known = self._state.routes_whole = alone
+        self._clock_report = ClockReport(self._state)
         fabric = Fabric(config.node_id, config.partitions, alone)
         if config.cluster is not None:
             fabric.planted = Planted(config.cluster.planted)
@@ -86,6 +88,7 @@ class Node:
 
     def open(self, now: int) -> None:
         """Restore what the store has; raises CorruptStore or StoreError. Call it once, before everything else."""
+        self._state.clock.begin(now, now)
         self._tick(now)
         self._state.started_us = self._state.now
         self._state.counters.started_us = self._state.now
@@ -340,6 +343,11 @@ class Node:
         """Whether the others continue without this node, or there are none."""
         return self.cluster_node is None or self.cluster_node.membership.departed
 
+    def set_wall(self, wall_us: int, now: int) -> None:
+        """The wall clock of the machine was set: at `now` it shows `wall_us`."""
+        self._tick(now)
+        self._state.clock.set_wall(wall_us)
+
     def lagged(self, late_us: int, now: int) -> None:
         """Report the lag of the event loop."""
         self._tick(now)
@@ -367,6 +375,8 @@ class Node:
         self._tick(now)
         state = self._state
         state.counters.turns += 1
+        if state.clock.changed:
+            self._clock_report.step()
         effects = Effects()
         effects.write = self._broker.seal()
         cluster_node = self.cluster_node
@@ -425,5 +435,6 @@ class Node:
         passed_us = now - self._state.now
         if passed_us > 0:
             self._state.now = now
+            self._state.clock.tick(now)
             if self.cluster_node is not None and passed_us > self.cluster_node.stood_us:
                 self._broker.cluster.waking.begin()

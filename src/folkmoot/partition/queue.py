@@ -109,7 +109,9 @@ class Queue:
             self.backlog.push(session, Entry(0, message, qos, retain, identifiers, group))
             return True
         packet_id = session.take_packet_id()
-        if not put_publish(connection, message, qos, retain, False, packet_id, identifiers, self.state.now):
+        if not put_publish(
+            connection, message, qos, retain, False, packet_id, identifiers, self.state.clock.expiry_time
+        ):
             self.state.counters.dropped_too_large += 1
             return True
         if group:
@@ -149,7 +151,7 @@ class Queue:
         if connection is None or connection.state != OPEN or not connection.can_send():
             self.state.counters.dropped_qos0_slow += 1
             return False
-        if put_publish(connection, message, 0, retain, False, 0, identifiers, self.state.now):
+        if put_publish(connection, message, 0, retain, False, 0, identifiers, self.state.clock.expiry_time):
             self._count_sent(0, message)
             if self.state.meter.on:
                 self.state.meter.sent(message, connection.opened_us)
@@ -223,7 +225,7 @@ class Queue:
     def _send(self, session: Session, connection: Connection, entry: Entry) -> None:
         message = entry.message
         assert message is not None, "an entry that waits has its message"
-        now = self.state.now
+        now = self.state.clock.expiry_time
         if message.expires_us and message.expires_us <= now and not entry.dup:  # [MQTT-3.3.2-5] [MQTT-4.3.3-7]
             self.state.counters.dropped_expired += 1
             self._done(session, entry)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from folkmoot.kernel.clock import MILLISECOND, SECOND
 from folkmoot.kernel.feature import FEATURES
+from folkmoot.kernel.node_clock import BOUND_US
 
 __all__ = ["ClusterConfig"]
 
@@ -31,6 +32,8 @@ class ClusterConfig:
         self.full_wait_us: int = 3 * SECOND  # after this time with a full disk a node gives its leaderships to others
         self.full_hold_us: int = 10 * SECOND  # it leads again after this time with room; longer if it flaps
         self.promise_us: int = 3 * SECOND  # a node that is heard but does not answer a proposal is left out after this
+        # Time
+        self.clock_offset_max_us: int = BOUND_US  # a clock that is further from the time of the cluster is wrong
         # Links
         self.link_buffer_bytes_max: int = 64 << 20  # sent to a peer and not acknowledged
         self.link_keep_us: int = 60 * SECOND  # how long that is kept in memory for a peer without a connection

@@ -7,6 +7,7 @@ from typing import Final
 __all__ = [
     "ASK_OFFER",
     "BROKER_FIRST",
+    "CLOCK",
     "COMMIT",
     "COPY",
     "DIGEST",
@@ -43,8 +44,9 @@ INSTALLED: Final = 6
 LEAVE: Final = 7
 HEALS: Final = 8
 
-# Of the node itself: marks of passwords that were right
+# Of the node itself: marks of passwords that were right, and what its clock shows
 LOGINS: Final = 9
+CLOCK: Final = 10
 
 # Replication
 REPLICATION_FIRST: Final = 16

@@ -301,7 +301,14 @@ class Admission:
                 delay_s = min(properties.will_delay, self.state.limits.will_delay_max_s)
         life_us = lifetime(properties, self.state.limits)
         message = Message(
-            will.topic, will.payload, will.qos, will.retain, forwarded, connection.client_id, self.state.now, life_us
+            will.topic,
+            will.payload,
+            will.qos,
+            will.retain,
+            forwarded,
+            connection.client_id,
+            self.state.clock.time,
+            life_us,
         )
         if will.retain and connection.username and self.state.accounts.named and self.fabric.can(RETAINED_OWNERS):
             message.owner = connection.username

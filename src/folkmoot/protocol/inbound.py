@@ -305,7 +305,7 @@ class Inbound:
         retain: bool,
         properties: Properties | None,
     ) -> Message:
-        now = self.state.now
+        now = self.state.clock.time
         forwarded = b"" if properties is None else forward_properties(properties)
         life_us = lifetime(properties, self.state.limits)
         expires_us = now + life_us if life_us else 0

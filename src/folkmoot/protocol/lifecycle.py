@@ -139,10 +139,13 @@ class Lifecycle:
     def rest(self, session: Session) -> None:
         """Keep a persistent session without a client until it expires."""
         never = session.expiry_s == EXPIRY_NEVER
-        session.ends_us = self.state.now + (NEVER_US if never else session.expiry_s * SECOND)
+        expiry_us = NEVER_US if never else session.expiry_s * SECOND
+        session.ends_us = self.state.clock.time + expiry_us
         self.save(session)
-        if not never:
-            self.state.timers.set(session.ends_us, TIMER_SESSION, session.client_id)
+        if never:
+            self.state.timers.cancel(TIMER_SESSION, session.client_id)
+        else:
+            self.state.timers.set(self.state.now + expiry_us, TIMER_SESSION, session.client_id)
 
     def leave(self, session: Session) -> None:
         """Forget a session that this node leads no more; its rows belong to its new leader."""
@@ -169,7 +172,7 @@ class Lifecycle:
 
     def due(self, session: Session) -> None:
         """Handle an expiry; it is stale when the client has returned."""
-        if not session.ended and session.connection is None and 0 < session.ends_us <= self.state.now:
+        if not session.ended and session.connection is None and session.ends_us > 0:
             self.state.counters.sessions_expired += 1
             self.end(session)
 

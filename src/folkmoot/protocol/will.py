@@ -95,14 +95,15 @@ class Wills:
         if will.delay_s == 0:
             self.publish(session)
             return
-        will.due_us = self.state.now + will.delay_s * SECOND
+        delay_us = will.delay_s * SECOND
+        will.due_us = self.state.clock.time + delay_us
         self._put(session, will)
-        self.state.timers.set(will.due_us, TIMER_WILL, session.client_id)
+        self.state.timers.set(self.state.now + delay_us, TIMER_WILL, session.client_id)
 
     def due(self, session: Session) -> None:
         """Handle the end of a delay; it is stale when the client has returned or the will is gone."""
         will = session.will
-        if will is not None and 0 < will.due_us <= self.state.now:
+        if will is not None and will.due_us > 0:
             self.publish(session)
 
     def publish_stray(self, session: Session) -> None:
@@ -146,9 +147,9 @@ class Wills:
             message.retain,
             message.properties,
             message.publisher,
-            self.state.now,
+            self.state.clock.time,
             # a will expires after its publication; until then the row holds the interval
-            self.state.now + message.expires_us if message.expires_us else 0,
+            self.state.clock.time + message.expires_us if message.expires_us else 0,
         )
         fresh.owner = message.owner
         self.entries.publish(session.partition, fresh, None, b"", 0)

@@ -343,7 +343,7 @@ class Merges:
         fields = self._heal.fields()
         fields["epoch"] = self.replica_states.epoch
         fields["from"] = sorted(self._sources)
-        fields["time_us"] = self._began_us
+        fields["time_us"] = self._began_us + self.replica_states.shift_us
         fields["took_us"] = self.replica_states.now - self._began_us
         self.heals.append(fields)
         if len(self.heals) > _HEALS_MAX:

@@ -70,6 +70,7 @@ class ReplicaStates:
         self.reader = reader
         self.writer = writer
         self.now = 0
+        self.shift_us = 0  # the time of this node less `now`
         self.view: View | None = None
         self.lived: View | None = None  # the newest view that took effect here, in this or an earlier process
         self.epoch = 0

@@ -273,7 +273,7 @@ class Takeover:
         begun = not replica_states.writer.sequence(partition)
         replica_states.write_history(partition, replica_states.writer.sequence(partition))
         if begun and replica_states.away():
-            key, stamp = replica_states.stamps.begin(partition, replica_states.now)
+            key, stamp = replica_states.stamps.begin(partition, replica_states.now + replica_states.shift_us)
             replica_states.writer.put(partition, key, stamp)
         self.lead.opening_seqs[partition] = replica_states.writer.sequence(partition)
         if not replica_states.solo:

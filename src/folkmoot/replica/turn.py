@@ -117,7 +117,9 @@ class Turns:
                 return  # the time of a merge is not the time of the change, which comes with the row
             epoch, seq = replica_states.writer.position(partition)
             version = u64(epoch) + u64(seq)
-            ops.extend(replica_states.stamps.note(batch, version, partition, ops, replica_states.now))
+            ops.extend(
+                replica_states.stamps.note(batch, version, partition, ops, replica_states.now + replica_states.shift_us)
+            )
 
     def _add_history(self, batch: Batch, partition: int) -> None:
         replica_states = self.replica_states

@@ -1,42 +1,61 @@
-"""The clock of a node: the wall clock, except that it never stands still and never goes back.
+"""The clocks of a machine: one that measures durations, and the wall clock, which anyone may set at any time.
 
-If the wall clock is set back (after a boot with a wrong time, or when a virtual machine moves), no deadline of the node
-would fall due until it has caught up, perhaps for hours: keep alive, delayed wills, expiry, retention. So the clock
-then runs at half speed until the wall clock is ahead of it again. If the wall clock is set forward, it follows at once.
+Deadlines, load and silence are measured by the first one alone: no step of the wall clock closes a connection, looks
+like lag, or makes another node silent. What the wall clock means for stored times is decided by
+`folkmoot.kernel.node_clock`.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import Final
 
 __all__ = ["Clock"]
 
+# It goes on while the machine is suspended, so that the node notices; only Linux has it.
+_BOOTTIME: Final = getattr(time, "CLOCK_BOOTTIME", None)
+_STEP_US: Final = 1000
+"""A smaller step of the wall clock is not worth a report."""
+
+
+def _steady_ns() -> Callable[[], int]:
+    """Return the function that reads the monotonic clock, the one that counts suspended time if there is one."""
+    if _BOOTTIME is None:
+        return time.monotonic_ns
+    number = _BOOTTIME
+    try:
+        time.clock_gettime_ns(number)
+    except OSError:  # a kernel that does not know it
+        return time.monotonic_ns
+    return lambda: time.clock_gettime_ns(number)
+
 
 class Clock:
-    """Microseconds since 1970; `read` costs one system call unless the wall clock was set back."""
+    """Microseconds: `read` begins at the wall clock of the start and is monotonic; `wall` is the time since 1970."""
 
-    def __init__(
-        self, wall_ns: Callable[[], int] = time.time_ns, steady_ns: Callable[[], int] = time.monotonic_ns
-    ) -> None:
+    def __init__(self, wall_ns: Callable[[], int] = time.time_ns, steady_ns: Callable[[], int] | None = None) -> None:
         self._wall_ns = wall_ns
-        self._steady_ns = steady_ns  # cannot be set
-        self._now = 0
-        self._behind = False
-        self._from_us = 0  # where half speed began, and the steady clock at that moment
-        self._from_ns = 0
+        self._steady_ns = _steady_ns() if steady_ns is None else steady_ns
+        self._anchor_us = wall_ns() // 1000 - self._steady_ns() // 1000
+        self._told_us = 0  # by how much the wall clock was ahead of `read` when that was reported
 
     def read(self) -> int:
-        """Return the time in microseconds."""
-        wall = self._wall_ns() // 1000
-        if not self._behind:
-            if wall >= self._now:
-                self._now = wall
-                return wall
-            self._behind = True
-            self._from_us = self._now
-            self._from_ns = self._steady_ns()
-        slow = self._from_us + (self._steady_ns() - self._from_ns) // 2000
-        self._behind = slow > wall
-        self._now = max(slow, wall)
-        return self._now
+        """Return the time for deadlines; it costs one system call."""
+        return self._steady_ns() // 1000 + self._anchor_us
+
+    def wall(self) -> int:
+        """Return the wall clock."""
+        return self._wall_ns() // 1000
+
+    def has_stepped(self) -> bool:
+        """Whether the wall clock was set since the last call that said so, or since the start.
+
+        Of two readings that were interrupted in between nothing follows: the next call decides.
+        """
+        before = self.read()
+        ahead_us = self.wall() - before
+        if abs(ahead_us - self._told_us) < _STEP_US or self.read() - before >= _STEP_US:
+            return False
+        self._told_us = ahead_us
+        return True

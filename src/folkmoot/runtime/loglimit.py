@@ -36,7 +36,9 @@ class Bucket:
 
     def fill(self, now: int) -> int:
         """Add the tokens of the time that has passed; return how many there are."""
-        if now - self._filled_us >= self._refill_us:
+        if now < self._filled_us:
+            self._filled_us = now  # the wall clock was set back
+        elif now - self._filled_us >= self._refill_us:
             steps = (now - self._filled_us) // self._refill_us
             self.left = min(self._burst, self.left + steps)
             self._filled_us += steps * self._refill_us
@@ -116,7 +118,7 @@ class LineLimits:
 
     def summaries(self, now: int, all_of_them: bool = False) -> list[Summary]:
         """Return what was suppressed and not reported by a line, once it is SUMMARY_US old."""
-        if not self._since_us or (now - self._since_us < SUMMARY_US and not all_of_them):
+        if not self._since_us or (0 <= now - self._since_us < SUMMARY_US and not all_of_them):
             return []
         self._since_us = 0
         found: dict[str, Summary] = {}

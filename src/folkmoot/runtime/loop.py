@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = ["LARGE_BYTES", "TURN_BYTES_MAX", "Carrier", "Turns", "pause_reading", "resume_reading"]
 
-# The wall clock may be set: a timer is never trusted for longer than this.
+# A machine may be suspended, which the timers of the loop do not count: none is trusted for longer than this.
 WAKE_S_MAX: Final = 60.0
 # Pieces of at least LARGE_BYTES count as large. A turn reads TURN_BYTES_MAX of them, and one more per connection.
 LARGE_BYTES: Final = 16_384
@@ -255,7 +255,7 @@ class Turns(CommitListener, CheckListener):
         for check in effects.checks:
             self.check(check)
         if effects.events:
-            self.log(effects.events, self.now)
+            self.log(effects.events, self.clock.wall())
 
     # Timers
 

@@ -1,7 +1,7 @@
-"""Watchdogs of a node: a stalled disk, which other nodes must treat as dead, and a busy event loop.
+"""Watchdogs of a node: a stalled disk, which other nodes must treat as dead, a busy event loop, a clock that was set.
 
-Owns when to check; the node decides what a stall of a given length means. A stalled loop is not reported: it cannot
-report itself, and other nodes detect its silence.
+Owns when to check; the node decides what a stall of a given length, or a step of the wall clock, means. A stalled loop
+is not reported: it cannot report itself, and other nodes detect its silence.
 """
 
 from __future__ import annotations
@@ -51,6 +51,9 @@ class StallWatch:
             self._lagged = late_us >= LAG_US
             turns.node.lagged(late_us if self._lagged else 0, turns.begin())
         self._look_at_disk()
+        if turns.clock.has_stepped():
+            now = turns.begin()
+            turns.node.set_wall(turns.clock.wall() - turns.clock.read() + now, now)
         self.start()
 
     def _look_at_disk(self) -> None:

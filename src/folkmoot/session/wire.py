@@ -97,7 +97,9 @@ def _put_special(
     properties = message.properties + identifiers
     if message.expires_us:
         # [MQTT-3.3.2-6] the rest of the expiry interval, never zero: an expired message is not sent
-        left_s = (message.expires_us - now + SECOND - 1) // SECOND
+        # and never more than the whole: the clock that dated the message may have been ahead
+        left_us = min(message.expires_us - now, message.expires_us - message.created_us)
+        left_s = (left_us + SECOND - 1) // SECOND
         properties += _EXPIRY + u32(min(max(left_s, 1), 0xFFFF_FFFF))
     topic = message.topic
     # Whether a packet is too large must not depend on aliases, which belong to a connection: a message that was sent

@@ -106,12 +106,9 @@ class Causes(Judge):
         return self._decide("A2", "subscription changed on another side", changed)
 
     def expires_late(self, message: Message) -> bool:
-        """Whether a clock was wrong while it was under way."""
-        return self._decide("expiry", "a clock was wrong", self.history.clock_wrong(message.first_us, self.world.now))
-
-    def shows_expiry(self, message: Message) -> bool:
-        """Whether a clock was wrong while it was under way."""
-        return self._decide("expiry", "a clock was wrong", self.history.clock_wrong(message.first_us, self.world.now))
+        """Whether a clock ran slow while it was under way."""
+        slow = self.history.clock_slow(message.first_us, self.world.now)
+        return self._decide("expiry", "a clock ran slow", slow)
 
     def out_of_order(self, record: SessionRecord | None, message: Message, later: Message) -> bool:
         """Whether they were taken on two sides, or overtook each other as docs/limits.md says."""

@@ -137,7 +137,7 @@ class DeliveryChecker:
                 self.world.violate("A2", f"{record} got {message} with subscription identifier {identifier}")
         expiry = packet.properties.message_expiry
         slack_s = self.ledger.slack_us // SECOND
-        if message.expiry_s is None or self.judge.shows_expiry(message):
+        if message.expiry_s is None:
             return
         if expiry is None or expiry > message.expiry_s + slack_s:  # [MQTT-3.3.2-6]
             self.world.violate("A2", f"{record} got {message} with expiry {expiry} of {message.expiry_s}")
@@ -236,7 +236,7 @@ class DeliveryChecker:
 
     def _is_due(self, record: SessionRecord, message: Message) -> bool:
         """Whether an acknowledged message must reach the session (QoS 1 and 2)."""
-        if message.qos == 0 or not message.payload or message.expiry_s is not None:
+        if message.qos == 0 or not message.payload or message.may_expire:
             return False
         if message.number in record.spared:
             return False
@@ -273,7 +273,7 @@ class DeliveryChecker:
         """Whether a QoS 0 message must have come, because a later one came over the same connections."""
         if earlier.attempts[0].link is not later.attempts[0].link or link.troubled or not earlier.payload:
             return False
-        if earlier.number in record.spared or earlier.expiry_s is not None:
+        if earlier.number in record.spared or earlier.may_expire:
             return False
         if self.ledger.was_full(earlier.first_us, self.world.now):
             return False
@@ -328,7 +328,7 @@ class DeliveryChecker:
         stable = all(
             not record.ended and record.persistent and sub.granted and sub.until_us == NEVER for record, sub in present
         )
-        spared = message.expiry_s is not None or any(
+        spared = message.may_expire or any(
             message.number in record.spared or record.packet_bytes_max < NEVER for record, _ in present
         )
         due = message.acked and any(sub.since_us <= message.first_us for _, sub in present)

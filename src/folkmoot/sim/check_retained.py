@@ -58,7 +58,7 @@ class RetainedChecker:
                 self.world.violate("A8", f"{topic!r} has {payload[:40]!r} retained, which nobody published there")
 
     def _may_be_absent(self, left: list[Message], written: list[Message]) -> bool:
-        if any(not message.payload or message.expiry_s is not None for message in left):
+        if any(not message.payload or message.may_expire for message in left):
             return True
         # "No message" is the first value of the register: the first acknowledged write overwrites it.
         return not any(message.acked for message in written)

@@ -43,6 +43,9 @@ class Core(Protocol):
     def wake(self, now: int) -> None:
         """A deadline has come."""
 
+    def set_wall(self, wall_us: int, now: int) -> None:
+        """The wall clock was set."""
+
     def next_wake(self) -> int:
         """Return the next deadline."""
 

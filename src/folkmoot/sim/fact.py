@@ -13,7 +13,10 @@ from folkmoot.sim.network import Link
 from folkmoot.store.transaction import PUBLISHER_PREFIX
 from folkmoot.topics.name import matches, split_share
 
-__all__ = ["Attempt", "Lane", "Life", "Message", "SessionRecord", "Sub"]
+__all__ = ["LONG_EXPIRY_S", "Attempt", "Lane", "Life", "Message", "SessionRecord", "Sub"]
+
+LONG_EXPIRY_S = 1800
+"""Nothing with an expiry interval of this length expires in a run."""
 
 
 class Attempt:
@@ -63,6 +66,11 @@ class Message:
     def expiry_s(self) -> int | None:
         """Its message expiry interval."""
         return None if self.properties is None else self.properties.message_expiry
+
+    @property
+    def may_expire(self) -> bool:
+        """Whether it may expire within a run: one with a long interval is owed like one without."""
+        return self.expiry_s is not None and self.expiry_s < LONG_EXPIRY_S
 
     @property
     def acked(self) -> bool:

@@ -42,7 +42,8 @@ class ProcessFaults(Acting):
             (2, "kills", self.kill),
             (2, "uneven power loss", self.lose_power),
             (1, "upgrades", self.upgrade),
-            (3, "wrong clocks", self.change_clock),
+            (1, "slow clocks", self.slow_clock),
+            (2, "wrong clocks", self.step_clock),
         ]
 
     def heal(self) -> None:
@@ -156,26 +157,29 @@ class ProcessFaults(Acting):
 
     # Clocks
 
-    def change_clock(self) -> None:
-        """Let the clock of a machine run slow, stand still or jump: of less than half of the machines at a time."""
+    def slow_clock(self) -> None:
+        """Let both clocks of a machine run slow or stand still: of less than half of the machines at a time."""
+        for host in self._with_right_clock():
+            lasts = self.lasting()
+            self.set_pace(host, (0, 0, 0, 10, 50, 90)[self.rng.below(6)])
+            self._until(lasts, self._right, host)
+            self._perhaps_alone(host, lasts)
+
+    def step_clock(self) -> None:
+        """Set the wall clock of a machine wrong: of less than half of the machines at a time."""
+        for host in self._with_right_clock():
+            lasts = self.lasting()
+            jump = _JUMPS_US[self.rng.below(len(_JUMPS_US))]
+            self.jump(host, jump if self.rng.chance(2, 3) else -jump)
+            self._until(lasts, self._right, host)
+
+    def _with_right_clock(self) -> list[Host]:
+        """Draw a machine whose clock may be wrong too; none if that would be half of them."""
         members = [host for host in self.site.hosts if host.member]
         wrong = [host for host in members if host.clock_error_us > _WRONG_US]
-        right = [host for host in self._shuffled(members) if host not in wrong]
         if 2 * (len(wrong) + 1) >= len(members) and len(members) > 2:
-            return
-        for host in right[:1]:
-            lasts = self.lasting()
-            kind = self.rng.below(4)
-            if kind == 0:
-                self.set_pace(host, 0)
-            elif kind == 1:
-                self.set_pace(host, (10, 50, 90)[self.rng.below(3)])
-            else:
-                jump = _JUMPS_US[self.rng.below(len(_JUMPS_US))]
-                self.jump(host, jump if self.rng.chance(2, 3) else -jump)
-            self._until(lasts, self._right, host)
-            if kind < 2:
-                self._perhaps_alone(host, lasts)
+            return []
+        return [host for host in self._shuffled(members) if host not in wrong][:1]
 
     def set_pace(self, host: Host, percent: int) -> None:
         """Let a clock go at this speed."""

@@ -23,10 +23,6 @@ HEAL_US: Final = 10 * SECOND
 """Two sides are one again after this time in which both could reach each other, and the same others."""
 
 
-_WRONG_US: Final = 5 * SECOND
-"""A clock that is further from the right time is wrong; drift and the steps that NTP makes are not."""
-
-
 class Span:
     """A time between two moments; `end_us` is NEVER while it lasts."""
 
@@ -52,7 +48,7 @@ class History:
         self._epochs: list[tuple[int, list[int], bool]] = []
         self._downs: dict[str, list[Span]] = {}  # times in which the machine did not run, hung or was cut off
         self._failures: list[tuple[int, str]] = []
-        self._clocks: dict[str, list[Span]] = {}  # times in which the clock of the machine was wrong
+        self._clocks: dict[str, list[Span]] = {}  # times in which the clock of the machine ran slow
         self._pairs: dict[tuple[int, int], list[Span]] = {}  # times on different sides; for `_known` epochs
         self._known = 0
 
@@ -87,11 +83,11 @@ class History:
 
     def _look_at_clock(self, host: Host, now: int) -> None:
         spans = self._clocks.setdefault(host.name, [])
-        wrong = host.clock_percent != 100 or host.clock_error_us > _WRONG_US
+        slow = host.clock_percent != 100
         lasts = bool(spans) and spans[-1].end_us == NEVER
-        if wrong and not lasts:
+        if slow and not lasts:
             spans.append(Span(now, NEVER))
-        elif lasts and not wrong:
+        elif lasts and not slow:
             spans[-1].end_us = now
 
     def _masks(self) -> list[int]:
@@ -115,8 +111,8 @@ class History:
         """Whether a machine was down, hung or cut off from everything at some moment of this time."""
         return any(span.overlaps(since_us, until_us) for span in self._downs.get(name, []))
 
-    def clock_wrong(self, since_us: int, until_us: int = NEVER) -> bool:
-        """Whether the clock of some machine was wrong at some moment of this time."""
+    def clock_slow(self, since_us: int, until_us: int = NEVER) -> bool:
+        """Whether the clock of some machine ran slow or stood still at some moment of this time."""
         return any(span.overlaps(since_us, until_us) for spans in self._clocks.values() for span in spans)
 
     def fell_at(self, name: str, since_us: int) -> int:

@@ -60,6 +60,7 @@ class Host(Machine):
         self.refilled = False  # a copy here was replaced: until it is filled it counts for nothing
         self._patience_us = 0  # until then a stopping node waits for the others
         self._wake_us = NEVER
+        self._told_ahead_us = 0  # by how much the wall clock is ahead, as the node knows
         self._by_number: dict[int, Link] = {}  # connections of this life, also those that are gone
 
     # Life and death
@@ -80,6 +81,8 @@ class Host(Machine):
             self.off = False
             self.reach()
         self.on_change()
+        self.anchor()
+        self._told_ahead_us = 0
         self.node.open(self.clock())
         self.set_turn()
         if self.leaving:
@@ -273,6 +276,10 @@ class Host(Machine):
         self._turn_set = False
         self.turns += 1
         self.world.turns += 1
+        ahead_us = self.wall() - self.clock()
+        if ahead_us != self._told_ahead_us:
+            self._told_ahead_us = ahead_us
+            node.set_wall(self.wall(), self.clock())
         effects = node.drain(self.clock())
         self.carry_out(effects)
         if effects.more:

@@ -44,10 +44,6 @@ class Judge(ABC):
         """Whether a message may be delivered after its expiry."""
 
     @abstractmethod
-    def shows_expiry(self, message: Message) -> bool:
-        """Whether a message may come with a longer expiry than it had."""
-
-    @abstractmethod
     def out_of_order(self, record: SessionRecord | None, message: Message, later: Message) -> bool:
         """Whether `message` may come after `later`, of the same lane; record None: in a stream."""
 

@@ -51,7 +51,9 @@ class Machine(Server):
         self.parting: list[Link] = []  # that the node has closed, while their clients could not hear of it
         self.on_fail: Callable[[Machine], None] = lambda _machine: None
         self.on_change: Callable[[], None] = lambda: None  # it started, died, hung or was cut off
-        self.clock_offset_us = 0
+        self.clock_offset_us = 0  # of the wall clock
+        self.deadlines_by_wall = False  # a planted bug
+        self._anchor_us = 0  # what that was when the process started
         self.clock_drift_ppm = 0
         self.clock_percent = 100  # how fast it goes: 0 stands still
         self._lag_us = 0  # what the clock has lost by going slowly, until `_paced_us`
@@ -72,8 +74,21 @@ class Machine(Server):
         raise NotImplementedError
 
     def clock(self) -> int:
+        """Return the monotonic clock of the process: it began at the wall clock, and no step moves it."""
+        if self.deadlines_by_wall:
+            return self.wall()
+        return self._steady() + self._anchor_us
+
+    def wall(self) -> int:
         """Return what the host believes to be the time, microseconds since 1970."""
-        now = self.world.now + self.clock_offset_us
+        return self._steady() + self.clock_offset_us
+
+    def anchor(self) -> None:
+        """A process starts: its monotonic clock begins at the wall clock."""
+        self._anchor_us = self.clock_offset_us
+
+    def _steady(self) -> int:
+        now = self.world.now
         if self.clock_drift_ppm:
             now += (self.world.now - START_US) * self.clock_drift_ppm // SECOND
         return now - self._lag_us - (self.world.now - self._paced_us) * (100 - self.clock_percent) // 100
@@ -87,17 +102,15 @@ class Machine(Server):
         self.set_clock()
 
     def adjust(self, offset_us: int) -> None:
-        """Set the clock to so much before or after the right time; what it had lost is made up."""
-        self._lag_us = 0
-        self._paced_us = self.world.now
-        self.clock_offset_us = offset_us
+        """Set the wall clock to so much before or after the right time; what it had lost is made up."""
+        self.clock_offset_us = offset_us + self.world.now - self._steady()
         self.on_change()
         self.set_clock()
 
     @property
     def clock_error_us(self) -> int:
-        """By how much the clock is wrong, apart from its drift."""
-        return abs(self.clock() - self.world.now)
+        """By how much the wall clock is wrong, apart from its drift."""
+        return abs(self.wall() - self.world.now)
 
     def set_clock(self) -> None:
         """The clock was changed: what the process waits for is due at other moments."""

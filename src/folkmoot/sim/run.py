@@ -225,6 +225,7 @@ class Simulation:
             self.mesh.on_change = self.history.look
 
     def _make_node(self, host: Host, reader: Reader, seed: int) -> Core:
+        host.deadlines_by_wall = "wall_deadlines" in self.swarm.planted
         if self.mesh is None:
             return self._make_core(self.swarm.config, reader, seed)
         host.node_id = host.id_of_clone or (host.name if host.births == 0 else f"{host.name}.{host.births}")

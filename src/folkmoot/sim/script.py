@@ -2,7 +2,7 @@
 
     client NAME [at HOST] [expiry SECONDS] [will TOPIC]   connects, with a session that stays; without `at`: anywhere
     subscribe NAME FILTER QOS        unsubscribe NAME FILTER
-    publish NAME TOPIC TEXT QOS [retain]                   TEXT `-` is an empty payload
+    publish NAME TOPIC TEXT QOS [retain] [expiry SECONDS]  TEXT `-` is an empty payload
     move NAME HOST     drop NAME     disconnect NAME       (move: connects there, wherever it is; drop: without a word)
     crash HOST...      start HOST... wipe HOST             (crash: at once; wipe: its disk, while it is down)
     leave HOST...                                          (told to leave for good; its process ends when it has left)
@@ -28,7 +28,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from folkmoot.kernel.clock import MILLISECOND, NEVER, SECOND
-from folkmoot.mqtt.packet import V5, Publish
+from folkmoot.mqtt.packet import V5, Properties, Publish
 from folkmoot.sim.client import Client
 from folkmoot.sim.fault_cluster import ClusterFaults
 from folkmoot.sim.fault_topology import TopologyFaults
@@ -165,6 +165,9 @@ class Script:
         client = self._client(words[0])
         payload = b"" if words[2] == "-" else words[2].encode()
         packet = Publish(words[1].encode(), payload, int(words[3]), "retain" in words[4:])
+        if "expiry" in words[4:]:
+            packet.properties = Properties()
+            packet.properties.message_expiry = int(words[-1])
         client.outflow.publish(self.simulation.ledger.publish(client.name, packet, once=False))
 
     def step_move(self, words: list[str]) -> None:
@@ -251,7 +254,7 @@ class Script:
 
     def step_clock(self, words: list[str]) -> None:
         """Set a clock to so much before or after the true time."""
-        self._host(words[0]).clock_offset_us = self._time(words[1])
+        self._host(words[0]).adjust(self._time(words[1]))
 
     # What only the family `topologies` has
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from folkmoot.kernel.clock import MILLISECOND, SECOND
+from folkmoot.kernel.clock import HOUR, MILLISECOND, SECOND
 from folkmoot.kernel.limits import Limits
 from folkmoot.kernel.rng import Rng
 from folkmoot.node import NodeConfig
@@ -105,12 +105,16 @@ TOPOLOGY_FAULTS = (
     "leaves at once",
     "link matrices",
     "old folders",
+    "slow clocks",
     "stutters",
     "uneven power loss",
     "upgrades",
     "wrong clocks",
 )
 """Faults that only the family `--topologies` draws."""
+
+_DRAWN: Final = tuple(name for name in TOPOLOGY_FAULTS if name != "slow clocks")
+"""Those that are drawn one by one; slow clocks come with wrong ones."""
 
 _WITH_TOPOLOGIES = ("crashes", "disk stalls", "restarts")
 _WITH_TOPOLOGIES_CLUSTER = ("hangs", "joins", "leaves", "mass crashes", "peer resets", "power loss", "slow links")
@@ -253,12 +257,13 @@ class Swarm:
             self.on[name] = self.on[name] and rng.chance(1, 3)
         for name in _WITH_TOPOLOGIES_CLUSTER:
             self.on[name] = rng.chance(1, 5)
-        for name in TOPOLOGY_FAULTS:
+        for name in _DRAWN:
             self.on[name] = rng.chance(1, 4)
+        self.on["slow clocks"] = self.on["wrong clocks"]
         self.on["link matrices"] = self.splits
         self.on["blackouts"] = self.splits and rng.chance(1, 4)
-        if not any(self.on[name] for name in TOPOLOGY_FAULTS):
-            others = [name for name in TOPOLOGY_FAULTS if name != "link matrices"]
+        if not any(self.on[name] for name in _DRAWN):
+            others = [name for name in _DRAWN if name != "link matrices"]
             self.on[others[rng.below(len(others))]] = True
         # Full queues and small memory lose messages by right: the other family has them.
         self.short_queues = False
@@ -297,7 +302,9 @@ class Swarm:
                 topic_filter = [b"#", b"t/0/#", b"t/+/#"][rng.below(3)]
                 size = rng.between(1, 8) * 2048 if rng.chance(1, 6) else 0
                 size = 0 if self.causal else size  # what retention has removed, no reader can demand
-                config.streams.append(StreamConfig(f"s{number}", topic_filter, rng.between(1, 4), 0, size))
+                # Only a clock that is set wrong can remove a record of a run.
+                retention_us = HOUR // 2 if self.has("wrong clocks") else 0
+                config.streams.append(StreamConfig(f"s{number}", topic_filter, rng.between(1, 4), retention_us, size))
         self._limit(config.limits, rng)
         self._tighten(config.limits)
         return config

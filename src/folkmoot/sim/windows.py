@@ -40,10 +40,6 @@ class Windows(Judge):
         """Whether a machine may have failed since."""
         return not self.trouble.alone and self.trouble.disturbed(message.first_us)
 
-    def shows_expiry(self, message: Message) -> bool:
-        """Never: the family has small steps of clocks only."""
-        return False
-
     def out_of_order(self, record: SessionRecord | None, message: Message, later: Message) -> bool:
         """Whether they went different ways, or there were two sides."""
         if self.trouble.torn(message.first_us) and (record is None or self._is_parted(record, [message, later])):

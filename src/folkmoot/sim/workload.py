@@ -9,7 +9,7 @@ from folkmoot.kernel.rng import Rng
 from folkmoot.mqtt.packet import Properties, Publish
 from folkmoot.sim.client import Client
 from folkmoot.sim.committer import Committer
-from folkmoot.sim.fact import Message
+from folkmoot.sim.fact import LONG_EXPIRY_S, Message
 from folkmoot.sim.fleet import WILL_TOPICS
 from folkmoot.sim.oracle import Oracle
 from folkmoot.sim.profile import NEVER_EXPIRES_S
@@ -182,6 +182,8 @@ class Workload:
             properties.payload_format = 1
         if self.swarm.has("expiring messages") and rng.chance(1, 4):
             properties.message_expiry = rng.between(1, 5)
+            if self.swarm.has("wrong clocks") and properties.message_expiry > 2:
+                properties.message_expiry = LONG_EXPIRY_S  # only a clock that is set wrong can end it
         return properties
 
     def will(self, client: Client) -> Message | None:

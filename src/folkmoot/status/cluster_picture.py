@@ -115,6 +115,10 @@ class ClusterPicture(Picture):
         """Return the pressure that makes the level of this node."""
         return self._state.overload_why
 
+    def clock_offset_us(self) -> int:
+        """Return by how much the wall clock of this node is ahead of the time that it uses."""
+        return self._state.clock.own_us - self._state.clock.shift_us
+
     def lacking(self) -> dict[str, list[str]]:
         """Return the features of this node with the members that lack them."""
         view = self._membership.view

@@ -96,6 +96,10 @@ class Picture(ABC):
         """Return the pressure that makes the level of this node; "" at level 0."""
         return ""
 
+    def clock_offset_us(self) -> int:
+        """Return by how much the wall clock of this node is ahead of the time that it uses."""
+        return 0
+
     def lacking(self) -> dict[str, list[str]]:
         """Return the features of this node, each with the members that lack it: on when there are none."""
         return {}

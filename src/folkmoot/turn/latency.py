@@ -62,6 +62,7 @@ class Meter:
         self.on = False
         self.limits = limits
         self.since_us = 0  # of the interval
+        self.shift_us = 0  # the time in messages less `now`
         self.figures: list[Figures] = []
         self._numbers: dict[str, int] = {}  # of prefixes
         self._topics: dict[bytes, int] = {}
@@ -178,9 +179,9 @@ class Meter:
     def sent(self, message: Message, opened_us: int) -> None:
         """Note a message that is handed to a connection; opened_us: when that was opened."""
         self._tick += 1
-        if self._tick % SAMPLE or message.created_us < opened_us or message.topic[0] == 36:  # b"$"
+        if self._tick % SAMPLE or message.created_us - self.shift_us < opened_us or message.topic[0] == 36:  # b"$"
             return
-        self._sent.append((self._number_of(message.topic), message.created_us, SAMPLE))
+        self._sent.append((self._number_of(message.topic), message.created_us - self.shift_us, SAMPLE))
 
     # -- ends ---------------------------------------------------------------------------------------------------------
 
@@ -197,7 +198,7 @@ class Meter:
             self._leaving.clear()
         if self._sent:
             for number, since_us, times in self._sent:
-                self.figures[number].deliver.add(now - since_us, times, objective_us)
+                self.figures[number].deliver.add(max(now - since_us, 0), times, objective_us)
             self._sent.clear()
 
     def waiting(self) -> tuple[list[int], list[int]]:

@@ -13,6 +13,7 @@ from folkmoot.kernel.clock import HOUR
 from folkmoot.kernel.event import WARNING, Event
 from folkmoot.kernel.hash import hash64
 from folkmoot.kernel.limits import Limits
+from folkmoot.kernel.node_clock import NodeClock
 from folkmoot.kernel.rng import Rng
 from folkmoot.kernel.timers import Timers
 from folkmoot.metrics.counters import Counters
@@ -111,7 +112,8 @@ class State:
         self.reader = reader
         self.writer = writer
         self.rng = rng
-        self.now = 0
+        self.now = 0  # monotonic, for deadlines and durations; what is stored has a time of `clock`
+        self.clock = NodeClock()
         self.work = Work(writer, limits.turn_steps_max)
         self.started_us = 0
         self.counters = Counters()
@@ -155,14 +157,14 @@ class State:
 
     def has_expired(self, expires_us: int) -> bool:
         """Whether a message that expires at this time is not to be delivered any more; 0: it never expires."""
-        return 0 < expires_us <= self.now
+        return 0 < expires_us <= self.clock.expiry_time
 
     def tell(self, kind: str, fields: dict[str, object]) -> None:
         """Keep a fact to be published as an event, if there is a subscriber; beyond a bound, drop and count it."""
         if not self.listening:
             return
         if len(self.news) < NEWS_MAX:
-            self.news.append(News(kind, self.now, fields))
+            self.news.append(News(kind, self.clock.time, fields))
         else:
             self.counters.events_dropped += 1
 
