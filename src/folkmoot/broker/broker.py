@@ -175,6 +175,10 @@ class Broker:
         """The driver does not check a password now."""
         self.protocol.connecting.limited(connection, why)
 
+    def dismiss(self, why: str) -> None:
+        """Disconnect every client, because this node has no lease. It may have one again: it gives nothing up."""
+        self.protocol.closing.dismiss_all(why)
+
     def stop(self) -> None:
         """Disconnect every client because the server stops, and take no new ones."""
         self.state.stopping = True

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from folkmoot.kernel.clock import NEVER
-from folkmoot.runtime.clock import Clock
+from folkmoot.runtime.clock import Clock, steady_ns
 from folkmoot.runtime.commit import CommitListener
 from folkmoot.runtime.drain import GONE, LINGER_S, Handle, close_in_order, reset
 from folkmoot.runtime.password import CheckListener
@@ -59,6 +59,7 @@ class Turns(CommitListener, CheckListener):
         self.node = node
         self.loop = loop
         self.clock = Clock()
+        self.steady_ns: Callable[[], int] = steady_ns
         self.now = self.clock.read()
         self.begun = False
         self.halted = False
@@ -189,14 +190,22 @@ class Turns(CommitListener, CheckListener):
             return
         self.begun = False
         try:
-            effects = self.node.drain(self.clock.read())
+            self.node.seal(self.clock.read())
+            effects = self.node.drain(self.clock.read(), self.steady_ns())  # read after the last decision of the turn
             if self._read_bytes:
                 self._go_on_reading()
             if effects.write is not None:
                 self._hand_over(effects.write)
             if self.carrier is not None:
                 self.carrier.carry(effects)  # before clients: they wait for what other nodes answer
-            self._send(effects.outputs)
+            if effects.drops:
+                self._drop(effects.drops)
+            if effects.outputs:
+                if self.steady_ns() < effects.until_ns:
+                    self._send(effects.outputs)
+                else:  # this process was stopped since
+                    self.node.withhold(effects)
+                    self.begin()
             if effects.grown:
                 self._written = True
             for call in effects.calls:
@@ -228,6 +237,22 @@ class Turns(CommitListener, CheckListener):
                 connection.handle.write(data)
             except Exception as error:  # noqa: BLE001 - as in `on_handle`, and without its price
                 self.broken(connection, error)
+
+    def _drop(self, connections: list[Connection]) -> None:
+        """Abort connections that are served no more and whose transports hold bytes: these are not to arrive."""
+        handle: Any
+        for connection in connections:
+            if connection.id in self.open:
+                try:
+                    handle = connection.handle
+                    if handle.get_write_buffer_size() > 0:
+                        _abort(handle)
+                except Exception as error:  # noqa: BLE001 - as in `on_handle`
+                    self.broken(connection, error)
+
+    def silence(self) -> str:
+        """Return why the node may not answer clients now; "": it has a lease."""
+        return self.node.silence(self.steady_ns())
 
     def _hand_over(self, batch: Batch) -> None:
         """Submit a batch to the store, and note when."""

@@ -273,12 +273,17 @@ class Host(Machine):
         self._turn_set = False
         self.turns += 1
         self.world.turns += 1
-        effects = node.drain(self.clock())
+        node.seal(self.clock())
+        effects = node.drain(self.clock(), self.decided_ns())
         self.carry_out(effects)
         if effects.more:
             self.world.after(self.rng.below(self.turn_us), self._more, self.life)
         self._set_wake(node)
         self.on_turn(self)
+
+    def decided_ns(self) -> int:
+        """Return the monotonic time after the last decision of the turn."""
+        return self.steady_ns()
 
     def carry_out(self, effects: Effects) -> None:
         """Carry out the effects of a turn, in the order of `node/effect.py`."""
@@ -287,6 +292,14 @@ class Host(Machine):
             self.write(effects.write)
         if self.peering is not None:
             self.carry_out_peers(self.peering, effects)
+        if effects.outputs and self.steady_ns() >= effects.until_ns:
+            assert self.node is not None, "its turn has just ended"
+            self.world.mark("lease over before the write")
+            self.node.withhold(effects)
+            self.set_turn()
+        for connection in effects.drops:
+            if _link(connection).congested:
+                _link(connection).reset(0, 0)
         for connection in effects.outputs:
             self.output(_link(connection), connection.take_output())
         for connection in effects.closes:

@@ -78,6 +78,10 @@ class Machine(Server):
             now += (self.world.now - START_US) * self.clock_drift_ppm // SECOND
         return now - self._lag_us - (self.world.now - self._paced_us) * (100 - self.clock_percent) // 100
 
+    def steady_ns(self) -> int:
+        """Return the machine's monotonic clock in nanoseconds: it cannot be set, and drifts within its bound."""
+        return self.world.now * 1000 + (self.world.now - START_US) * self.clock_drift_ppm // 1000
+
     def pace(self, percent: int) -> None:
         """Let the clock go at this speed from now on: 100 is the right one, 0 stands still."""
         self._lag_us += (self.world.now - self._paced_us) * (100 - self.clock_percent) // 100
