@@ -122,7 +122,6 @@ class ClusterNode:
         self._unopened: list[int] = []  # partitions that their leader has not opened yet
         self._inboxes: dict[str, Inbox] = {}  # by node
         self._outgoing: list[tuple[str, int, bytes]] = []  # the messages of this turn: node, kind, body
-        self._withheld_bytes = 0  # of messages that wait for a lease
 
     @property
     def view(self) -> View | None:
@@ -344,7 +343,6 @@ class ClusterNode:
         elif speaks:
             for node_id, kind, body in outgoing:
                 self.peers.send(node_id, kind, body)
-            self._withheld_bytes = 0
         else:
             self._withhold(outgoing)
         outgoing.clear()
@@ -364,13 +362,14 @@ class ClusterNode:
             for node_id in dict.fromkeys([message[0] for message in kept]):
                 self.peers.overflow(node_id)
             kept.clear()
-        self._withheld_bytes = size
         self.fabric.out[:] = kept  # in front of those of the next turn
 
     def _drop_withheld(self) -> None:
-        """Forget the messages that wait for a lease: this node stops leading what they are about."""
-        if self._withheld_bytes:
-            self._withheld_bytes = 0
+        """Under leases, forget messages of the broker that have not left: this node stops leading what they are about.
+
+        Some may have waited for the lease that ended because of that.
+        """
+        if self.state.leased:
             self.fabric.out.clear()
             self._outgoing[:] = [message for message in self._outgoing if message[1] < BROKER_FIRST]
 

@@ -1,37 +1,41 @@
 """What leaves a node only under its lease, and what becomes of it without one.
 
 A member may acknowledge, deliver, answer a read, or call itself ready only while it has a lease (`membership.lease`):
-until then no other member leads what it leads. The provider of the lease sets `State.speaks_until_ns`, on the monotonic
-clock of the driver. A node without a cluster, and one whose membership knows no leases, speaks for ever (NEVER).
+until then no other member leads what it leads. The provider of the lease sets `State.speaks_until_ns`, on the
+monotonic clock of the driver. A node without a cluster, and one whose membership knows no leases, speaks for ever
+(NEVER).
 
-The rule: *the lease is compared with a time that was read after the last decision of the turn* (`Node.seal`), not with
-the time at which bytes came in. Everything that leaves depends then on nothing but what this node knew while no other
-one could decide otherwise. That its bytes arrive later, from a buffer of the transport, the kernel or the network, is
-a delay like any other: the request was sent before that moment, and its answer is read after it. The process may also
-be stopped between the comparison and the write. So the driver compares again just before it writes, and the span that
-is left ends nowhere: no comparison is one step with a write. What is unsent in a transport when the node stops serving
-its clients for good is aborted all the same (`Effects.drops`), because the client has a better address by then.
+The rule: *the lease is compared with a time that was read after the last decision of the turn* (`Node.seal`), not
+with the time at which bytes came in. Everything that leaves depends then on nothing but what this node knew while no
+other one could decide otherwise. That its bytes arrive later, from a buffer of the transport, the kernel or the
+network, is a delay like any other: the request was sent before that moment, and its answer is read after it. The
+process may also be stopped between the comparison and the write. So the driver compares again just before it writes,
+and the span that is left ends nowhere: no comparison is one step with a write. What is unsent in a transport when the
+node stops serving its clients for good is aborted all the same (`Effects.drops`), because the client has a better
+address by then.
 
 What clients observe
-- All output of connections that are let in, or about to be: PUBACK, PUBREC and PUBCOMP (of messages that nobody wants,
-  too: that nobody wants them is known to the leaders alone), SUBACK (a subscription that other nodes do not know would
-  miss messages), CONNACK (another node may have let in the same client id since, and a transient session is on no
-  disk), deliveries of every QoS, retained messages and records of streams (reads: the newest value may be elsewhere).
-- PINGRESP too, although it says nothing of any session: a client takes it for the answer that everything before it has
-  been handled, and a client that gets no other answer should look for another node. It is withheld for `PAUSE_NS` at
-  the most, less than any client waits for it.
-- DISCONNECT of a client that is at fault leaves in its order, behind what was withheld. DISCONNECT and a refused CONNACK
-  with 0x9C or 0x89, "try another node", say nothing that a lease would have to cover: they leave without one. So do the
-  parts of TLS, WebSocket (upgrade, Pong, Close) and TCP that the driver answers by itself.
-- Answers of the HTTP interface that read data (`admin.leased`). Health, metrics and the status of the cluster describe
-  this process, and leave at any time; `/health/ready` says 503.
+- All output of connections that are let in, or about to be: PUBACK, PUBREC and PUBCOMP (of messages that nobody
+  wants, too: that nobody wants them is known to the leaders alone), SUBACK (a subscription that other nodes do not
+  know would miss messages), CONNACK (another node may have let in the same client id since, and a transient session
+  is on no disk), deliveries of every QoS, retained messages and records of streams (reads: the newest value may be
+  elsewhere).
+- PINGRESP too, although it says nothing of any session: a client takes it for the answer that everything before it
+  has been handled, and a client that gets no other answer should look for another node. It is withheld for `PAUSE_NS`
+  at the most, less than any client waits for it.
+- DISCONNECT of a client that is at fault leaves in its order, behind what was withheld. DISCONNECT and a refused
+  CONNACK with 0x9C or 0x89, "try another node", say nothing that a lease would have to cover: they leave without one.
+  So do the parts of TLS, WebSocket (upgrade, Pong, Close) and TCP that the driver answers by itself.
+- Answers of the HTTP interface that read data (`admin.leased`). Health, metrics and the status of the cluster
+  describe this process, and leave at any time; `/health/ready` says 503.
 
-What other nodes get, who pass it on to clients under their own lease
-- Messages of the broker (kinds from BROKER_FIRST on) wait, all of them and in their order. Those that need the lease are
-  answers of a leader: OUTPUT, OWN, EXPEL, QUERY_ANSWER, FORWARD_ACK. Another node may not know yet that this one leads
-  no more; it would pass an old value on under its own, valid lease. Requests (FORWARD, RELAY, HOST, QUERY, WANTED) and
-  facts about this node itself (ANNOUNCE, CONFIRM, ATTACHED) are true without a lease. They wait because receivers rely
-  on the order: a number that overtakes a withheld one hides it. To the others, this node hangs for that time.
+What other nodes get, which pass it on to clients under their own lease
+- Messages of the broker (kinds from BROKER_FIRST on) wait, all of them and in their order. Those that need the lease
+  are answers of a leader: OUTPUT, OWN, EXPEL, QUERY_ANSWER, FORWARD_ACK. Another node may not know yet that this one
+  leads no more; it would pass an old value on under its own, valid lease. Requests (FORWARD, RELAY, HOST, QUERY,
+  WANTED) and facts about this node itself (ANNOUNCE, CONFIRM, ATTACHED) are true without a lease. They wait because
+  receivers rely on the order: a number that overtakes a withheld one hides it. To the others, this node hangs for
+  that time.
 - A forwarded message of QoS 0 is such a request. That a client has published it is true whoever leads; the receiver
   delivers it under its own lease.
 - Messages of membership do not wait: without them there is no lease. Messages of replication do not wait: they are
@@ -40,15 +44,16 @@ What other nodes get, who pass it on to clients under their own lease
 - Rows are written: nobody sees a row before an answer about it.
 
 Without a lease, first a pause: output stays in the connections, those that have any are not read and their keep alive
-does not run, messages for them wait in their queues as if they were slow. If the lease is renewed, everything leaves, in
-order: clients have seen a pause. That is right even if other views were installed meanwhile, as long as this node was in
-all of them: a leadership that went elsewhere went only after this node had reported that it had stopped (READY).
-After `PAUSE_NS` all clients are disconnected, and new ones refused, until there is a lease again. If the node finds
-itself away (`Leadership.stand_down`), this happens at once. What was withheld is *dropped* before, so that no
-acknowledgement leaves together with the DISCONNECT.
+does not run, messages for them wait in their queues as if they were slow. If the lease is renewed, everything leaves,
+in order: clients have seen a pause. That is right even if other views were installed meanwhile, as long as this node
+was in all of them: a leadership that went elsewhere went only after this node had reported that it had stopped
+(READY). After `PAUSE_NS` all clients are disconnected, and new ones refused, until there is a lease again. If the
+node finds itself away (`Leadership.stand_down`), this happens at once. What was withheld is *dropped* before, so that
+no acknowledgement leaves together with the DISCONNECT.
 
 What the provider guarantees: before it extends a lease that has ended, this node has handled every entry of the
 configuration up to the commit index that came with the answer, and has stood down if it was away in one of them.
+
 """
 
 from __future__ import annotations
@@ -124,8 +129,7 @@ class Withheld:
             self._since_ns = 0
             self._overdue = False
             self.due_us = NEVER
-            held = len(self.outputs)
-            state.event(INFO, "lease_renewed", {"withheld": held, "dismissed": self.dismissed})
+            state.event(INFO, "lease_renewed", {"clients": len(self.outputs)})
         self.dismissed = False
         state.silent = ""
         for connection in self.outputs:

@@ -198,14 +198,8 @@ class Turns(CommitListener, CheckListener):
                 self._hand_over(effects.write)
             if self.carrier is not None:
                 self.carrier.carry(effects)  # before clients: they wait for what other nodes answer
-            if effects.drops:
-                self._drop(effects.drops)
-            if effects.outputs:
-                if self.steady_ns() < effects.until_ns:
-                    self._send(effects.outputs)
-                else:  # this process was stopped since
-                    self.node.withhold(effects)
-                    self.begin()
+            if effects.outputs or effects.drops:
+                self._speak(effects)
             if effects.grown:
                 self._written = True
             for call in effects.calls:
@@ -227,6 +221,16 @@ class Turns(CommitListener, CheckListener):
             self._written = False
             if self.after_written is not None:
                 self._for_others(self.after_written)
+
+    def _speak(self, effects: Effects) -> None:
+        """Send the output of connections, unless the lease has ended since: then this process was stopped."""
+        if effects.drops:
+            self._drop(effects.drops)
+        if self.steady_ns() < effects.until_ns:
+            self._send(effects.outputs)
+        else:
+            self.node.withhold(effects)
+            self.begin()
 
     def _send(self, outputs: list[Connection]) -> None:
         """Hand the output of connections to their transports."""

@@ -292,16 +292,7 @@ class Host(Machine):
             self.write(effects.write)
         if self.peering is not None:
             self.carry_out_peers(self.peering, effects)
-        if effects.outputs and self.steady_ns() >= effects.until_ns:
-            assert self.node is not None, "its turn has just ended"
-            self.world.mark("lease over before the write")
-            self.node.withhold(effects)
-            self.set_turn()
-        for connection in effects.drops:
-            if _link(connection).congested:
-                _link(connection).reset(0, 0)
-        for connection in effects.outputs:
-            self.output(_link(connection), connection.take_output())
+        self.speak(effects)
         for connection in effects.closes:
             self.close(_link(connection))
         for connection in effects.pauses:
@@ -323,6 +314,19 @@ class Host(Machine):
                 self.refilled = True
             elif event.kind == "leave_refused":
                 self._stay()
+
+    def speak(self, effects: Effects) -> None:
+        """Send the output of connections, unless the lease has ended since."""
+        if effects.outputs and self.steady_ns() >= effects.until_ns:
+            assert self.node is not None, "its turn has just ended"
+            self.world.mark("lease over before the write")
+            self.node.withhold(effects)
+            self.set_turn()
+        for connection in effects.drops:
+            if _link(connection).congested:
+                _link(connection).reset(0, 0)
+        for connection in effects.outputs:
+            self.output(_link(connection), connection.take_output())
 
     def carry_out_peers(self, peering: Peering, effects: Effects) -> None:
         """Carry out the effects of a turn for other nodes."""
