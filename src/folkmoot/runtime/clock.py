@@ -9,17 +9,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Final
 
-__all__ = ["Clock", "steady_ns"]
-
-
-def steady_ns() -> int:
-    """Return a monotonic time in nanoseconds that goes on while the machine is suspended, where there is one."""
-    return time.clock_gettime_ns(_STEADY)
-
-
-_STEADY: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+__all__ = ["Clock"]
 
 
 class Clock:

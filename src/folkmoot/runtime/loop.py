@@ -8,6 +8,7 @@ socket: the handle of a connection is anything with the methods of `Handle`.
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
 from asyncio import AbstractEventLoop, TimerHandle
 from collections import deque
@@ -15,7 +16,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from folkmoot.kernel.clock import NEVER
-from folkmoot.runtime.clock import Clock, steady_ns
+from folkmoot.runtime.clock import Clock
 from folkmoot.runtime.commit import CommitListener
 from folkmoot.runtime.drain import GONE, LINGER_S, Handle, close_in_order, reset
 from folkmoot.runtime.password import CheckListener
@@ -35,6 +36,8 @@ WAKE_S_MAX: Final = 60.0
 # Pieces of at least LARGE_BYTES count as large. A turn reads TURN_BYTES_MAX of them, and one more per connection.
 LARGE_BYTES: Final = 16_384
 TURN_BYTES_MAX: Final = 256 << 10
+# The clock of leases goes on while the machine is suspended, where there is one that does.
+_STEADY: Final[int] = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 Result = TypeVar("Result")
@@ -59,7 +62,7 @@ class Turns(CommitListener, CheckListener):
         self.node = node
         self.loop = loop
         self.clock = Clock()
-        self.steady_ns: Callable[[], int] = steady_ns
+        self.steady_ns: Callable[[], int] = _steady_ns
         self.now = self.clock.read()
         self.begun = False
         self.halted = False
@@ -474,6 +477,10 @@ def _abort(handle: Any) -> None:
         handle.abort()
     else:
         reset(handle)
+
+
+def _steady_ns() -> int:
+    return time.clock_gettime_ns(_STEADY)
 
 
 def _no_complaint(_what: str, _error: Exception) -> None:
