@@ -33,5 +33,5 @@ class LeasedTurns(Turns):
 
 
 if __name__ == "__main__":
-    serve.Turns = LeasedTurns  # type: ignore[misc]
+    vars(serve)["Turns"] = LeasedTurns
     sys.exit(main())

@@ -150,7 +150,7 @@ class Withheld:
             self._since_ns = max(steady_ns, 1)
             self.state.event(WARNING, "lease_over", {})
         free = self.dismissed or self.fabric.idle != ""
-        if not free and steady_ns - self._since_ns >= PAUSE_NS:
+        if not free and (steady_ns - self._since_ns >= PAUSE_NS or self.state.stopping):
             self._overdue = True
             effects.more = True
         self.due_us = NEVER
