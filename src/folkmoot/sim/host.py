@@ -317,7 +317,7 @@ class Host(Machine):
 
     def speak(self, effects: Effects) -> None:
         """Send the output of connections, unless the lease has ended since."""
-        if effects.outputs and self.steady_ns() >= effects.until_ns:
+        if effects.outputs and not self.still_speaks(effects.until_ns):
             assert self.node is not None, "its turn has just ended"
             self.world.mark("lease over before the write")
             self.node.withhold(effects)
@@ -327,6 +327,10 @@ class Host(Machine):
                 _link(connection).reset(0, 0)
         for connection in effects.outputs:
             self.output(_link(connection), connection.take_output())
+
+    def still_speaks(self, until_ns: int) -> bool:
+        """Whether output that may leave until then still may."""
+        return self.steady_ns() < until_ns
 
     def carry_out_peers(self, peering: Peering, effects: Effects) -> None:
         """Carry out the effects of a turn for other nodes."""

@@ -1,0 +1,134 @@
+"""Simulated nodes whose leases lapse, and whose processes stop in the middle of turns: nothing is said without one.
+
+The leases are granted by the test. A lapse is shorter or longer than the pause of `folkmoot.node.withheld`.
+"""
+
+from __future__ import annotations
+
+from typing import cast
+
+import pytest
+
+from folkmoot.kernel.clock import MILLISECOND, NEVER, SECOND
+from folkmoot.mqtt.framer import Framer
+from folkmoot.mqtt.kind import CONNACK, DISCONNECT
+from folkmoot.node import Node
+from folkmoot.sim import Simulation
+from folkmoot.sim.host import Host
+from folkmoot.sim.network import Link
+from folkmoot.sim.swarm import Swarm
+
+STEPS = 300
+SEEDS = 4
+PLANTED_SEEDS = 2
+
+LENGTH_US = 300 * MILLISECOND
+RENEWED_US = 50 * MILLISECOND
+STOPPED_US = 400 * MILLISECOND
+
+
+class SpokeWithoutLease(AssertionError):
+    """The process has written what needs a lease."""
+
+
+class LeasedHost(Host):
+    """Its node has a lease that is renewed, but for lapses; now and then its process stops within a turn."""
+
+    peaceful = False
+    stop_one_in = 100
+    lapses = 0
+    stops = 0
+    lapse_until_us = 0
+
+    def start(self) -> None:
+        super().start()
+        self.renew(self.life)
+
+    def renew(self, life: int) -> None:
+        if life != self.life or self.node is None:
+            return
+        self.world.later(RENEWED_US, self.renew, life)
+        now = self.world.now
+        if self.hung or now < self.lapse_until_us:
+            return
+        if not self.peaceful and self.rng.chance(1, 40):
+            self.lapses += 1
+            self.lapse_until_us = now + self.rng.between(LENGTH_US, 3 * SECOND)
+        node = cast("Node", self.node)
+        node.lease(self.steady_ns() + LENGTH_US * 1000)
+        self.set_turn()
+
+    def link_data(self, link: Link, data: bytes) -> None:
+        super().link_data(link, data)
+        if not self.hung and not self.peaceful and self.rng.chance(1, self.stop_one_in):
+            self.stops += 1
+            self.pause()
+            self.world.after(STOPPED_US, self.go_on)
+
+    def output(self, link: Link, data: bytes) -> None:
+        node = cast("Node", self.node)
+        if data and self.steady_ns() >= node.speaks_until_ns:
+            for first, body in Framer(1 << 28).feed(data):
+                code = body[-1] if first >> 4 == CONNACK and len(body) == 2 else body[1 if first >> 4 == CONNACK else 0]
+                if first >> 4 not in (CONNACK, DISCONNECT) or code not in (0x89, 3):
+                    raise SpokeWithoutLease(f"{first:02x} {body.hex()} at {self.world.now}")
+        super().output(link, data)
+
+
+class AtTheBeginning(LeasedHost):
+    """A planted bug: the lease is compared with the time at which the first bytes of the turn came, and never again."""
+
+    stop_one_in = 20
+    began_ns = 0
+
+    def set_turn(self) -> None:
+        if not self._turn_set:
+            self.began_ns = self.steady_ns()
+        super().set_turn()
+
+    def decided_ns(self) -> int:
+        return self.began_ns
+
+    def still_speaks(self, until_ns: int) -> bool:
+        return self.began_ns < until_ns
+
+
+class Leases(Simulation):
+    """Ends the lapses with the other faults."""
+
+    def heal(self) -> bool:
+        for host in self.site.hosts:
+            if isinstance(host, LeasedHost):
+                host.peaceful = True
+                host.lapse_until_us = 0
+        return super().heal()
+
+
+def shape(swarm: Swarm) -> None:
+    for name in ("takeovers", "retained", "streams", "wills", "qos 0"):
+        swarm.on[name] = True
+
+
+@pytest.mark.parametrize("seed", range(1, SEEDS + 1))
+def test_promises_hold_while_leases_lapse(seed: int) -> None:
+    simulation = Leases(seed, STEPS, host_class=LeasedHost, shape=shape)
+    report = simulation.run()
+    assert report.violations == []
+    hosts = [host for host in simulation.site.hosts if isinstance(host, LeasedHost)]
+    assert sum(host.lapses for host in hosts) > 0
+    assert sum(host.stops for host in hosts) > 0
+
+
+def test_a_lease_that_is_compared_with_the_beginning_of_the_turn_is_found() -> None:
+    for seed in range(1, PLANTED_SEEDS + 1):
+        try:
+            Leases(seed, STEPS, host_class=AtTheBeginning, shape=shape).run()
+        except SpokeWithoutLease:
+            return
+    raise AssertionError(f"not found within {PLANTED_SEEDS} seeds")
+
+
+def test_the_lease_of_a_node_without_this_test_never_ends() -> None:
+    simulation = Simulation(1, 20, shape=shape)
+    simulation.run()
+    assert all(cast("Node", host.node).speaks_until_ns == NEVER for host in simulation.site.hosts if host.node)
