@@ -419,7 +419,11 @@ class Node:
                 connection.dirty = bool(connection.out)
             effects.outputs = [connection for connection in effects.outputs if connection.dirty]
         for connection in effects.outputs:
-            self._count(connection, connection.out_bytes)
+            state.counters.bytes_sent += connection.out_bytes
+            connection.bytes_out += connection.out_bytes
+            if not connection.writable:  # `take_output` adds it to what is unsent
+                state.memory.unsent_bytes += connection.out_bytes
+                connection.counted_unsent_bytes += connection.out_bytes
         # A turn may pause and resume a connection: the last of both counts. One that closes is read to its end.
         effects.pauses = [
             connection for connection in state.pauses if connection.reading_paused and connection.state < CLOSING
@@ -449,18 +453,16 @@ class Node:
         effects.more = effects.more or self._broker.more() or (cluster_node is not None and cluster_node.more())
         return effects
 
-    def _count(self, connection: Connection, size: int) -> None:
-        state = self._state
-        state.counters.bytes_sent += size
-        connection.bytes_out += size
-        if not connection.writable:  # `take_output` adds it to what is unsent
-            state.memory.unsent_bytes += size
-            connection.counted_unsent_bytes += size
-
     def withhold(self, effects: Effects) -> None:
         """The driver has found, just before it wrote, that the lease has ended: take back what has not left."""
+        state = self._state
         for connection in effects.outputs:
-            self._count(connection, -connection.out_bytes)
+            size = connection.out_bytes
+            state.counters.bytes_sent -= size
+            connection.bytes_out -= size
+            if not connection.writable:
+                state.memory.unsent_bytes -= size
+                connection.counted_unsent_bytes -= size
         self._withheld.take_back(effects)
 
     @property

@@ -13,6 +13,7 @@ from abc import ABC, abstractmethod
 from asyncio import AbstractEventLoop, TimerHandle
 from collections import deque
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from folkmoot.kernel.clock import NEVER
@@ -62,7 +63,7 @@ class Turns(CommitListener, CheckListener):
         self.node = node
         self.loop = loop
         self.clock = Clock()
-        self.steady_ns: Callable[[], int] = _steady_ns
+        self.steady_ns: Callable[[], int] = partial(time.clock_gettime_ns, _STEADY)
         self.now = self.clock.read()
         self.begun = False
         self.halted = False
@@ -193,8 +194,9 @@ class Turns(CommitListener, CheckListener):
             return
         self.begun = False
         try:
-            self.node.seal(self.clock.read())
-            effects = self.node.drain(self.clock.read(), self.steady_ns())  # read after the last decision of the turn
+            now = self.clock.read()
+            self.node.seal(now)
+            effects = self.node.drain(now, self.steady_ns())  # a time after the last decision of the turn
             if self._read_bytes:
                 self._go_on_reading()
             if effects.write is not None:
@@ -226,19 +228,15 @@ class Turns(CommitListener, CheckListener):
                 self._for_others(self.after_written)
 
     def _speak(self, effects: Effects) -> None:
-        """Send the output of connections, unless the lease has ended since: then this process was stopped."""
+        """Hand the output of connections to their transports, unless the lease has ended since the turn did."""
         if effects.drops:
             self._drop(effects.drops)
-        if self.steady_ns() < effects.until_ns:
-            self._send(effects.outputs)
-        else:
+        if self.steady_ns() >= effects.until_ns:  # this process was stopped
             self.node.withhold(effects)
             self.begin()
-
-    def _send(self, outputs: list[Connection]) -> None:
-        """Hand the output of connections to their transports."""
+            return
         connection: Any  # a call of `cast` per connection would cost more than the write of a small packet
-        for connection in outputs:
+        for connection in effects.outputs:
             data = connection.take_output()
             try:
                 connection.handle.write(data)
@@ -477,10 +475,6 @@ def _abort(handle: Any) -> None:
         handle.abort()
     else:
         reset(handle)
-
-
-def _steady_ns() -> int:
-    return time.clock_gettime_ns(_STEADY)
 
 
 def _no_complaint(_what: str, _error: Exception) -> None:
