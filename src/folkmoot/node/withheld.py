@@ -10,7 +10,7 @@ with the time at which bytes came in. Everything that leaves depends then on not
 other one could decide otherwise. That its bytes arrive later, from a buffer of the transport, the kernel or the
 network, is a delay like any other: the request was sent before that moment, and its answer is read after it. The
 process may also be stopped between the comparison and the write. So the driver compares again just before it writes,
-and the span that is left ends nowhere: no comparison is one step with a write. What is unsent in a transport when the
+and a span is left all the same: no comparison is one step with a write. What is unsent in a transport when the
 node stops serving its clients for good is aborted all the same (`Effects.drops`), because the client has a better
 address by then.
 
@@ -53,7 +53,6 @@ no acknowledgement leaves together with the DISCONNECT.
 
 What the provider guarantees: before it extends a lease that has ended, this node has handled every entry of the
 configuration up to the commit index that came with the answer, and has stood down if it was away in one of them.
-
 """
 
 from __future__ import annotations
