@@ -59,6 +59,9 @@ class Box:
         self.seed = seed
         self.now = START
         self.store = MemoryStore()
+        self.stopped_ns = 0
+        self.stop_before_write_ns = 0  # how long the process is stopped between the end of a turn and its output
+        self.drops: list[Connection] = []
         self.peers: list[Peer] = []
         self.events: list[Event] = []
         self.calls: list[Call] = []  # that have ended
@@ -157,7 +160,8 @@ class Box:
         due = self._more or self.node.next_wake() <= self.now
         if due:
             self.node.wake(self.now)
-        effects = self.node.drain(self.now)
+        self.node.seal(self.now)
+        effects = self.node.drain(self.now, self.decided_ns())
         self._more = effects.more
         if effects.write is not None:
             self._unwritten.append(effects.write)
@@ -170,7 +174,21 @@ class Box:
         wrote = not self._held and self._commit(len(self._unwritten))
         return wrote or moved or due or effects.more or bool(closing)
 
+    def steady_ns(self) -> int:
+        """Return the monotonic clock."""
+        return self.now * 1000 + self.stopped_ns
+
+    def decided_ns(self) -> int:
+        """Return the monotonic time after the last decision of a turn."""
+        return self.steady_ns()
+
     def _perform(self, effects: Effects) -> bool:
+        self.drops.extend(effects.drops)
+        if effects.outputs and self.steady_ns() + self.stop_before_write_ns >= effects.until_ns:
+            self.stopped_ns += self.stop_before_write_ns
+            self.stop_before_write_ns = 0
+            self.node.withhold(effects)
+            self._more = True
         check_fields(effects.events)
         self.events.extend(effects.events)
         self.calls.extend(effects.calls)

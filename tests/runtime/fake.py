@@ -38,6 +38,8 @@ class FakeEffects:
     def __init__(self) -> None:
         self.write: Batch | None = None
         self.outputs: list[Any] = []
+        self.until_ns = NEVER
+        self.drops: list[Any] = []
         self.closes: list[Any] = []
         self.pauses: list[Any] = []
         self.resumes: list[Any] = []
@@ -57,6 +59,7 @@ class FakeNode:
         self.effects = FakeEffects()
         self.connections: list[FakeConnection] = []
         self.due = NEVER
+        self.until_ns = NEVER
         self.turns = 0
         self.echo = True
         self.greets = True  # the first bytes are a whole CONNECT
@@ -108,9 +111,24 @@ class FakeNode:
     def next_wake(self) -> int:
         return self.due
 
-    def drain(self, now: int) -> FakeEffects:
+    def seal(self, now: int) -> None:
+        self.calls.append(("seal",))
+
+    @property
+    def speaks_until_ns(self) -> int:
+        return self.until_ns
+
+    def withhold(self, effects: FakeEffects) -> None:
+        self.calls.append(("withhold", [one.id for one in effects.outputs]))
+        self.effects.outputs = effects.outputs + self.effects.outputs
+        effects.outputs = []
+
+    def drain(self, now: int, steady_ns: int = 0) -> FakeEffects:
         self.turns += 1
+        if steady_ns >= self.until_ns:
+            return FakeEffects()
         effects, self.effects = self.effects, FakeEffects()
+        effects.until_ns = self.until_ns
         return effects
 
 

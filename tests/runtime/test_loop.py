@@ -317,7 +317,7 @@ def test_a_fault_of_the_node_is_reported_and_ends_no_loop(bench: Bench) -> None:
     errors: list[Exception] = []
     bench.turns.fail = errors.append
 
-    def drain(now: int) -> Any:
+    def drain(now: int, steady_ns: int = 0) -> Any:
         raise AssertionError("half a turn")
 
     bench.node.drain = drain  # type: ignore[method-assign]

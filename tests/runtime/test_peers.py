@@ -62,7 +62,7 @@ class PeerNode(FakeNode):
     def peer_lost(self, peer: PeerConnection, why: str, now: int) -> None:
         self.calls.append(("lost", peer.address, why))
 
-    def drain(self, now: int) -> FakeEffects:
+    def drain(self, now: int, steady_ns: int = 0) -> FakeEffects:
         self.turns += 1
         effects, self.effects = self.wanted, PeerEffects()
         self.wanted = self.effects

@@ -116,9 +116,9 @@ class Face:
         """Leave every view from now on."""
         self.magic.left.append(self.config.node_id)
 
-    def drain(self, now: int) -> Turn:
+    def drain(self, now: int, steady_ns: int = 0) -> Turn:
         self.magic.bury(now)
-        effects = self.node.drain(now)
+        effects = self.node.drain(now, steady_ns)
         if effects.write is not None:
             self.magic.store.apply(effects.write)
             self.node.written(effects.write.token, now)

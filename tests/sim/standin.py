@@ -43,6 +43,8 @@ class Wanted:
         self.resumes: list[Connection] = []
         self.calls = plain.calls
         self.checks = plain.checks
+        self.drops = plain.drops
+        self.until_ns = plain.until_ns
         self.events = plain.events
         self.more = False
         self.dials: list[str] = []
@@ -88,7 +90,13 @@ class Talker:
     def next_wake(self) -> int:
         return min(self._next_us, self.peers.next_wake())
 
-    def drain(self, now: int) -> Any:
+    def seal(self, now: int) -> None:
+        pass
+
+    def withhold(self, effects: Effects) -> None:
+        raise AssertionError("it needs no lease")
+
+    def drain(self, now: int, steady_ns: int = 0) -> Any:
         peers = self.peers
         for node_id, kind, body in peers.inbox:
             assert kind == KIND

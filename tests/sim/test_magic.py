@@ -121,8 +121,8 @@ class Keeping(Face):
 class Writing(Face):
     """Writes a row of its own under a version that others use for the same row."""
 
-    def drain(self, now: int) -> Turn:
-        turn = super().drain(now)
+    def drain(self, now: int, steady_ns: int = 0) -> Turn:
+        turn = super().drain(now, steady_ns)
         if not self.told:
             self.told = True
             batch = Batch(1)
@@ -134,8 +134,8 @@ class Writing(Face):
 class Different(Writing):
     """Has a copy of its own, in a version of its own."""
 
-    def drain(self, now: int) -> Turn:
-        turn = super().drain(now)
+    def drain(self, now: int, steady_ns: int = 0) -> Turn:
+        turn = super().drain(now, steady_ns)
         if turn.effects.write is not None:
             turn.effects.write.ops = [
                 (kind, key, self.own.ljust(16) + value[16:]) for kind, key, value in turn.effects.write.ops

@@ -20,6 +20,7 @@ from folkmoot.admin.cluster import ClusterStatus, OwnStatus, cluster_routes
 from folkmoot.admin.gauge import measure
 from folkmoot.admin.guard import Guard
 from folkmoot.admin.http import HttpServer
+from folkmoot.admin.leased import leased
 from folkmoot.admin.source import NodeHomes, NodeSource, answered
 from folkmoot.admin.streams import stream_routes
 from folkmoot.admin.table import table_routes
@@ -160,7 +161,7 @@ class Pages:
 
         A full disk of any node is reported in a second line.
         """
-        why = "stopping" if self._serving.stopping else self._cluster.unready()
+        why = "stopping" if self._serving.stopping else self._serving.turns.silence() or self._cluster.unready()
         if why:
             return PlainTextResponse(f"{why}\n", status_code=503)
         caution = self._cluster.caution()
@@ -209,8 +210,11 @@ def application(serving: ServingNode, token: str | None, metrics_token: str | No
             Route("/health/ready", pages.ready),
             Route("/metrics", pages.metrics),
             *cluster_routes(cluster, pages.process, token),
-            *stream_routes(lambda: node.streams, waits.wait, token, source),
-            *table_routes(source, cluster, token),
-            *transaction_routes(NodeHomes(node, serving.turns.begin), node.config.limits, token),
+            *leased(stream_routes(lambda: node.streams, waits.wait, token, source), serving.turns.silence),
+            *leased(table_routes(source, cluster, token), serving.turns.silence),
+            *leased(
+                transaction_routes(NodeHomes(node, serving.turns.begin), node.config.limits, token),
+                serving.turns.silence,
+            ),
         ]
     )

@@ -178,6 +178,10 @@ class Broker:
         """The driver has no room for a check."""
         self.protocol.connecting.crowded(connection, why)
 
+    def dismiss(self, why: str) -> None:
+        """Disconnect every client, because this node has no lease. It may have one again: it gives nothing up."""
+        self.protocol.closing.dismiss_all(why)
+
     def stop(self) -> None:
         """Disconnect every client because the server stops, and take no new ones."""
         self.state.stopping = True

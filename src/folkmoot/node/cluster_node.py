@@ -131,6 +131,7 @@ class ClusterNode:
         self._to_reset: dict[str, None] = {}  # members that were at another side: the view begins anew with them
         self._unopened: list[int] = []  # partitions that their leader has not opened yet
         self._inboxes: dict[str, Inbox] = {}  # by node
+        self._outgoing: list[tuple[str, int, bytes]] = []  # the messages of this turn: node, kind, body
 
     @property
     def view(self) -> View | None:
@@ -336,11 +337,11 @@ class ClusterNode:
     # -- what goes ----------------------------------------------------------------------------------------------------
 
     def seal(self, batch: Batch | None) -> None:
-        """End the turn with this batch: replicate it, install views, and send all messages."""
+        """End the turn with this batch: replicate it, and install views. `send` follows."""
         now = self.state.now
         self.replication.replica_states.shift_us = self.state.clock.shift_us
         self.replication.seal(batch, now)
-        self._send()
+        self._collect()
         while self.membership.installs:
             view = self.membership.installs.pop(0)
             self._install(view)
@@ -349,8 +350,45 @@ class ClusterNode:
         self.congestion.weigh(self._members)
         self.broker.speak()
         self._keep_connected()
-        self._send()
-        self.peers.flush(now)
+        self._collect()
+
+    def send(self, speaks: bool) -> None:
+        """Send all messages of the turn; without a lease (`speaks`) those of the broker wait, see `node.withheld`."""
+        outgoing = self._outgoing
+        if not self.state.leased:
+            pass  # `_collect` has sent them
+        elif speaks:
+            for node_id, kind, body in outgoing:
+                self.peers.send(node_id, kind, body)
+        else:
+            self._withhold(outgoing)
+        outgoing.clear()
+        self.peers.flush(self.state.now)
+
+    def _withhold(self, outgoing: list[tuple[str, int, bytes]]) -> None:
+        size = 0
+        kept: list[tuple[str, int, bytes]] = []
+        for message in outgoing:
+            node_id, kind, body = message
+            if kind < BROKER_FIRST:
+                self.peers.send(node_id, kind, body)
+            elif not self.fabric.idle:
+                kept.append(message)
+                size += len(body) + _MESSAGE_BYTES
+        if size > self.config.link_buffer_bytes_max:  # as if the links held them
+            for node_id in dict.fromkeys([message[0] for message in kept]):
+                self.peers.overflow(node_id)
+            kept.clear()
+        self.fabric.out[:] = kept  # in front of those of the next turn
+
+    def _drop_withheld(self) -> None:
+        """Under leases, forget messages of the broker that have not left: this node stops leading what they are about.
+
+        Some may have waited for the lease that ended because of that.
+        """
+        if self.state.leased:
+            self.fabric.out.clear()
+            self._outgoing[:] = [message for message in self._outgoing if message[1] < BROKER_FIRST]
 
     def _install(self, view: View) -> None:
         now = self.state.now
@@ -366,6 +404,7 @@ class ClusterNode:
             self._begin_as_minority()
         elif self._serving and view.begins_anew(self.me.node_id, self.replication.replica_states.view):
             self._serving = False
+            self._drop_withheld()
             self.broker.cluster.leadership.stand_down("this node was forgotten, and begins anew")
             self.broker.flush()
         self.replication.install(view, now)
@@ -423,6 +462,7 @@ class ClusterNode:
         """
         self._serving = False
         self.state.minority_side = True
+        self._drop_withheld()
         self.broker.take_back()
         self.broker.cluster.leadership.stand_down("this is the smaller side of a split")
         self.broker.flush()
@@ -457,6 +497,7 @@ class ClusterNode:
             excluded = self.membership.state == "excluded"
             why = "the cluster goes on without this node" if excluded else "this side of the split has no majority"
             self.fabric.idle = why
+            self._drop_withheld()
             self.broker.flush()
             self.broker.cluster.leadership.stand_down(why)
 
@@ -472,10 +513,15 @@ class ClusterNode:
                 self.peers.unwant(address)
         self._wanted = wants
 
-    def _send(self) -> None:
+    def _collect(self) -> None:
+        """Collect the messages so far, in their order. If there are no leases, they are sent as they come."""
+        leased = self.state.leased
         for out in (self.membership.out, self.replication.out, self.fabric.out):
-            for node_id, kind, body in out:
-                self.peers.send(node_id, kind, body)
+            if leased:
+                self._outgoing.extend(out)
+            else:
+                for node_id, kind, body in out:
+                    self.peers.send(node_id, kind, body)
             out.clear()
 
     def take_effects(self, effects: Effects) -> None:

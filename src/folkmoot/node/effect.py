@@ -2,7 +2,9 @@
 
 The order is part of the interface. A driver
 1. hands `write` to the store (before any write of a later turn),
-2. sends the output of every connection in `outputs`: none of it depends on `write`,
+2. aborts the connections in `drops` whose transports hold unsent bytes; then, if its monotonic clock is before
+   `until_ns`, sends the output of every connection in `outputs`: none of it depends on `write`; otherwise it calls
+   `Node.withhold`, sends none of it, and begins another turn,
 3. closes every connection in `closes` after its output, and reports it with `Node.lost`,
 4. pauses and resumes the reading of sockets, starts the password checks, writes the log,
 5. dials the addresses in `dials`, sends the output of peers, closes those in `peer_closes`: a frame to a peer may leave
@@ -15,6 +17,7 @@ Effects that depend on a write come from a turn after `Node.written(token)`.
 
 from __future__ import annotations
 
+from folkmoot.kernel.clock import NEVER
 from folkmoot.kernel.event import Event
 from folkmoot.peer.peer import PeerConnection
 from folkmoot.report.call import Call
@@ -30,6 +33,8 @@ class Effects:
     def __init__(self) -> None:
         self.write: Batch | None = None
         self.outputs: list[Connection] = []
+        self.until_ns: int = NEVER
+        self.drops: list[Connection] = []
         self.closes: list[Connection] = []
         self.pauses: list[Connection] = []
         self.resumes: list[Connection] = []

@@ -18,12 +18,14 @@ from folkmoot.node.cluster_node import ClusterNode
 from folkmoot.node.config import NodeConfig
 from folkmoot.node.effect import Effects
 from folkmoot.node.severity import temper
+from folkmoot.node.withheld import NO_LEASE, Withheld
 from folkmoot.peer.member import ACTIVE, Member
 from folkmoot.peer.peer import PeerConnection
 from folkmoot.query.question import Answer
 from folkmoot.report.call import Call
 from folkmoot.report.copies import Copies
 from folkmoot.session.connection import CLOSED, CLOSING, Connection, PeerInfo
+from folkmoot.store.batch import Batch
 from folkmoot.store.reader import Reader
 from folkmoot.store.writer import Writer
 from folkmoot.streams.log import StreamLog
@@ -68,6 +70,9 @@ class Node:
             fabric.planted = Planted(config.cluster.planted)
             self._state.work.endless = fabric.planted.endless_turns
         self._broker = Broker(self._state, fabric, self.streams)
+        self._withheld = Withheld(self._state, fabric, self._broker)
+        self._sealed = False
+        self._write: Batch | None = None
         self.remembered = Remembered()  # of passwords that were right, here or at other nodes; for the driver
         self.cluster_node: ClusterNode | None = None
         if config.cluster is not None:
@@ -200,7 +205,7 @@ class Node:
 
     def next_wake(self) -> int:
         """Return when `wake` must be called at the latest, in microseconds, or NEVER."""
-        due = self._state.timers.next_due()
+        due = min(self._state.timers.next_due(), self._withheld.due_us)
         return due if self.cluster_node is None else min(due, self.cluster_node.next_wake())
 
     # -- streams ------------------------------------------------------------------------------------------------------
@@ -370,18 +375,40 @@ class Node:
         self._tick(now)
         self._broker.stop()
 
-    def drain(self, now: int) -> Effects:
-        """End the turn and return its effects, see `folkmoot.node.effect` for their order."""
+    def seal(self, now: int) -> None:
+        """Take the last decisions of the turn. `drain` follows, with a time that was read after this."""
+        self._tick(now)
+        assert not self._sealed, "a turn ends once"
+        self._sealed = True
+        if self._withheld.active:
+            self._withheld.step()
+        self._write = self._broker.seal()
+        if self.cluster_node is not None:
+            self.cluster_node.seal(self._write)
+
+    def drain(self, now: int, steady_ns: int = 0) -> Effects:
+        """End the turn and return its effects, see `folkmoot.node.effect` for their order.
+
+        steady_ns: the monotonic clock of the driver, in nanoseconds, read after `seal`: what clients may observe leaves
+        only if the lease of this node ends later, see `folkmoot.node.withheld`.
+        """
+        if not self._sealed:
+            self.seal(now)
+        self._sealed = False
         self._tick(now)
         state = self._state
+        assert steady_ns or not state.leased, "a lease ends on the monotonic clock"
         state.counters.turns += 1
         if state.clock.changed:
             self._clock_report.step()
         effects = Effects()
-        effects.write = self._broker.seal()
+        effects.write = self._write
+        self._write = None
+        effects.until_ns = state.speaks_until_ns
+        speaks = steady_ns < effects.until_ns
         cluster_node = self.cluster_node
         if cluster_node is not None:
-            cluster_node.seal(effects.write)
+            cluster_node.send(speaks)
             cluster_node.take_effects(effects)
             events = cluster_node.take_events()
             temper(events, cluster_node.membership)
@@ -394,14 +421,24 @@ class Node:
             effects.outputs = [
                 connection for connection in effects.outputs if connection.state != CLOSED and not connection.ending
             ]
+        effects.closes = list(state.closes)
+        state.closes.clear()
+        if not speaks:
+            self._withheld.hold(effects, steady_ns)
+        elif self._withheld.active:
+            self._withheld.release(effects)
+        if state.drops:
+            effects.drops = list(state.drops)
+            state.drops.clear()
+            for connection in effects.outputs:
+                connection.dirty = bool(connection.out)
+            effects.outputs = [connection for connection in effects.outputs if connection.dirty]
         for connection in effects.outputs:
             state.counters.bytes_sent += connection.out_bytes
             connection.bytes_out += connection.out_bytes
             if not connection.writable:  # `take_output` adds it to what is unsent
                 state.memory.unsent_bytes += connection.out_bytes
                 connection.counted_unsent_bytes += connection.out_bytes
-        effects.closes = list(state.closes)
-        state.closes.clear()
         # A turn may pause and resume a connection: the last of both counts. One that closes is read to its end.
         effects.pauses = [
             connection for connection in state.pauses if connection.reading_paused and connection.state < CLOSING
@@ -428,8 +465,33 @@ class Node:
         state.counters.clients_waiting = len(state.work)
         state.work.end_turn()
         effects.measure = state.memory.wanted
-        effects.more = self._broker.more() or (cluster_node is not None and cluster_node.more())
+        effects.more = effects.more or self._broker.more() or (cluster_node is not None and cluster_node.more())
         return effects
+
+    def withhold(self, effects: Effects) -> None:
+        """The driver has found, just before it wrote, that the lease has ended: take back what has not left."""
+        state = self._state
+        for connection in effects.outputs:
+            size = connection.out_bytes
+            state.counters.bytes_sent -= size
+            connection.bytes_out -= size
+            if not connection.writable:
+                state.memory.unsent_bytes -= size
+                connection.counted_unsent_bytes -= size
+        self._withheld.take_back(effects)
+
+    @property
+    def speaks_until_ns(self) -> int:
+        """When the lease of this node ends, on the monotonic clock of the driver; NEVER: it does not end."""
+        return self._state.speaks_until_ns
+
+    def lease(self, until_ns: int) -> None:
+        """Set when the lease ends: called by the source of leases, and by tests."""
+        self._state.speaks_until_ns = until_ns
+
+    def silence(self, steady_ns: int) -> str:
+        """Return why this node may not answer clients at this time of the monotonic clock; "": it may."""
+        return "" if steady_ns < self._state.speaks_until_ns else NO_LEASE
 
     def _tick(self, now: int) -> None:
         passed_us = now - self._state.now

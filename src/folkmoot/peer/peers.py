@@ -227,6 +227,15 @@ class Peers:
             link.dirty = True
             self._dirty.append(link)
 
+    def overflow(self, node_id: str) -> None:
+        """More than `link_buffer_bytes_max` wait for a peer elsewhere: treat its link as `send` does."""
+        link = self._switch.links.get(node_id)
+        if link is not None and link.was_up and not link.overflow:
+            link.overflow = True
+            if not link.dirty:
+                link.dirty = True
+                self._dirty.append(link)
+
     def flush(self, now: int) -> None:
         """End the turn: its messages to a peer leave as one frame."""
         self._switch.tick(now)

@@ -107,16 +107,33 @@ class Closing:
             self.disconnect(connection, reason.SESSION_TAKEN_OVER, ANOTHER)
 
     def dismiss_all(self, why: str) -> None:
-        """Disconnect all clients: this node serves nobody."""
+        """Disconnect all clients: this node serves nobody.
+
+        Under leases what they have not been sent yet is dropped: it may be true no more (`node.withheld`).
+        """
+        leased = self.state.leased
+        busy = self.elsewhere if leased else reason.SERVER_BUSY
+        unavailable = self.elsewhere if leased else reason.SERVER_UNAVAILABLE
         for connection in list(self.state.connections.values()):
+            if leased:
+                connection.out = []
+                connection.out_bytes = 0
+                self.state.drops.append(connection)
             if connection.state >= CLOSING:
                 continue
-            if connection.state == OPEN or connection.state == NEW:
-                self.disconnect(connection, reason.SERVER_BUSY, why)
+            if leased and connection.state == OPEN and connection.bytes_out == 0:
+                self.refuse(connection, unavailable, why)  # its CONNACK was among what is dropped
+            elif connection.state == OPEN or connection.state == NEW:
+                self.disconnect(connection, busy, why)
             elif connection.session is not None or (connection.relay is not None and connection.relay.announced):
                 self.close(connection)  # its session and will may be on their way to the leader, so it is not refused
             else:
-                self.refuse(connection, reason.SERVER_UNAVAILABLE, why)
+                self.refuse(connection, unavailable, why)
+
+    @property
+    def elsewhere(self) -> int:
+        """The reason code that sends a client to another node."""
+        return reason.USE_ANOTHER_SERVER if self.state.identity.server_reference else reason.SERVER_BUSY
 
     def unreadable(self, connection: Connection, fault: CorruptStore) -> None:
         """End only the connection whose packet needs data that cannot be read."""

@@ -167,8 +167,10 @@ class Connecting:
 
     def register(self, connection: Connection) -> None:
         """Have the leader of the client's partition find or create the session."""
-        if self.fabric.idle:
-            self.closing.refuse(connection, reason.SERVER_UNAVAILABLE, self.fabric.idle)
+        why = self.fabric.idle or self.state.silent
+        if why:
+            code = self.closing.elsewhere if self.state.leased else reason.SERVER_UNAVAILABLE
+            self.closing.refuse(connection, code, why)
             return
         if not self.state.routes_known:
             self.admission.wait(connection, False)

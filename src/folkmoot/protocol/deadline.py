@@ -101,7 +101,7 @@ class Deadlines:
     def _keep_alive(self, connection: Connection) -> None:
         if connection.state in (CLOSING, CLOSED) or connection.patience_us >= NEVER:
             return
-        if connection.paused or connection.queued:
+        if connection.paused or connection.queued or connection.reading_paused:
             connection.last_seen_us = self.state.now  # the server itself does not read, so the client is not silent
         deadline_us = max(connection.last_seen_us, self.state.excused_us) + connection.patience_us
         if deadline_us <= self.state.now:  # [MQTT-3.1.2-22]

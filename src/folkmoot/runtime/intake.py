@@ -100,6 +100,11 @@ class Intake(asyncio.BufferedProtocol, Waiting):
         self._closed = True
         self._tls.connection_lost(error)
 
+    def unsent_bytes(self) -> int:
+        """Return how many encrypted bytes the socket has not taken."""
+        size: int = 0 if self._closed else self._transport.get_write_buffer_size()
+        return size
+
     def pause_writing(self) -> None:
         """The peer reads more slowly than it is sent to."""
         self._tls.pause_writing()
@@ -132,7 +137,7 @@ class TlsTransport(Transport):
 
     def get_write_buffer_size(self) -> int:
         """Return how many bytes are not sent yet."""
-        size: int = self._tls.get_write_buffer_size()
+        size: int = self._tls.get_write_buffer_size() + self._intake.unsent_bytes()
         return size
 
     def pause_reading(self) -> None:

@@ -8,10 +8,12 @@ socket: the handle of a connection is anything with the methods of `Handle`.
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
 from asyncio import AbstractEventLoop, TimerHandle
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from folkmoot.kernel.clock import NEVER
@@ -59,6 +61,7 @@ class Turns(CommitListener, CheckListener):
         self.node = node
         self.loop = loop
         self.clock = Clock()
+        self.steady_ns: Callable[[], int] = self.clock.read_ns
         self.now = self.clock.read()
         self.begun = False
         self.halted = False
@@ -190,14 +193,17 @@ class Turns(CommitListener, CheckListener):
             return
         self.begun = False
         try:
-            effects = self.node.drain(self.clock.read())
+            now = self.clock.read()
+            self.node.seal(now)
+            effects = self.node.drain(now, self.steady_ns())  # a time after the last decision of the turn
             if self._read_bytes:
                 self._go_on_reading()
             if effects.write is not None:
                 self._hand_over(effects.write)
             if self.carrier is not None:
                 self.carrier.carry(effects)  # before clients: they wait for what other nodes answer
-            self._send(effects.outputs)
+            if effects.outputs or effects.drops:
+                self._speak(effects)
             if effects.grown:
                 self._written = True
             for call in effects.calls:
@@ -220,15 +226,37 @@ class Turns(CommitListener, CheckListener):
             if self.after_written is not None:
                 self._for_others(self.after_written)
 
-    def _send(self, outputs: list[Connection]) -> None:
-        """Hand the output of connections to their transports."""
+    def _speak(self, effects: Effects) -> None:
+        """Hand the output of connections to their transports, unless the lease has ended since the turn did."""
+        if effects.drops:
+            self._drop(effects.drops)
+        if self.steady_ns() >= effects.until_ns:  # this process was stopped
+            self.node.withhold(effects)
+            self.begin()
+            return
         connection: Any  # a call of `cast` per connection would cost more than the write of a small packet
-        for connection in outputs:
+        for connection in effects.outputs:
             data = connection.take_output()
             try:
                 connection.handle.write(data)
             except Exception as error:  # noqa: BLE001 - as in `on_handle`, and without its price
                 self.broken(connection, error)
+
+    def _drop(self, connections: list[Connection]) -> None:
+        """Abort connections that are served no more and whose transports hold bytes: these are not to arrive."""
+        handle: Any
+        for connection in connections:
+            if connection.id in self.open:
+                try:
+                    handle = connection.handle
+                    if handle.get_write_buffer_size() > 0:
+                        _abort(handle)
+                except Exception as error:  # noqa: BLE001 - as in `on_handle`
+                    self.broken(connection, error)
+
+    def silence(self) -> str:
+        """Return why the node may not answer clients now; "": it has a lease."""
+        return self.node.silence(self.steady_ns())
 
     def _hand_over(self, batch: Batch) -> None:
         """Submit a batch to the store, and note when."""

@@ -52,8 +52,14 @@ class Core(Protocol):
     def stop(self, now: int) -> None:
         """Begin to stop."""
 
-    def drain(self, now: int) -> Effects:
+    def seal(self, now: int) -> None:
+        """Take the last decisions of the turn."""
+
+    def drain(self, now: int, steady_ns: int = 0) -> Effects:
         """End the turn."""
+
+    def withhold(self, effects: Effects) -> None:
+        """The lease has ended before the effects left."""
 
 
 class PeerCore(Core, Protocol):

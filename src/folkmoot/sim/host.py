@@ -280,12 +280,17 @@ class Host(Machine):
         if ahead_us != self._told_ahead_us:
             self._told_ahead_us = ahead_us
             node.set_wall(self.wall(), self.clock())
-        effects = node.drain(self.clock())
+        node.seal(self.clock())
+        effects = node.drain(self.clock(), self.decided_ns())
         self.carry_out(effects)
         if effects.more:
             self.world.after(self.rng.below(self.turn_us), self._more, self.life)
         self._set_wake(node)
         self.on_turn(self)
+
+    def decided_ns(self) -> int:
+        """Return the monotonic time after the last decision of the turn."""
+        return self.steady_ns()
 
     def carry_out(self, effects: Effects) -> None:
         """Carry out the effects of a turn, in the order of `node/effect.py`."""
@@ -294,8 +299,7 @@ class Host(Machine):
             self.write(effects.write)
         if self.peering is not None:
             self.carry_out_peers(self.peering, effects)
-        for connection in effects.outputs:
-            self.output(_link(connection), connection.take_output())
+        self.speak(effects)
         for connection in effects.closes:
             self.close(_link(connection))
         for connection in effects.pauses:
@@ -317,6 +321,23 @@ class Host(Machine):
                 self.refilled = True
             elif event.kind == "leave_refused":
                 self._stay()
+
+    def speak(self, effects: Effects) -> None:
+        """Send the output of connections, unless the lease has ended since."""
+        if effects.outputs and not self.still_speaks(effects.until_ns):
+            assert self.node is not None, "its turn has just ended"
+            self.world.mark("lease over before the write")
+            self.node.withhold(effects)
+            self.set_turn()
+        for connection in effects.drops:
+            if _link(connection).congested:
+                _link(connection).reset(0, 0)
+        for connection in effects.outputs:
+            self.output(_link(connection), connection.take_output())
+
+    def still_speaks(self, until_ns: int) -> bool:
+        """Whether output that may leave until then still may."""
+        return self.steady_ns() < until_ns
 
     def carry_out_peers(self, peering: Peering, effects: Effects) -> None:
         """Carry out the effects of a turn for other nodes."""

@@ -99,7 +99,7 @@ def picture_at(host: Machine) -> Any:
 def ready_at(host: Machine) -> bool:
     """Whether the node of a host says that it has its data and accepts clients, as at /health/ready."""
     node = member_at(host)
-    return node is not None and not NodeStatus(picture_of(node)).unready()
+    return node is not None and not (node.silence(host.steady_ns()) or NodeStatus(picture_of(node)).unready())
 
 
 def member_at(host: Machine) -> Node | None:

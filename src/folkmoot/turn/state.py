@@ -9,7 +9,7 @@ from collections import deque
 from typing import Final
 
 from folkmoot.auth.access import Access
-from folkmoot.kernel.clock import HOUR
+from folkmoot.kernel.clock import HOUR, NEVER
 from folkmoot.kernel.event import WARNING, Event
 from folkmoot.kernel.hash import hash64
 from folkmoot.kernel.limits import Limits
@@ -138,10 +138,14 @@ class State:
         self.overload_own = 0  # the level of this node
         self.overload_why = ""  # the pressure that made it
         self.stopping = False
+        # The lease of this node, on the monotonic clock of the driver, in nanoseconds: see `node.withheld`
+        self.speaks_until_ns: int = NEVER
+        self.silent = ""  # why this node has disconnected its clients, and refuses others: it has no lease
         # Collected during a turn
         self.outputs: list[Connection] = []
         self.outputs_gone = False  # one of them has been lost since
         self.closes: list[Connection] = []
+        self.drops: list[Connection] = []  # whose output was dropped, because this node serves them no more
         self.pauses: list[Connection] = []
         self.resumes: list[Connection] = []
         self.checks: list[Authenticate] = []
@@ -182,3 +186,8 @@ class State:
     def event(self, level: str, kind: str, fields: dict[str, object]) -> None:
         """Add an event for the log."""
         self.events.append(Event(level, kind, fields))
+
+    @property
+    def leased(self) -> bool:
+        """Whether this node serves only while it has a lease; otherwise that never ends."""
+        return self.speaks_until_ns < NEVER
