@@ -329,14 +329,16 @@ class ConfigurationLog:
             self._restore(ready.restore)
         applied: dict[int, Result] = {}
         for entry in ready.apply:
-            if not self.fault:
-                self._apply(entry, applied)
-        if self.fault:
+            self._apply(entry, applied)
+        if not self._can_go_on():
             return
         for message in ready.messages:
             self.out.append((message.to, self._head + encode_message(message)))
         for outcome in ready.outcomes:
             self._decide(outcome, applied)
+
+    def _can_go_on(self) -> bool:
+        return not self.fault
 
     def _restore(self, snapshot: Snapshot) -> None:
         """Take over the configuration of a snapshot."""
@@ -353,7 +355,7 @@ class ConfigurationLog:
     def _apply(self, entry: Entry, applied: dict[int, Result]) -> None:
         self._entries += 1
         self._bytes += entry.cost()
-        if entry.kind != DATA:
+        if entry.kind != DATA or self.fault:
             return
         try:
             result = self._transition.apply(entry.index, entry.data)
