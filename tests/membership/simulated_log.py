@@ -6,6 +6,8 @@ any two of them, members that found a lineage of their own and come back. One se
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from folkmoot.kernel.rng import Rng
 from folkmoot.membership.cluster_member import ClusterMember, Process
 from folkmoot.membership.command import Activate, Found, Join, MarkAway, Put
@@ -22,7 +24,7 @@ from folkmoot.membership.log_rows import (
     read_lineages,
 )
 from folkmoot.raft.configuration import ADD_LEARNER, DEMOTE, PROMOTE
-from folkmoot.raft.message import APPEND_RESPONSE, GRANTED, VOTE_RESPONSE, decode_message
+from folkmoot.raft.message import APPEND_RESPONSE, GRANTED, VOTE, VOTE_RESPONSE, decode_message
 from folkmoot.raft.option import Options
 from folkmoot.raft.ready import COMMITTED, LOST
 from folkmoot.raft.recovery import Persisted
@@ -85,6 +87,11 @@ class Machine:
         seed = self.disk * 1000 + self.starts
         self.log = ConfigurationLog(self.disk, current.lineage, self.options, persisted, seed, now, self.planted)
 
+    def log_of(self) -> ConfigurationLog:
+        """Return its log."""
+        assert self.log is not None, "it is open"
+        return self.log
+
     def commit_rows(self) -> None:
         """Write what is in the batch at once."""
         batch = self.writer.take()
@@ -96,7 +103,9 @@ class Machine:
 class Group:
     """One run."""
 
-    def __init__(self, seed: int, planted: list[str], forgets: bool = False, early: bool = False) -> None:
+    def __init__(
+        self, seed: int, planted: list[str], forgets: bool = False, early: bool = False, size: int = 0
+    ) -> None:
         rng = self.rng = Rng(seed)
         options = Options()
         options.heartbeat_ns = 100
@@ -106,11 +115,16 @@ class Group:
         options.message_bytes = 1 + rng.below(400)
         options.chunk_bytes = 64 + rng.below(400)
         self.now = 1
-        self.machines = [Machine(disk, options, planted, forgets, early) for disk in range(1, 4 + rng.below(3))]
+        self.voters = 0
+        self.machines = [
+            Machine(disk, options, planted, forgets, early) for disk in range(1, 1 + (size or 3 + rng.below(3)))
+        ]
         self.pool: list[tuple[int, int, bytes]] = []
+        self.late: list[tuple[int, int, bytes]] = []  # messages that arrive, or arrive again, much later
         self.cut: list[int] = []
         self.compacts = rng.chance(1, 2)
         self.chance_of_crash = rng.below(3)
+        self.unrest = rng.below(4) == 0  # leaders end and messages are late all the time
         self.chance_of_fork = rng.below(2)
         self.loss = rng.below(4)
         self.lineages = TRUNK
@@ -129,8 +143,27 @@ class Group:
             put_current(machine.writer, CurrentLineage(CLUSTER, TRUNK))
             machine.commit_rows()
             machine.begin(self.now)
+        self.voters = size or 1 + self.rng.below(len(self.machines))
+        self.steady(lambda: len(self.machines[0].log_of().voters) >= self.voters)
 
     # What happens
+
+    def steady(self, done: Callable[[], bool]) -> None:
+        """Let everything arrive and become durable, and members be added, until `done`, at most 600 times."""
+        for _ in range(600):
+            if done():
+                return
+            self.now += 50
+            self.wake()
+            for machine in self.machines:
+                while machine.pending:
+                    self.persist(machine)
+            pool = self.pool
+            self.pool = []
+            for sender, to, data in pool:
+                self.arrive(sender, to, data)
+            if self.voters:
+                self.change()
 
     def run(self, events: int) -> None:
         """Let events happen, then heal everything and check what is left."""
@@ -143,7 +176,9 @@ class Group:
         rng = self.rng
         machine = self.machines[rng.below(len(self.machines))]
         kind = rng.below(100)
-        if kind < 45:
+        if self.unrest and rng.chance(1, 12):
+            self.upset(machine)
+        elif kind < 45:
             self.deliver()
         elif kind < 65:
             self.persist(machine)
@@ -154,13 +189,33 @@ class Group:
             self.propose()
         elif kind < 94:
             self.change()
-        elif kind < 96:
+        elif kind < 95:
             self.cut = [] if rng.chance(1, 2) else [machine.disk]
+        elif kind < 96:
+            if self.late:
+                self.arrive(*self.late.pop(rng.below(len(self.late))))
         elif kind < 98:
             if self.chance_of_crash and rng.chance(self.chance_of_crash, 2):
                 self.crash(machine)
         elif self.chance_of_fork:
             self.fork_or_return(machine)
+
+    def upset(self, machine: Machine) -> None:
+        """Let several members take the leader for ended at once, or a vote arrive late, after a crash."""
+        rng = self.rng
+        if rng.chance(1, 3):
+            for other in self.machines:
+                log = other.log_of()
+                if log.leader and not log.is_leader and rng.chance(2, 3):
+                    log.leader_ended(log.leader, self.now)
+                    self.turn(other)
+            return
+        if rng.chance(1, 2):
+            self.crash(machine)
+            self.now += ELECTION
+        votes = [one for one in self.late if decode_message(one[2][2:]).kind == VOTE]
+        if votes:
+            self.arrive(*votes[rng.below(len(votes))])
 
     def deliver(self) -> None:
         """Let a message arrive, or get lost, or arrive twice."""
@@ -173,6 +228,10 @@ class Group:
         sender, to, data = self.pool[at]
         if not rng.chance(1, 20):
             del self.pool[at]
+        if rng.chance(1, 8):
+            self.late.append((sender, to, data))
+            if rng.chance(1, 2):
+                return
         if rng.chance(self.loss, 20) or sender in self.cut or to in self.cut:
             return
         self.arrive(sender, to, data)
@@ -374,16 +433,14 @@ class Group:
         for machine in self.machines:
             if machine.log is not None and machine.log.lineage != TRUNK:
                 self.fork_or_return(machine)
-        for _ in range(400):
-            self.now += 50
-            self.wake()
-            for machine in self.machines:
-                while machine.pending:
-                    self.persist(machine)
-            pool = self.pool
-            self.pool = []
-            for sender, to, data in pool:
-                self.arrive(sender, to, data)
+        self.voters = 0
+        rounds: list[int] = []
+
+        def done() -> bool:
+            rounds.append(1)
+            return len(rounds) > 300
+
+        self.steady(done)
         leaders = [one for one in self.machines if one.log is not None and one.log.is_leader]
         if len(leaders) != 1:
             raise Violation(f"{len(leaders)} leaders when everything is healed")

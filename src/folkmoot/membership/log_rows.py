@@ -4,12 +4,13 @@ A node takes part in one lineage at a time; the rows of the others stay as they 
 them with its term, vote and log. The rows are private to the node (kind META), under the id of their lineage:
 
     "raft" lineage "e" index    an entry
-    "raft" lineage "h"          term, vote and commit index, and the first and the last index of the log
+    "raft" lineage "h"          term, vote and commit index; the indexes of the snapshot, the first and the last entry
     "raft" lineage "s" number   a part of the snapshot: a row stays small however large the configuration is
     "lineage"                   the cluster, and the lineage in which the node takes part
 
-Each value begins with a CRC-32 of its key and of what follows. Every write puts the row "h" anew, so a row that is
-missing at either end of the log is found too. What cannot be found is a batch that is missing as a whole.
+Each value begins with a CRC-32 of its key and of what follows. Every write puts the row "h" anew, and puts it last, so
+rows that are missing, at either end of the log too, and rows that do not belong together are found. What cannot be
+found is a batch that is missing as a whole.
 """
 
 from __future__ import annotations
@@ -135,7 +136,7 @@ def put_write(writer: Writer, lineage: int, write: Write) -> None:
     for entry in write.entries:
         _put(writer, prefix + _ENTRY + u64(entry.index), encode_entry(entry))
     assert write.hard_state is not None, "every write has the hard state"
-    _put_hard_state(writer, prefix, write.hard_state, write.first, write.last)
+    _put_hard_state(writer, prefix, write.hard_state, write.snapshot_index, write.first, write.last)
 
 
 def put_founding(writer: Writer, lineage: int, founder: Persisted) -> None:
@@ -148,7 +149,8 @@ def put_founding(writer: Writer, lineage: int, founder: Persisted) -> None:
     drop_lineage(writer, lineage)
     prefix = _prefix(lineage)
     _put_snapshot(writer, prefix, founder.snapshot)
-    _put_hard_state(writer, prefix, founder.hard_state, founder.snapshot.index + 1, founder.snapshot.index)
+    index = founder.snapshot.index
+    _put_hard_state(writer, prefix, founder.hard_state, index, index + 1, index)
 
 
 def _put_snapshot(writer: Writer, prefix: bytes, snapshot: Snapshot) -> None:
@@ -160,9 +162,10 @@ def _put_snapshot(writer: Writer, prefix: bytes, snapshot: Snapshot) -> None:
     writer.private_delete_range(prefix + _SNAPSHOT + u64(number), end_of(prefix + _SNAPSHOT))
 
 
-def _put_hard_state(writer: Writer, prefix: bytes, hard_state: HardState, first: int, last: int) -> None:
-    assert first <= last + 1, "a log has no hole"
-    _put(writer, prefix + _HARD_STATE, put_bytes(encode_hard_state(hard_state)) + varint(first) + varint(last))
+def _put_hard_state(writer: Writer, prefix: bytes, hard_state: HardState, snapshot: int, first: int, last: int) -> None:
+    assert first <= snapshot + 1 <= last + 1, "a log has no hole behind its snapshot"
+    ends = varint(snapshot) + varint(first) + varint(last)
+    _put(writer, prefix + _HARD_STATE, put_bytes(encode_hard_state(hard_state)) + ends)
 
 
 def drop_lineage(writer: Writer, lineage: int) -> None:
@@ -201,6 +204,7 @@ class _Found:
 
     def __init__(self) -> None:
         self.hard_state: HardState | None = None
+        self.snapshot: int = 0
         self.first: int = 0
         self.last: int = 0
         self.entries: list[Entry] = []
@@ -246,6 +250,7 @@ def _take(found: _Found, key: bytes, payload: bytes) -> None:
     if kind == _HARD_STATE and size == 0:
         cursor = Cursor(payload, "it")
         found.hard_state = decode_hard_state(cursor.bytes_())
+        found.snapshot = take_id(cursor, 0, "index")
         found.first = take_id(cursor, 1, "index")
         found.last = take_id(cursor, 0, "index")
         if not cursor.done():
@@ -264,11 +269,12 @@ def _take(found: _Found, key: bytes, payload: bytes) -> None:
 
 
 def _check_ends(found: _Found, snapshot: Snapshot, lineage: int) -> None:
-    """Refuse a log that lacks entries at an end; `raft/recovery` finds those that are missing in between."""
+    """Refuse a log that lacks its snapshot or entries at an end; `raft/recovery` finds what is missing in between."""
     first = found.entries[0].index if found.entries else snapshot.index + 1
     last = found.entries[-1].index if found.entries else snapshot.index
-    if first != found.first or last != found.last:
+    if snapshot.index != found.snapshot or first != found.first or last != found.last:
         raise CorruptStore(
-            f"the configuration log of lineage {lineage} goes from {first} to {last}, "
-            f"and was written from {found.first} to {found.last}: rows are missing or too many"
+            f"the configuration log of lineage {lineage} has a snapshot at {snapshot.index} and goes from {first} to "
+            f"{last}; it was written with {found.snapshot}, and from {found.first} to {found.last}: rows are missing, "
+            "or do not belong together"
         )

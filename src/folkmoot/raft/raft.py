@@ -620,6 +620,7 @@ class Raft:
             write.entries = log.pages(unsaved.first, log.last_index(), 1 << 62)
         write.first = log.first
         write.last = log.last_index()
+        write.snapshot_index = log.snapshot.index
         assert unsaved.snapshot or not 0 < write.truncate_from <= write.hard_state.commit, "what is committed stays"
         return write
 
