@@ -222,10 +222,9 @@ def read_lineage(reader: Reader, lineage: int) -> Persisted:
     while True:
         rows = reader.scan(start, end_of(prefix), _PAGE_ROWS)
         for key, value in rows:
-            try:
-                _take(found, key, _payload(key, value))
-            except (Malformed, ValueError) as fault:
-                raise CorruptStore(f"the row {key[3:]!r} of the configuration log is damaged: {fault}") from None
+            why = _take(found, key, _payload(key, value))
+            if why:
+                raise CorruptStore(f"the row {key[3:]!r} of the configuration log is damaged: {why}")
         if len(rows) < _PAGE_ROWS:
             break
         start = rows[-1][0] + b"\0"
@@ -243,29 +242,39 @@ def read_lineage(reader: Reader, lineage: int) -> Persisted:
     return Persisted(found.hard_state, snapshot, found.entries)
 
 
-def _take(found: _Found, key: bytes, payload: bytes) -> None:
-    """Take one row; raises ValueError or Malformed."""
+def _take(found: _Found, key: bytes, payload: bytes) -> str:
+    """Take one row; return what is wrong with it, or ""."""
     kind = key[_PREFIX_BYTES : _PREFIX_BYTES + 1]
     size = len(key) - _PREFIX_BYTES - 1
-    if kind == _HARD_STATE and size == 0:
-        cursor = Cursor(payload, "it")
+    try:
+        if kind == _HARD_STATE and size == 0:
+            return _take_hard_state(found, payload)
+        if kind == _ENTRY and size == 8:
+            found.entries.append(decode_entry(payload))
+            if found.entries[-1].index != get_u64(key, _PREFIX_BYTES + 1):
+                return f"it has the entry {found.entries[-1].index}"
+        elif kind == _SNAPSHOT and size == 8:
+            if get_u64(key, _PREFIX_BYTES + 1) != len(found.chunks):
+                return "a part of the snapshot before it is missing"
+            found.chunks.append(payload)
+        else:
+            return "no version wrote it"
+    except Malformed as fault:
+        return str(fault)
+    return ""
+
+
+def _take_hard_state(found: _Found, payload: bytes) -> str:
+    """Take the row with the hard state and the ends of the log; return what is wrong with it; raises Malformed."""
+    cursor = Cursor(payload, "it")
+    try:
         found.hard_state = decode_hard_state(cursor.bytes_())
         found.snapshot = take_id(cursor, 0, "index")
         found.first = take_id(cursor, 1, "index")
         found.last = take_id(cursor, 0, "index")
-        if not cursor.done():
-            raise ValueError("it goes on behind its end")
-    elif kind == _ENTRY and size == 8:
-        entry = decode_entry(payload)
-        if entry.index != get_u64(key, _PREFIX_BYTES + 1):
-            raise ValueError(f"it has the entry {entry.index}")
-        found.entries.append(entry)
-    elif kind == _SNAPSHOT and size == 8:
-        if get_u64(key, _PREFIX_BYTES + 1) != len(found.chunks):
-            raise ValueError("a part of the snapshot before it is missing")
-        found.chunks.append(payload)
-    else:
-        raise ValueError("no version wrote it")
+    except ValueError as fault:
+        return str(fault)
+    return "" if cursor.done() else "it goes on behind its end"
 
 
 def _check_ends(found: _Found, snapshot: Snapshot, lineage: int) -> None:
