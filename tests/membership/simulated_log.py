@@ -129,6 +129,8 @@ class Group:
         self.loss = rng.below(4)
         self.lineages = TRUNK
         self.leaders: dict[tuple[int, int], int] = {}
+        self.asked: list[tuple[int, int, bytes]] = []  # all requests for votes
+        self.said: list[tuple[int, int, int]] = []  # (lineage, term, commit index) of leaders
         self.votes: dict[tuple[int, int, int], int] = {}
         self.states: dict[tuple[int, int], bytes] = {}
         self.keys: dict[str, int] = {}  # what became of the settings that were proposed in the trunk
@@ -194,11 +196,22 @@ class Group:
         elif kind < 96:
             if self.late:
                 self.arrive(*self.late.pop(rng.below(len(self.late))))
+        elif kind < 97:
+            self.tell(machine)
         elif kind < 98:
             if self.chance_of_crash and rng.chance(self.chance_of_crash, 2):
                 self.crash(machine)
         elif self.chance_of_fork:
             self.fork_or_return(machine)
+
+    def tell(self, machine: Machine) -> None:
+        """Let a member hear what a leader has committed, now or a while ago, otherwise than from Raft."""
+        log = machine.log_of()
+        said = [one for one in self.said[-20:] if one[0] == log.lineage]
+        if said:
+            _lineage, term, commit = said[self.rng.below(len(said))]
+            log.learn_commit(term, commit, self.now)
+            self.turn(machine)
 
     def upset(self, machine: Machine) -> None:
         """Let several members take the leader for ended at once, or a vote arrive late, after a crash."""
@@ -213,9 +226,10 @@ class Group:
         if rng.chance(1, 2):
             self.crash(machine)
             self.now += ELECTION
-        votes = [one for one in self.late if decode_message(one[2][2:]).kind == VOTE]
-        if votes:
-            self.arrive(*votes[rng.below(len(votes))])
+        term = machine.log_of().term
+        asked = [one for one in self.asked[-40:] if one[1] == machine.disk and decode_message(one[2][2:]).term == term]
+        if asked:
+            self.arrive(*asked[rng.below(len(asked))])
 
     def deliver(self) -> None:
         """Let a message arrive, or get lost, or arrive twice."""
@@ -364,6 +378,8 @@ class Group:
         for to, data in log.out:
             self.check_message(machine, data)
             self.pool.append((machine.disk, to, data))
+            if decode_message(data[2:]).kind == VOTE:
+                self.asked.append((machine.disk, to, data))
         log.out.clear()
         if log.fault:
             raise Violation(log.fault)
@@ -387,6 +403,7 @@ class Group:
         log.fates.clear()
         self.check_state(log)
         if log.is_leader:
+            self.said.append((log.lineage, log.term, log.commit))
             if self.leaders.setdefault((log.lineage, log.term), machine.disk) != machine.disk:
                 raise Violation(f"term {log.term} of lineage {log.lineage} has two leaders")
 
@@ -403,7 +420,7 @@ class Group:
     def check_message(self, machine: Machine, data: bytes) -> None:
         """A vote is given once in a term; what is confirmed is in the store."""
         lineage = lineage_of(data)
-        message = decode_message(data[2:])
+        message = decode_message(data[2:])  # the lineages of a run take two bytes
         if message.verdict != GRANTED:
             return
         if message.kind == VOTE_RESPONSE:

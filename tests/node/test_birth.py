@@ -65,6 +65,18 @@ def test_a_start_is_an_epoch() -> None:
         assert (node.birth.incarnation, node.view.epoch) == (epoch, epoch)
 
 
+def test_a_node_says_its_disk_to_others() -> None:
+    config = config_of()
+    assert Node(config, MemoryStore(), 1).view.members[0].disk == read_birth(MemoryStore(), config, 1).disk
+    config.cluster = ClusterConfig()
+    config.cluster.host, config.cluster.witness = "machine", True
+    node = Node(config, MemoryStore(), 1)
+    assert node.cluster_node is not None
+    me = node.cluster_node.me
+    assert (me.disk, me.host, me.witness) == (node.birth.disk, "machine", True)
+    assert read_birth(MemoryStore(), config_of("node2"), 1).disk != me.disk
+
+
 def test_another_number_of_partitions_is_refused_with_advice() -> None:
     with pytest.raises(StoreError, match=r"node\.partitions = 16"):
         read_birth(born(config_of()), config_of(partitions=32), 1)
@@ -138,7 +150,7 @@ def test_another_disk_keeps_the_number_of_starts() -> None:
     store = born(config, 3)
     birth = read_birth(store, config, 1)
     before = birth.disk
-    birth.renew(1)
+    birth.renew(1, config)
     assert birth.disk != before
     assert birth.incarnation == 4
     writer = Writer(config.partitions, 1)

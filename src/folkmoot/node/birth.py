@@ -39,20 +39,24 @@ class Birth:
         self.incarnation = incarnation
         self.disk = disk
 
-    def renew(self, seed: int) -> None:
+    def renew(self, seed: int, config: NodeConfig) -> None:
         """Draw another disk for a folder that was set back: nobody may rely on what the old one has confirmed.
 
         The rows of the partitions stay. `write_birth` and `log_rows.drop_lineages` belong in one batch after it, which
         is durable before the node speaks under the new identity.
         """
         before = self.disk
-        self.disk = _drawn_disk(seed, before)
+        self.disk = _drawn_disk(seed, before, config.node_id)
         assert self.disk != before, "another disk has another identity"
 
 
-def _drawn_disk(seed: int, before: int) -> int:
-    """Return an identity that tells nothing of the seed, which others must not learn; another one than `before`."""
-    drawn = hashlib.blake2b(u64(seed & _SEED_MASK) + u64(before), digest_size=8, person=b"disk").digest()
+def _drawn_disk(seed: int, before: int, node_id: str) -> int:
+    """Return an identity that tells nothing of the seed, which others must not learn; another one than `before`.
+
+    The name of the node is in it, so that nodes with one seed, as tests have them, are different members.
+    """
+    source = u64(seed & _SEED_MASK) + u64(before) + node_id.encode()
+    drawn = hashlib.blake2b(source, digest_size=8, person=b"disk").digest()
     disk = 1 + get_u64(drawn, 0) % (ID_MAX - 1)
     return disk if disk < before or before == 0 else disk + 1
 
@@ -65,7 +69,7 @@ def read_birth(reader: Reader, config: NodeConfig, seed: int) -> Birth:
     """
     value = reader.get(_KEY)
     if value is None:
-        return Birth(1 if config.cluster is None else 1 + (seed & _FIRST_MASK), _drawn_disk(seed, 0))
+        return Birth(1 if config.cluster is None else 1 + (seed & _FIRST_MASK), _drawn_disk(seed, 0, config.node_id))
     was_in_cluster = read_positions(reader, config.partitions).found
     if config.cluster is None and was_in_cluster:
         raise StoreError(
@@ -80,7 +84,7 @@ def read_birth(reader: Reader, config: NodeConfig, seed: int) -> Birth:
                 "the store was part of a cluster of version 0.1, which this version does not take over: start it with "
                 "that version, or begin with an empty data directory"
             )
-        disk = _drawn_disk(seed, 0)
+        disk = _drawn_disk(seed, 0, config.node_id)
     else:
         body = _checked(body)
         disk = get_u64(body, 0)
