@@ -386,6 +386,15 @@ class Group:
         if log.restored:
             self.restores += 1
         log.restored = False
+        self.check_results(machine, log)
+        self.check_state(log)
+        if log.is_leader:
+            self.said.append((log.lineage, log.term, log.commit))
+            if self.leaders.setdefault((log.lineage, log.term), machine.disk) != machine.disk:
+                raise Violation(f"term {log.term} of lineage {log.lineage} has two leaders")
+
+    def check_results(self, machine: Machine, log: ConfigurationLog) -> None:
+        """What is told of proposals is so."""
         self.commands += len(log.results)
         for result in log.results:
             if isinstance(result.command, Put) and result.is_accepted() and log.lineage == TRUNK:
@@ -401,11 +410,6 @@ class Group:
                 if fate.outcome == COMMITTED and (fate.result is None or fate.result.index != fate.index):
                     raise Violation(f"{fate!r} has no result")
         log.fates.clear()
-        self.check_state(log)
-        if log.is_leader:
-            self.said.append((log.lineage, log.term, log.commit))
-            if self.leaders.setdefault((log.lineage, log.term), machine.disk) != machine.disk:
-                raise Violation(f"term {log.term} of lineage {log.lineage} has two leaders")
 
     def check_state(self, log: ConfigurationLog) -> None:
         """All members have the same configuration at an index."""
