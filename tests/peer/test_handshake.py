@@ -14,6 +14,7 @@ from folkmoot.peer.peer import CHALLENGED, CLOSED, INTRODUCING, OPEN, PROVING, R
 from folkmoot.peer.switch import HANDSHAKES_MAX
 from tests.peer.lines import Line, Net, Site, config_of
 
+NAMES = [("a", 11), ("b", 22)]
 SECRET = b"correct horse battery staple"
 
 
@@ -33,6 +34,7 @@ def hello() -> Hello:
     made = Hello("node-1", 7, 0x1234)
     made.wire_min, made.wire_max = 1, 3
     made.address, made.zone, made.software = "10.0.0.1:7883", "rack ü", "0.1.0"
+    made.disk, made.host, made.witness = (1 << 62) - 1, "host ü", True
     made.features = ["merge", "zip"]
     made.settings = {"cluster.replicas": "3", "streams": "a=b"}
     made.cluster, made.partitions = "folkmoot", 256
@@ -46,8 +48,8 @@ def test_a_hello_is_read_as_it_was_written() -> None:
 
 
 def vars_of(one: Hello) -> list[object]:
-    names = "wire_min wire_max node_id incarnation run address zone software features settings cluster partitions"
-    return [getattr(one, name) for name in names.split()]
+    names = "wire_min wire_max node_id incarnation run address zone software disk host witness features"
+    return [getattr(one, name) for name in [*names.split(), "settings", "cluster", "partitions"]]
 
 
 def test_fields_of_later_versions_are_ignored() -> None:
@@ -75,6 +77,32 @@ def test_a_hello_that_lacks_something_is_refused_with_the_reason(change: object,
     found = read_hello(made.encode())
     assert isinstance(found, str)
     assert reason in found
+
+
+@pytest.mark.parametrize("disk", [bytes(8), b"\x40" + bytes(7), b"\xff" * 8, b"1234567", b""])
+def test_what_is_no_disk_is_refused(disk: bytes) -> None:
+    found = read_hello(hello().encode() + bytes([11]) + len(disk).to_bytes(2, "big") + disk)
+    assert found == "its HELLO has no identity of a disk"
+
+
+def test_an_older_node_says_nothing_of_its_disk() -> None:
+    made = hello()
+    made.disk, made.host, made.witness = 0, "", False
+    found = read_hello(made.encode())
+    assert isinstance(found, Hello)
+    assert (found.disk, found.host, found.witness) == (0, "", False)
+
+
+def test_nodes_learn_disk_host_and_kind_of_each_other() -> None:
+    net = Net()
+    net_members = [Member(name, 1, f"{name}:1", name, ACTIVE, 1, 1, "", disk, f"host-{name}") for name, disk in NAMES]
+    net_members[1].witness = True
+    a, b = [net.start(one.node_id, member=one) for one in net_members]
+    meet(a, b, net)
+    found = a.changes[0].member
+    assert (found.disk, found.host, found.witness) == (22, "host-b", True)
+    found = b.changes[0].member.in_state(ACTIVE)
+    assert (found.disk, found.host, found.witness) == (11, "host-a", False)
 
 
 @given(st.binary(max_size=80))

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from folkmoot.kernel.clock import SECOND
 from folkmoot.peer.complaint import COMPLAINT_US, COMPLAINTS_MAX
 from folkmoot.peer.frame import DATA, frame
+from folkmoot.peer.member import ACTIVE, Member
 from folkmoot.peer.peer import CLOSED, OPEN, RESUMING
 from folkmoot.peer.switch import LINKS_MAX
 from tests.peer.lines import Line, Net, Site, config_of
@@ -223,6 +224,23 @@ def test_two_living_nodes_of_one_id_do_not_take_turns(incarnation: int) -> None:
     assert "ids must differ" in a.reasons("peer_refused")
     assert "ids must differ" in twin.reasons("peer_refuses")
     assert a.kinds().count("peer_refused") == 1, "the same complaint is not said at each attempt"
+
+
+@pytest.mark.parametrize(("disk", "expected"), [(5, ["up b"]), (6, ["up b", "down b", "up b"])])
+def test_starts_are_compared_on_one_disk_only(disk: int, expected: list[str]) -> None:
+    """A replaced disk counts from 1: it may follow a process of the old one that is silent, an older start may not."""
+    net = Net()
+    a = net.start("a")
+    b = net.start("b", member=Member("b", 9, "b:1", "b", ACTIVE, 1, 1, "", 5))
+    net.connect(b, "a:1")
+    net.settle()
+    (line,) = live(net)
+    line.half_dead = True
+    other = Site("b", 1, config_of(), 77, Member("b", 1, "b:2", "b", ACTIVE, 1, 1, "", disk))
+    net.now += 2 * SECOND + 1
+    net.connect(other, "a:1")
+    net.settle()
+    assert told(a) == expected
 
 
 def test_a_node_with_my_own_id_is_said_clearly() -> None:

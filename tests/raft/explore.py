@@ -28,6 +28,7 @@ class Explorer:
         options = Options()
         options.heartbeat_ns = 100
         options.election_ns = 1000
+        options.learner_heartbeat_ns = 2000
         options.kept_entries = rng.below(4)
         options.message_bytes = 1 if rng.chance(1, 2) else 1 + rng.below(200)
         options.chunk_bytes = 8 + rng.below(40)

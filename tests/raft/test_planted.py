@@ -19,9 +19,9 @@ PHASES = 12
 EXPLORED = {
     "append_unsaved": 0,
     "change_early": 37192,  # in one run of scenarios/erratum-of-2015-planted.txt
-    "changes_overlap": 7,
+    "changes_overlap": 29,
     "commit_old_term": 3378,  # in one run of scenarios/figure-8-planted.txt
-    "count_unsaved": 206,
+    "count_unsaved": 172,
     "learner_counts": 3051,
     "read_alone": 12,
     "read_before_noop": 27,

@@ -49,6 +49,7 @@ class Timed:
         options = Options()
         options.heartbeat_ns = HEARTBEAT
         options.election_ns = ELECTION
+        options.learner_heartbeat_ns = 2 * ELECTION
         options.kept_entries = rng.below(8)
         options.message_bytes = 200
         options.chunk_bytes = 32

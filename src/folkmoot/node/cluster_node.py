@@ -16,6 +16,7 @@ from folkmoot.kernel.event import Event
 from folkmoot.kernel.feature import features_on
 from folkmoot.membership.membership import Membership
 from folkmoot.membership.view import View
+from folkmoot.node.birth import Birth
 from folkmoot.node.clock_sharing import ClockSharing
 from folkmoot.node.congestion import Congestion
 from folkmoot.node.effect import Effects
@@ -85,7 +86,7 @@ class ClusterNode:
         state: State,
         fabric: Fabric,
         broker: Broker,
-        incarnation: int,
+        birth: Birth,
         version: str,
         remembered: Remembered,
     ) -> None:
@@ -97,7 +98,10 @@ class ClusterNode:
         # A process that was silent for this long may have been put out together with a dead one (`Planner.survey`).
         self.stood_us = 3 * config.heartbeat_us
         zone = config.zone if config.zone else fabric.node_id
-        self.me = Member(fabric.node_id, incarnation, config.peer_address, zone, ACTIVE, 1, 1, version)
+        self.me = Member(fabric.node_id, birth.incarnation, config.peer_address, zone, ACTIVE, 1, 1, version)
+        self.me.disk = birth.disk
+        self.me.host = config.host
+        self.me.witness = config.witness
         self.peers = Peers(self.me, config, state.rng.fork())
         self.congestion = Congestion(config, fabric, broker, self.peers)
         self.replication = Replication(fabric.node_id, state.partitions, config, state.reader, state.writer)

@@ -49,6 +49,7 @@ class Node:
         self.config = config
         self.birth: Birth = read_birth(reader, config, seed)
         member = Member(config.node_id, self.birth.incarnation, "", config.node_id, ACTIVE)
+        member.disk = self.birth.disk
         self.view = View(self.birth.incarnation, [member])
         self.ring = Ring(self.view, config.partitions, 1)
         identity = Identity()
@@ -81,7 +82,7 @@ class Node:
                 self._state,
                 fabric,
                 self._broker,
-                self.birth.incarnation,
+                self.birth,
                 config.version,
                 self.remembered,
             )

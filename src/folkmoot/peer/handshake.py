@@ -78,6 +78,9 @@ _SOFTWARE: Final = 5
 _FEATURE: Final = 6  # once for each
 _CLUSTER: Final = 7  # partitions u32, then the name
 _SETTING: Final = 10  # NAME=VALUE, once for each that should be equal on all nodes
+_DISK: Final = 11  # u64: the identity of the data folder
+_HOST: Final = 12
+_WITNESS: Final = 13  # it holds no data
 
 _NONCE_BYTES: Final = 16
 _MAC_BYTES: Final = 32
@@ -87,6 +90,7 @@ _FEATURES_MAX: Final = 64
 _SETTINGS_MAX: Final = 64
 _ID_CHARACTERS: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-"
 _INCARNATION_MAX: Final = 1 << 62
+_DISK_MAX: Final = (1 << 62) - 1
 
 
 class Hello:
@@ -101,6 +105,9 @@ class Hello:
         self.address = ""
         self.zone = ""
         self.software = ""
+        self.disk = 0  # 0: it does not say
+        self.host = ""
+        self.witness = False
         self.features: list[str] = []
         self.settings: dict[str, str] = {}
         self.cluster = ""
@@ -108,10 +115,13 @@ class Hello:
 
     def member(self) -> Member:
         """Return the node as a member."""
-        text = self.software
-        return Member(
-            self.node_id, self.incarnation, self.address, self.zone, JOINING, self.wire_min, self.wire_max, text
-        )
+        wire_min = self.wire_min
+        member = Member(self.node_id, self.incarnation, self.address, self.zone, JOINING, wire_min, self.wire_max)
+        member.software = self.software
+        member.disk = self.disk
+        member.host = self.host
+        member.witness = self.witness
+        return member
 
     def encode(self) -> bytes:
         """Return the body of the HELLO frame."""
@@ -121,6 +131,12 @@ class Hello:
         _put(parts, _ADDRESS, self.address.encode())
         _put(parts, _ZONE, self.zone.encode())
         _put(parts, _SOFTWARE, self.software.encode())
+        if self.disk:
+            _put(parts, _DISK, u64(self.disk))
+        if self.host:
+            _put(parts, _HOST, self.host.encode())
+        if self.witness:
+            _put(parts, _WITNESS, b"")
         for feature in self.features:
             _put(parts, _FEATURE, feature.encode())
         _put(parts, _CLUSTER, u32(self.partitions) + self.cluster.encode())
@@ -167,7 +183,13 @@ def _read_field(hello: Hello, tag: int, value: bytes) -> str:
             return "its HELLO has no number of partitions"
         hello.partitions = get_u32(value, 0)
         return _read_text(hello, tag, value[4:])
-    elif tag in (_NODE_ID, _ADDRESS, _ZONE, _SOFTWARE, _FEATURE, _SETTING):
+    elif tag == _DISK:
+        hello.disk = get_u64(value, 0) if len(value) >= 8 else 0
+        if not 0 < hello.disk <= _DISK_MAX:
+            return "its HELLO has no identity of a disk"
+    elif tag == _WITNESS:
+        hello.witness = True
+    elif tag in (_NODE_ID, _ADDRESS, _ZONE, _HOST, _SOFTWARE, _FEATURE, _SETTING):
         return _read_text(hello, tag, value)
     return ""
 
@@ -185,6 +207,8 @@ def _read_text(hello: Hello, tag: int, value: bytes) -> str:
         hello.address = text
     elif tag == _ZONE:
         hello.zone = text
+    elif tag == _HOST:
+        hello.host = text
     elif tag == _SOFTWARE:
         hello.software = text
     elif tag == _CLUSTER:
@@ -256,6 +280,9 @@ class Greeter:
         hello.address = me.address
         hello.zone = me.zone
         hello.software = me.software
+        hello.disk = me.disk
+        hello.host = me.host
+        hello.witness = me.witness
         hello.wire_min = me.wire_min
         hello.wire_max = me.wire_max
         hello.features = config.features

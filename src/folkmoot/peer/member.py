@@ -1,4 +1,4 @@
-"""A member of the cluster, as every node knows it: its id, incarnation, address, zone and state."""
+"""A member of the cluster, as every node knows it: its id, disk, incarnation, address, zone and state."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ class Member:
     """A node in a view: its id (kept on disk), incarnation (another one at each start), address for peers, and zone.
 
     `wire_min`, `wire_max`: versions of the wire between nodes that it speaks; `software`: its version, for people.
+    `disk`: the identity of its data folder, 0 if it is not known. `host`: the machine, for spreading where several
+    nodes share one. `witness`: it votes on the configuration and holds no data.
     """
 
     def __init__(
@@ -29,6 +31,9 @@ class Member:
         wire_min: int = 1,
         wire_max: int = 1,
         software: str = "",
+        disk: int = 0,
+        host: str = "",
+        witness: bool = False,
     ) -> None:
         self.node_id = node_id
         self.incarnation = incarnation
@@ -38,11 +43,17 @@ class Member:
         self.wire_min = wire_min
         self.wire_max = wire_max
         self.software = software
+        self.disk = disk
+        self.host = host
+        self.witness = witness
 
     def in_state(self, state: int) -> Member:
         """Return the same member in another state."""
         same = Member(self.node_id, self.incarnation, self.address, self.zone, state, self.wire_min, self.wire_max)
         same.software = self.software
+        same.disk = self.disk
+        same.host = self.host
+        same.witness = self.witness
         return same
 
     def continues(self, before: Member) -> bool:

@@ -189,8 +189,10 @@ class Switch:
         link = self.links.get(hello.node_id)
         if link is not None and link.run != hello.run:
             # Another process with this id: it replaces one that is silent, and is refused beside one that is not.
+            # Starts are counted per disk: those of two disks cannot be compared.
             alive = self.now - link.heard_us < self._config.silence_us
-            if link.current is not None and (alive or hello.incarnation <= link.member.incarnation):
+            is_older = hello.disk == link.member.disk and hello.incarnation <= link.member.incarnation
+            if link.current is not None and (alive or is_older):
                 other = link.member.address
                 why = f"another node with its id {hello.node_id!r} is connected, at {other}: ids must differ"
                 self.reject(peer, why, ERROR)

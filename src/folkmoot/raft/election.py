@@ -66,11 +66,14 @@ class Election:
     # Time
 
     def reset(self) -> None:
-        """Begin to wait for a new election timeout."""
+        """Begin to wait for a new election timeout; a member that only learns hears its leader less often."""
         member = self._member
         election_ns = member.options.election_ns
-        self.deadline_ns = member.now + election_ns + member.rng.below(election_ns)
-        assert self.deadline_ns - member.now < 2 * election_ns, "a timeout is less than twice the shortest"
+        timeout_ns = election_ns + member.rng.below(election_ns)
+        assert timeout_ns < 2 * election_ns, "a timeout is less than twice the shortest"
+        if not self.is_promotable():
+            timeout_ns += member.options.learner_heartbeat_ns
+        self.deadline_ns = member.now + timeout_ns
 
     def heard(self) -> None:
         """Note a message of the leader of the current term."""

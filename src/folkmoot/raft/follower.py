@@ -30,6 +30,7 @@ class Follower:
         self.lost_suffix = False  # entries that this member has confirmed are gone: it must not go on
         self.refused_bytes: int = 0  # the size of a snapshot that exceeds the limit
         self._round: int = 0  # the newest of the leader in the current term
+        self._matched: int = 0  # this log is the same as the leader's up to here, as was found in the current term
         self._source: int = 0  # the member that sends a snapshot; 0: none
         self._index: int = 0
         self._term: int = 0
@@ -37,9 +38,10 @@ class Follower:
         self._parts: list[bytes] = []
         self._length: int = 0
 
-    def new_term(self) -> None:
+    def new_leader(self) -> None:
         """Forget what belongs to the leader of an earlier term; a snapshot that is being read may go on."""
         self._round = 0
+        self._matched = 0
 
     # Entries
 
@@ -77,6 +79,7 @@ class Follower:
         """Tell the leader that this log matches up to `index`, when it is durable so far."""
         assert 0 <= index <= self._member.log.last_index(), "a member confirms what it has"
         member = self._member
+        self._matched = max(self._matched, index)
         answer = member.message(APPEND_RESPONSE, member.leader)
         answer.verdict = GRANTED
         answer.index = index
@@ -109,6 +112,18 @@ class Follower:
         answer = member.message(HEARTBEAT_RESPONSE, message.sender)
         answer.round = message.round
         member.send(answer)
+
+    def learn_commit(self, commit: int) -> None:
+        """Take over a commit index of the leader as far as this log matches; ask for what is missing before it."""
+        member = self._member
+        assert member.leader, "a commit index is of a leader"
+        matched = max(self._matched, member.log.commit)
+        assert matched <= member.log.last_index(), "what matches is in the log"
+        member.log.commit_to(min(commit, matched))
+        if commit > matched and self._source == 0:
+            answer = member.message(HEARTBEAT_RESPONSE, member.leader)
+            answer.round = self._round
+            member.send(answer)
 
     # Snapshots
 

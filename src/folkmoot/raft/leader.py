@@ -257,15 +257,42 @@ class Leader:
             if reads:
                 self._batches.append(_Batch(self._round, member.log.commit, self._queued))
                 self._queued = []
-            silent = member.now - member.options.heartbeat_ns // 2
             voters = member.log.configuration().voters
             for progress in list(self.progress.values()):
-                sent = self._flush_entries(progress)
-                if not sent and ((self._beat and progress.sent_ns <= silent) or (reads and progress.peer in voters)):
+                if self._flush_entries(progress):
+                    continue
+                votes = progress.peer in voters
+                if (self._beat and self._is_beat_due(progress, votes)) or (reads and votes):
                     self._send_heartbeat(progress)
             self._beat = False
             self._forget_departed()
         self.answer_reads()
+
+    def _is_beat_due(self, progress: Progress, votes: bool) -> bool:
+        """Tell whether a follower to which nothing else is sent needs a heartbeat.
+
+        A learner needs few. While something is under way to it that may be lost, it gets as many as a voter, unless it
+        does not answer any more.
+        """
+        member = self._member
+        options = member.options
+        pause_ns = options.heartbeat_ns // 2
+        if not votes and progress.attended_ns <= member.now:
+            is_idle = progress.state == REPLICATE and progress.match == progress.next - 1
+            if is_idle or progress.contact_ns < member.now - self._patience_ns():
+                pause_ns = options.learner_heartbeat_ns - pause_ns
+        return progress.sent_ns <= member.now - pause_ns
+
+    def _patience_ns(self) -> int:
+        """Return after how long without an answer a learner is taken for unreachable."""
+        return self._member.options.election_ns + self._member.options.learner_heartbeat_ns
+
+    def attend(self, peer: int) -> None:
+        """Send a follower heartbeats as to a voter for the time of an election timeout, beginning at once."""
+        progress = self.progress.get(peer)
+        if progress is not None:
+            progress.attended_ns = self._member.now + self._member.options.election_ns
+            self.beat_ns = min(self.beat_ns, self._member.now)
 
     def _has_news(self) -> bool:
         """Tell whether a follower lacks something that may be sent to it."""
@@ -387,7 +414,7 @@ class Leader:
             if self._member.log.commit < index:
                 continue
             progress = self.progress[peer]
-            lost = progress.contact_ns < self._member.now - self._member.options.election_ns
+            lost = progress.contact_ns < self._member.now - self._patience_ns()
             if lost or (progress.match >= index and progress.sent_commit >= index):
                 del self._departing[peer]
                 del self.progress[peer]

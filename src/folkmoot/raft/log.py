@@ -100,6 +100,17 @@ class Log:
             page.append(entry)
         return page
 
+    def first_kept(self, index: int, entries_max: int, bytes_max: int) -> int:
+        """Return the first of the newest entries up to `index` that are within both limits; `index` + 1 if none is."""
+        first = index + 1
+        size = 0
+        while first > self.first and index + 1 - first < entries_max:
+            size += self.entries[first - 1 - self.first].cost()
+            if size > bytes_max:
+                break
+            first -= 1
+        return first
+
     def hint(self, index: int, term: int) -> int:
         """Return the largest index <= `index` whose term is <= `term`, or that is not known: the logs may match there.
 

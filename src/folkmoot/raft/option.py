@@ -14,6 +14,8 @@ class Options:
 
     Args:
         heartbeat_ns: The leader sends each follower something at least this often.
+        learner_heartbeat_ns: The same for a member that only learns, has confirmed everything, and knows what is
+            committed. It has no part in elections, so it can wait: what is new is sent to it at once all the same.
         election_ns: A voter that has heard no leader for this long may vote for another; its own timeout is drawn
             from one to two times as much. At least four heartbeats.
         proposal_bytes: The largest proposal.
@@ -24,6 +26,7 @@ class Options:
         chunk_bytes: The part of a snapshot in one message.
         snapshot_bytes: The largest snapshot that is accepted from another member.
         kept_entries: How many entries stay in the log before a snapshot, for followers that lag.
+        kept_bytes: How large these may be together.
         apply_bytes: How much one `Ready` gives out for applying (at least one entry).
         reads: Reads that wait at one member.
         drift_percent: How much faster than another member's clock a clock may run.
@@ -31,6 +34,7 @@ class Options:
 
     def __init__(self) -> None:
         self.heartbeat_ns: int = 50 * _MILLISECOND
+        self.learner_heartbeat_ns: int = 1000 * _MILLISECOND
         self.election_ns: int = 500 * _MILLISECOND
         self.proposal_bytes: int = 1 << 20
         self.uncommitted_bytes: int = 16 << 20
@@ -40,6 +44,7 @@ class Options:
         self.chunk_bytes: int = 256 << 10
         self.snapshot_bytes: int = 1 << 30
         self.kept_entries: int = 1000
+        self.kept_bytes: int = 4 << 20
         self.apply_bytes: int = 4 << 20
         self.reads: int = 10_000
         self.drift_percent: int = 1
@@ -47,6 +52,7 @@ class Options:
     def check(self) -> None:
         """Assert that the settings fit each other."""
         assert self.heartbeat_ns > 0, "there are heartbeats"
+        assert self.learner_heartbeat_ns >= self.heartbeat_ns, "members that only learn hear no more than voters"
         assert self.election_ns >= 4 * self.heartbeat_ns, "one lost heartbeat ends no leadership"
         assert 0 < self.proposal_bytes <= self.uncommitted_bytes, "the largest proposal can be accepted"
         assert self.message_bytes > 0, "a message carries something"
@@ -54,5 +60,6 @@ class Options:
         assert self.inflight_bytes > 0, "bytes can be in flight"
         assert self.chunk_bytes > 0, "a chunk carries something"
         assert self.kept_entries >= 0, "a number of entries"
+        assert self.kept_bytes >= 0, "a number of bytes"
         assert self.reads > 0, "a read can wait"
         assert 0 <= self.drift_percent < 50, "a share of a clock's rate"

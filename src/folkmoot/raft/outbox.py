@@ -53,8 +53,7 @@ class Outbox:
         """Return the messages that may leave now."""
         assert self.durable_token < self.next_token, "what is durable was written"
         messages = self._ready
-        if messages:
-            self._ready = []
+        self._ready = []  # the caller's list gets none of those that are released later
         return messages
 
     def begin_write(self) -> int:

@@ -32,6 +32,7 @@ class Progress:
         self.paused: bool = False  # PROBE: a message is under way
         self.sent_commit: int = 0  # the newest commit index that was sent
         self.sent_ns: int = 0  # when something was sent last
+        self.attended_ns: int = 0  # until then it gets heartbeats like a voter
         self.contact_ns: int = now  # the follower has answered something that was sent at this time
         self.acked_round: int = 0
         self.snapshot: Snapshot | None = None  # what is offered in state SNAPSHOT: kept until it is there

@@ -12,6 +12,7 @@ member sends is ignored. Wrong use is an assertion.
 from __future__ import annotations
 
 from folkmoot.kernel.rng import Rng
+from folkmoot.raft.configuration import PROMOTE
 from folkmoot.raft.election import Election
 from folkmoot.raft.entry import DATA, Entry, HardState, Snapshot, encode_snapshot
 from folkmoot.raft.follower import Follower
@@ -180,6 +181,13 @@ class Raft:
             return 0
         return self._leader.progress[peer].contact_ns
 
+    def term_start(self) -> int:
+        """Return the index of the first entry of this leader's term; 0 if this member does not lead.
+
+        A leader that has applied it has applied everything that earlier leaders have committed.
+        """
+        return 0 if self._leader is None else self._leader.term_start
+
     def lease_ns(self) -> int:
         """Return the time until which no other member can be elected, by this clock; 0 if there is none."""
         if self._leader is None:
@@ -232,6 +240,8 @@ class Raft:
         if refused == ACCEPTED:
             refused = leader.change_refusal(kind, peer)
         if refused != ACCEPTED:
+            if kind == PROMOTE:
+                leader.attend(peer)  # it may only have been silent because it learns: the next attempt knows
             return Proposal(0, 0, refused, self.me)
         return self._proposed(leader.change(kind, peer, context))
 
@@ -260,6 +270,12 @@ class Raft:
         self._member.send(message)
         return ACCEPTED
 
+    def attend(self, peer: int, now: int) -> None:
+        """A member is connected again: if this member leads, find out at once what it lacks."""
+        self._at(now)
+        if self._leader is not None:
+            self._leader.attend(peer)
+
     def transfer(self, peer: int, now: int) -> int:
         """Hand leadership over to another voter; returns ACCEPTED, NOT_LEADER, TRANSFERRING or INVALID.
 
@@ -286,13 +302,23 @@ class Raft:
             self._member.leader = 0
             self._election.forget_leader()
 
+    def learn_commit(self, term: int, commit: int, now: int) -> None:
+        """Another channel tells what the leader of `term` has committed.
+
+        It counts as far as this log is known to match the log of that leader. If this log does not go so far, the
+        leader is reminded, as by the answer to a heartbeat: what it has sent may be lost.
+        """
+        self._at(now)
+        if term == self.term and self.leader and self.role == FOLLOWER and not self.lost_suffix:
+            self._follower.learn_commit(commit)
+
     def compact(self, index: int, data: bytes, now: int) -> None:
         """Take the state machine's snapshot at `index` (applied, newer than the last); entries before it may go."""
         self._at(now)
         log = self._log
         assert len(data) < self._options.snapshot_bytes, "other members would not take the snapshot"
         snapshot = Snapshot(index, log.term_at(index), log.configuration_at(index), data)
-        first = index + 1 - self._options.kept_entries
+        first = log.first_kept(index, self._options.kept_entries, self._options.kept_bytes)
         if self._leader is not None:
             first = min(first, self._leader.oldest_needed())
         log.compact(snapshot, first)
@@ -398,7 +424,6 @@ class Raft:
         assert term > self.term, "terms grow"
         self._step_down(NEWER_TERM)
         self._member.set_term(term, 0)
-        self._follower.new_term()
 
     def _current(self, message: Message) -> None:
         """Handle a message of the current term."""
@@ -445,6 +470,8 @@ class Raft:
             return  # for a campaign that has ended
         if member.role != FOLLOWER:
             member.change_role(LEADER_FOUND)
+        if member.leader == 0:
+            self._follower.new_leader()
         member.leader = message.sender
         self._election.heard()
         if message.kind == APPEND:
@@ -591,6 +618,9 @@ class Raft:
         write.truncate_from = unsaved.truncate
         if unsaved.first:
             write.entries = log.pages(unsaved.first, log.last_index(), 1 << 62)
+        write.first = log.first
+        write.last = log.last_index()
+        write.snapshot_index = log.snapshot.index
         assert unsaved.snapshot or not 0 < write.truncate_from <= write.hard_state.commit, "what is committed stays"
         return write
 

@@ -104,7 +104,9 @@ class Write:
     """One atomic batch.
 
     In this order: store `snapshot` and `hard_state`, remove entries before `drop_before` and from `truncate_from` on
-    (0: none), store `entries`. When all of it is durable: `Raft.persisted(token)`.
+    (0: none), store `entries`. When all of it is durable: `Raft.persisted(token)`. `first` and `last` are the ends of
+    the log after it (`first` is `last` + 1 if it has no entry) and `snapshot_index` is where its snapshot stands, for a
+    store that checks that it has them all.
     """
 
     def __init__(self, token: int) -> None:
@@ -115,6 +117,9 @@ class Write:
         self.drop_before: int = 0
         self.truncate_from: int = 0
         self.entries: list[Entry] = []
+        self.first: int = 1
+        self.last: int = 0
+        self.snapshot_index: int = 0
 
 
 class Ready:

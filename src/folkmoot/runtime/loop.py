@@ -8,12 +8,10 @@ socket: the handle of a connection is anything with the methods of `Handle`.
 
 from __future__ import annotations
 
-import time
 from abc import ABC, abstractmethod
 from asyncio import AbstractEventLoop, TimerHandle
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from folkmoot.kernel.clock import NEVER

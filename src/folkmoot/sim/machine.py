@@ -81,25 +81,24 @@ class Machine(Server):
 
     def wall(self) -> int:
         """Return what the host believes to be the time, microseconds since 1970."""
-        lag_us = self._lag_us + (self.world.now - self._paced_us) * (100 - self.clock_percent) // 100
-        return self._steady() - lag_us + self.clock_offset_us
+        return self._steady() + self.clock_offset_us
 
     def anchor(self) -> None:
         """A process starts: its monotonic clock begins at the wall clock."""
-        self._anchor_us = self.wall() - self._steady()
+        self._anchor_us = self.clock_offset_us
 
     def _steady(self) -> int:
         now = self.world.now
         if self.clock_drift_ppm:
             now += (self.world.now - START_US) * self.clock_drift_ppm // SECOND
-        return now
+        return now - self._lag_us - (self.world.now - self._paced_us) * (100 - self.clock_percent) // 100
 
     def steady_ns(self) -> int:
-        """Return the monotonic clock of the process in nanoseconds: it cannot be set, and drifts within its bound."""
-        return self.clock() * 1000
+        """Return the machine's monotonic clock in nanoseconds: it cannot be set, and drifts within its bound."""
+        return self.world.now * 1000 + (self.world.now - START_US) * self.clock_drift_ppm // 1000
 
     def pace(self, percent: int) -> None:
-        """Let the wall clock go at this speed from now on: 100 is the right one, 0 stands still."""
+        """Let the clock go at this speed from now on: 100 is the right one, 0 stands still."""
         self._lag_us += (self.world.now - self._paced_us) * (100 - self.clock_percent) // 100
         self._paced_us = self.world.now
         self.clock_percent = percent
@@ -108,7 +107,7 @@ class Machine(Server):
 
     def adjust(self, offset_us: int) -> None:
         """Set the wall clock to so much before or after the right time; what it had lost is made up."""
-        self.clock_offset_us += offset_us + self.world.now - self.wall()
+        self.clock_offset_us = offset_us + self.world.now - self._steady()
         self.on_change()
         self.set_clock()
 

@@ -10,7 +10,7 @@ from typing import Final
 
 from folkmoot.kernel.pack import U16, get_u64, u64
 from folkmoot.store.batch import Batch
-from folkmoot.store.key import position_key
+from folkmoot.store.key import META, kind_of, position_key
 from folkmoot.store.position import SLOTS, Positions, encode_head, is_full
 
 __all__ = ["VERSION_BYTES", "Writer", "body_of", "version_of"]
@@ -122,6 +122,16 @@ class Writer:
     def private(self, key: bytes, body: bytes) -> None:
         """Set a row of the node itself (kind META): it belongs to no partition and to no change."""
         self.batch.put(key, self._epoch_bytes + bytes(8) + body)
+
+    def private_delete(self, key: bytes) -> None:
+        """Remove a row of the node itself."""
+        assert kind_of(key) == META, "rows of partitions are removed by `delete`"
+        self.batch.delete(key)
+
+    def private_delete_range(self, start: bytes, end: bytes) -> None:
+        """Remove the rows of the node itself with start <= key < end."""
+        assert kind_of(start) == META, "rows of partitions are removed by `delete_range`"
+        self.batch.delete_range(start, end)
 
     def raw(self, ops: list[tuple[int, bytes, bytes]], size: int) -> None:
         """Append operations from another node, unchanged; `size`: bytes of their keys and values."""
