@@ -18,8 +18,6 @@ class ClusterConfig:
         self.seeds_unknown: bool = False  # discovery has not answered yet: without a stored view, make no first one
         self.replicas: int = 3  # copies of each partition, the leader's included
         self.zone: str = ""  # replicas are in different zones if there are enough zones; empty = the node's id
-        self.host: str = ""  # the machine, for spreading where several nodes share one
-        self.witness: bool = False  # votes on the configuration, holds no data
         self.secret: bytes = b""  # shared by all nodes; empty = peers need no proof
         self.secrets_accepted: list[bytes] = []  # others that a peer may prove, while the secret is being replaced
         self.split_policy: str = "available"  # or "majority"
