@@ -341,6 +341,7 @@ class SimulatedBox(Box):
         """Beat so rarely that a test can let years pass."""
         for site in self.cluster.sites.values():
             site.settings.heartbeat_us = _AGES_US // 100
+            site.settings.clock_us = _AGES_US // 100
         self.cluster.advance(SECOND)
 
     def client(self, client_id: str = "", version: int = V5, acks: bool = True) -> Peer:

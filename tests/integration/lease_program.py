@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
 from asyncio import AbstractEventLoop
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from folkmoot.runtime import serve
 from folkmoot.runtime.loop import Turns
 
 FILE = Path(os.environ["LEASE_FILE"])
+CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 class LeasedTurns(Turns):
@@ -28,7 +30,8 @@ class LeasedTurns(Turns):
         loop.add_signal_handler(signal.SIGUSR1, self.read_lease)
 
     def read_lease(self) -> None:
-        self.node.lease(int(FILE.read_text()))
+        behind_ns = self.steady_ns() - time.clock_gettime_ns(CLOCK)  # rather too early than too late
+        self.node.lease(int(FILE.read_text()) + behind_ns)
         self.begin()
 
 

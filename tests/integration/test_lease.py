@@ -24,7 +24,7 @@ CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 LONG_NS = 3_600_000_000_000
 ROUNDS = 6
 WINDOW = 50
-LATE = 10_000  # packet ids from here on are sent while the node is stopped
+LATE = 60_000  # packet ids from here on are sent while the node is stopped; no round gets that far before
 
 
 class LeasedNode(Serving):

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from folkmoot.kernel.clock import SECOND
 from folkmoot.kernel.feature import CLOCKS as FEATURE
 from folkmoot.kernel.node_clock import NodeClock, Opinion
 from folkmoot.kernel.pack import get_u64, u64
+from folkmoot.peer.config import ClusterConfig
 from folkmoot.peer.kind import CLOCK
 from folkmoot.peer.peers import Peers
 
@@ -24,13 +24,13 @@ ASKED_MAX: Final = 8
 _ASK: Final = 1
 _ANSWER: Final = 2
 _ANSWER_BYTES: Final = 26
-_EVERY_US: Final = 2 * SECOND
 
 
 class ClockSharing:
     """Asks and answers."""
 
-    def __init__(self, node_id: str, clock: NodeClock, peers: Peers) -> None:
+    def __init__(self, config: ClusterConfig, node_id: str, clock: NodeClock, peers: Peers) -> None:
+        self.config = config
         self.node_id = node_id
         self.clock = clock
         self.peers = peers
@@ -51,7 +51,7 @@ class ClockSharing:
         clock = self.clock
         if clock.now < self._due_us:
             return
-        self._due_us = clock.now + _EVERY_US
+        self._due_us = clock.now + self.config.clock_us
         chosen = self._chosen()
         for node_id in list(clock.opinions()):
             if node_id not in chosen:  # a nearer one has joined

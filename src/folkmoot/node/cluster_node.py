@@ -116,7 +116,7 @@ class ClusterNode:
         clock.alone = not (seeds or known or config.seeds_unknown)
         clock.follow_all = fabric.planted.unbounded_time
         clock.follow_own = fabric.planted.own_time
-        self.clock_sharing = ClockSharing(fabric.node_id, clock, self.peers)
+        self.clock_sharing = ClockSharing(config, fabric.node_id, clock, self.peers)
         self.pace = Pace(self.replication.copies)
         self.opening = Opening(state, broker, self.replication)
         self.meter = Meter(state.counters, self.peers, self.replication)

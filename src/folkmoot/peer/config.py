@@ -33,6 +33,7 @@ class ClusterConfig:
         self.full_hold_us: int = 10 * SECOND  # it leads again after this time with room; longer if it flaps
         self.promise_us: int = 3 * SECOND  # a node that is heard but does not answer a proposal is left out after this
         # Time
+        self.clock_us: int = 2 * SECOND  # between questions for the clocks of others
         self.clock_offset_max_us: int = BOUND_US  # a clock that is further from the time of the cluster is wrong
         # Links
         self.link_buffer_bytes_max: int = 64 << 20  # sent to a peer and not acknowledged
