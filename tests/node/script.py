@@ -33,11 +33,12 @@ from folkmoot.store.memory import MemoryStore
 from folkmoot.streams.config import StreamConfig
 from tests.harness.peer import properties
 
-__all__ = ["Player", "Step", "scripts", "whole"]
+__all__ = ["FLOW", "Cut", "Player", "Step", "scripts", "whole"]
 
 Step = tuple[str, int, object]
 Cut = Callable[[bytes], list[bytes]]
 
+FLOW = "flow"  # begins what a turn wants of the transports of clients
 START = 1_700_000_000 * SECOND
 SLOTS = 4
 VERSIONS = [V5, V311, V5, V31]  # the protocol that each slot speaks
@@ -160,15 +161,19 @@ scripts: st.SearchStrategy[list[Step]] = st.builds(_script, st.integers(0, 2**64
 
 
 class Player:
-    """Plays a script to a node on a store in memory and writes down all effects of every turn."""
+    """Plays a script to a node on a store in memory and writes down all effects of every turn.
 
-    def __init__(self) -> None:
+    backlog_bytes: from so much that is not durable on the node defers publications; how far it has got in the bytes of
+    a connection by then depends on how they were cut, and so does the order of what others send meanwhile.
+    """
+
+    def __init__(self, backlog_bytes: int = 6_000) -> None:
         config = NodeConfig()
         config.partitions = 8
         config.limits.page_rows = 4
         config.limits.sys_interval_us = 7 * SECOND
         config.limits.queue_messages_max = 6
-        config.limits.write_backlog_bytes_max = 6_000
+        config.limits.write_backlog_bytes_max = backlog_bytes
         config.limits.queue_qos0_offline = True
         config.streams = [StreamConfig("log", b"s/#", 2)]
         self.now = START
@@ -247,6 +252,8 @@ class Player:
             self.trace.append(f"close {connection.id}")
             self.node.lost(connection, "closed", self.now)
         self.trace.append(
-            f"pauses {[one.id for one in effects.pauses]} resumes {[one.id for one in effects.resumes]} "
+            f"{FLOW} pauses {[one.id for one in effects.pauses]} resumes {[one.id for one in effects.resumes]}"
+        )
+        self.trace.append(
             f"checks {effects.checks!r} events {effects.events!r} more {effects.more} wake {self.node.next_wake()}"
         )

@@ -45,7 +45,7 @@ BUGS = [
     Planted(
         "own_tail",
         "a new leader keeps only its own changes",
-        340,
+        700,
         ("power loss", "mass crashes"),
         sync_us=100_000,
         pace_us=10_000,
@@ -166,7 +166,7 @@ SHOWN_BY = {
     "endless_turns": 8,
     "no_barrier": 11,
     "outbox_forgotten": 14,
-    "own_tail": 339,
+    "own_tail": 683,
     "partial_counts": 2,
     "unasked": 6,
     "unfenced": 3,
