@@ -26,6 +26,7 @@ INTERNAL = {
     "features",
     "incomplete",
     "refusal_us",
+    "clock_us",
     "full_wait_us",
     "full_hold_us",
     "planted",
