@@ -41,6 +41,7 @@ def test_kill_9_of_the_leaders_of_a_subscriber_and_of_a_publisher(rig: Rig, flee
     fleet.expect_no_fault()
 
 
+@pytest.mark.soak("five real nodes: the leaders of three are always killed, and simulated nodes two at once")
 def test_kill_9_of_two_of_five_at_once(tmp_path: Path) -> None:
     with Rig(tmp_path, 5) as rig, Fleet(rig.door, tmp_path) as fleet:
         fleet.flow()
@@ -126,6 +127,7 @@ def test_nodes_are_stopped_and_started_in_turn(rig: Rig, fleet: Fleet) -> None:
     fleet.expect_no_fault()
 
 
+@pytest.mark.soak("an emptied disk: simulated nodes lose theirs, and a new node always takes the place of a lost one")
 def test_a_node_comes_back_with_nothing(rig: Rig, fleet: Fleet) -> None:
     leader = rig.leader("s2")
     rig.kill(leader)

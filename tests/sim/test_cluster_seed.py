@@ -13,11 +13,11 @@ from folkmoot.sim.swarm import SPLITTING, Swarm
 from tests.harness.soak import seeds
 
 STEPS = 150
-SEEDS = seeds(range(1, 11), range(1, 301)) if is_compiled() else range(1, 21)
-RARE_SEEDS = (5, 8, 16, 26, 44, 46, 47, 52, 57, 61, 65)
+SEEDS = seeds(range(1, 6), range(1, 301)) if is_compiled() else range(1, 21)
+RARE_SEEDS = (8, 16, 47, 52, 57, 65, 67, 76, 88, 89, 91, 92)
 """Seeds that have reached all that is rare: the search begins there, and goes on when they reach it no more."""
 SPLIT_SEEDS = range(111, 121)
-LOST_LINK_SEEDS = seeds(range(137, 143), range(131, 151)) if is_compiled() else range(137, 139)
+LOST_LINK_SEEDS = seeds(range(137, 140), range(131, 151)) if is_compiled() else range(137, 139)
 
 RARE = (
     "bad checksum",
@@ -71,7 +71,7 @@ def united(swarm: Swarm) -> None:
 @pytest.mark.parametrize("first", SEEDS[::10])
 def test_five_nodes_break_no_promise(first: int) -> None:
     broken: list[tuple[int, object]] = []
-    for seed in range(first, first + 10):
+    for seed in range(first, min(first + 10, SEEDS.stop)):
         if is_compiled() and seed in RARE_SEEDS:
             continue  # judged below
         result = Simulation(seed, STEPS, shape=united, nodes=5).run()
