@@ -120,7 +120,7 @@ async def run(budget: int) -> Turns:
 
 def test_the_node_is_told_what_the_process_has() -> None:
     turns = asyncio.run(run(100 * GB))
-    resident = int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    resident = resident_bytes()
     assert resident // 2 < turns.node.counters.memory_bytes < 2 * resident
 
 
@@ -135,3 +135,19 @@ def test_without_a_budget_nothing_is_measured() -> None:
     turns = asyncio.run(run(0))
     assert turns.node.counters.memory_stage == 0
     assert turns.node.counters.memory_bytes < 1 << 20
+
+
+def test_memory_that_is_free_again_keeps_nobody_out() -> None:
+    """The allocator keeps what the process has freed: it is given back before clients are refused because of it."""
+    blobs = [bytes(1000) for _ in range(100_000)]
+    last = blobs[-1]  # nothing before it goes back to the system by itself
+    before = resident_bytes()
+    del blobs
+    turns = asyncio.run(run(before * 100 // 90))
+    assert len(last) == 1000
+    assert turns.node.counters.memory_stage == 0
+    assert turns.node.counters.memory_bytes < before - 50_000_000
+
+
+def resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")

@@ -28,7 +28,12 @@ AUTO_PERCENT_MAX: Final = 90
 LOOK_S: Final = 1.0
 # A flood fills a gigabyte in less than a second: near the limit the process is measured more often.
 LOOK_SOON_S: Final = 0.05
-TRIM_S: Final = 2.0  # between two attempts to give memory back, each of which stops the process for a moment
+
+# Memory that the process has freed stays with the allocator and counts as used until it is given back, which stops the
+# process for a moment. It is done before publishers are slowed or clients refused for nothing (`turn.memory`).
+TRIM_PERCENT: Final = 70
+TRIM_S: Final = 2.0
+TRIM_IDLE_S: Final = 60.0  # after an attempt that gave back less than a fiftieth, unless clients are refused
 
 PROC: Final = Path("/proc")
 GROUPS: Final = Path("/sys/fs/cgroup")
@@ -97,7 +102,8 @@ class MemoryWatch:
         self._turns = turns
         self._page_bytes = os.sysconf("SC_PAGE_SIZE")
         self._handle: TimerHandle | None = None
-        self._trimmed_s = 0.0
+        self._trim_s = 0.0  # when memory may be given back again
+        self._trim_refusing_s = 0.0  # and when, while clients are refused
         self._statm = -1
 
     def start(self) -> None:
@@ -132,17 +138,20 @@ class MemoryWatch:
         """Measure now."""
         if self._turns.halted:
             return
-        counters = self._turns.node.counters
-        if counters.memory_stage >= REFUSING:
-            self._trim()
-        self._turns.node.measured(self.resident_bytes(), self._turns.begin())
+        self._turns.node.measured(self._after_trim(self.resident_bytes()), self._turns.begin())
 
-    def _trim(self) -> None:
-        """Give freed memory back to the system: the allocator keeps it otherwise, and the node would seem full."""
+    def _after_trim(self, resident: int) -> int:
+        """Give freed memory back to the system if much is used and it is time to; return what is resident then."""
+        counters = self._turns.node.counters
         now_s = self._turns.loop.time()
-        if now_s - self._trimmed_s >= TRIM_S and _malloc_trim is not None:
-            self._trimmed_s = now_s
-            _malloc_trim(0)
+        free_at_s = self._trim_refusing_s if counters.memory_stage >= REFUSING else self._trim_s
+        if resident * 100 < counters.memory_budget_bytes * TRIM_PERCENT or now_s < free_at_s or _malloc_trim is None:
+            return resident
+        _malloc_trim(0)
+        left = self.resident_bytes()
+        self._trim_refusing_s = now_s + TRIM_S
+        self._trim_s = now_s + (TRIM_S if (resident - left) * 50 >= resident else TRIM_IDLE_S)
+        return left
 
     def _look(self) -> None:
         self.measure()
