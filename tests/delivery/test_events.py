@@ -86,6 +86,21 @@ def test_a_client_comes_and_goes(box: Box) -> None:
     assert gone["bytes_in"] > 3 * len("a") + 3
 
 
+def test_the_end_of_a_connection_names_its_beginning_though_the_clock_was_set(box: Box) -> None:
+    """Who reads events joins the two by it."""
+    ear = listener(box)
+    peer = box.client("c")
+    peer.connect()
+    (came,) = told(ear)
+    box.advance(3 * SECOND)
+    box.node.set_wall(box.now + 1234, box.now)  # a little ahead
+    box.advance(SECOND)
+    peer.disconnect()
+    (gone,) = told(ear)
+    assert gone["time_us"] == came["time_us"] + 4 * SECOND + 1234
+    assert gone["time_us"] - gone["connected_us"] == came["time_us"]
+
+
 @pytest.mark.parametrize(("code", "clean"), [(0, True), (4, True), (0x80, False), (0x99, False)])
 def test_what_the_client_says_is_told(box: Box, code: int, clean: bool) -> None:
     ear = listener(box)

@@ -168,5 +168,6 @@ class Attaching:
         }
         self.state.event(INFO, "connected", fields)
         connection.opened_us = self.state.now
+        connection.came_us = self.state.clock.time
         if self.state.listening:
             self.state.tell("connected", connected_fields(connection, fields["expiry_s"]))

@@ -97,7 +97,7 @@ class Lifecycle:
         report_denied(self.state, connection)
         if connection.opened_us and connection.remote is None:
             if self.state.listening:
-                self.state.tell("disconnected", disconnected_fields(connection, self.state.now))
+                self.state.tell("disconnected", disconnected_fields(connection, self.state.clock.time))
             connection.opened_us = 0
         self.pending_closes.begin(connection, goodbye)
         session = connection.session

@@ -17,8 +17,12 @@ def connected_fields(connection: Connection, expiry_s: object) -> dict[str, obje
     return {**_who(connection), "expiry_s": expiry_s}
 
 
-def disconnected_fields(connection: Connection, now: int) -> dict[str, object]:
-    """Return the fields of `disconnected`; `clean`: the client sent DISCONNECT with an ordinary reason code."""
+def disconnected_fields(connection: Connection, time_us: int) -> dict[str, object]:
+    """Return the fields of `disconnected`; `clean`: the client sent DISCONNECT with an ordinary reason code.
+
+    time_us: of the event. Less `connected_us` it is that of `connected`, though the clock was set in between: who reads
+    events joins the two by it.
+    """
     by = "client" if connection.said >= 0 else connection.end_by or "node"
     code = connection.said if by == "client" else connection.end_code
     return {
@@ -28,7 +32,7 @@ def disconnected_fields(connection: Connection, now: int) -> dict[str, object]:
         "code": None if by == "network" else code,
         "reason": None if by == "network" else reason.name(code),
         "why": connection.end_why,
-        "connected_us": now - connection.opened_us,
+        "connected_us": time_us - connection.came_us,
         "bytes_in": connection.bytes_in,
         "bytes_out": connection.bytes_out + connection.out_bytes,
         "messages_in": connection.messages_in,

@@ -141,6 +141,7 @@ class Connection:
         self.alias_bytes = 0  # of the topics in it
         # For reports about the connection
         self.opened_us = 0  # when the client was accepted; 0: not yet, or not by this node
+        self.came_us = 0  # the same as events have it, in microseconds since 1970
         self.bytes_in = 0
         self.bytes_out = 0
         self.messages_in = 0
