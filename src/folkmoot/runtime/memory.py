@@ -32,8 +32,8 @@ LOOK_SOON_S: Final = 0.05
 # Memory that the process has freed stays with the allocator and counts as used until it is given back, which stops the
 # process for a moment. It is done before publishers are slowed or clients refused for nothing (`turn.memory`).
 TRIM_PERCENT: Final = 70
-TRIM_S: Final = 2.0
-TRIM_IDLE_S: Final = 60.0  # after an attempt that gave back less than a fiftieth, unless clients are refused
+TRIM_S: Final = 2.0  # between two attempts
+TRIM_IDLE_S: Final = 60.0  # after one that gave back less than a fiftieth, unless clients are refused
 
 PROC: Final = Path("/proc")
 GROUPS: Final = Path("/sys/fs/cgroup")
@@ -102,8 +102,8 @@ class MemoryWatch:
         self._turns = turns
         self._page_bytes = os.sysconf("SC_PAGE_SIZE")
         self._handle: TimerHandle | None = None
-        self._trim_s = 0.0  # when memory may be given back again
-        self._trim_refusing_s = 0.0  # and when, while clients are refused
+        self._trimmed_s = 0.0
+        self._pause_s = 0.0  # from then to the next attempt, unless clients are refused
         self._statm = -1
 
     def start(self) -> None:
@@ -144,13 +144,14 @@ class MemoryWatch:
         """Give freed memory back to the system if much is used and it is time to; return what is resident then."""
         counters = self._turns.node.counters
         now_s = self._turns.loop.time()
-        free_at_s = self._trim_refusing_s if counters.memory_stage >= REFUSING else self._trim_s
-        if resident * 100 < counters.memory_budget_bytes * TRIM_PERCENT or now_s < free_at_s or _malloc_trim is None:
+        pause_s = min(self._pause_s, TRIM_S) if counters.memory_stage >= REFUSING else self._pause_s
+        is_full = resident * 100 >= counters.memory_budget_bytes * TRIM_PERCENT
+        if not is_full or now_s - self._trimmed_s < pause_s or _malloc_trim is None:
             return resident
         _malloc_trim(0)
         left = self.resident_bytes()
-        self._trim_refusing_s = now_s + TRIM_S
-        self._trim_s = now_s + (TRIM_S if (resident - left) * 50 >= resident else TRIM_IDLE_S)
+        self._trimmed_s = now_s
+        self._pause_s = TRIM_S if (resident - left) * 50 >= resident else TRIM_IDLE_S
         return left
 
     def _look(self) -> None:
