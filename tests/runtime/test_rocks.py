@@ -219,7 +219,7 @@ def test_every_flipped_byte_of_the_log_is_noticed(crashed: Path, tmp_path: Path)
         flip(folder / name.name, position)
         with pytest.raises(CorruptStore, match=rf"{name.name} is damaged at byte \d+; nothing was changed.*backup"):
             read_all(folder)
-        shutil.rmtree(folder)
+        shutil.rmtree(folder, ignore_errors=True)  # RocksDB may still be closing its files
 
 
 def test_the_length_bytes_of_the_log_are_noticed(crashed: Path, tmp_path: Path) -> None:
@@ -257,7 +257,7 @@ def test_flipped_bytes_of_tables_are_noticed(crashed: Path, tmp_path: Path) -> N
         noticed += 1
         assert table.name in text or "MANIFEST" in text
         assert "backup" in text
-        shutil.rmtree(folder)
+        shutil.rmtree(folder, ignore_errors=True)  # RocksDB may still be closing its files
     assert noticed > 5
 
 
