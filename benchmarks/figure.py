@@ -60,11 +60,27 @@ def files(found: Figures, choose: Callable[[list[int]], int]) -> str:
     return str(choose([point["files"] for point in found["growth"]["figures"]["points"]]))
 
 
+def returned(cluster: str) -> Callable[[Figures], str]:
+    """Return the function for the seconds until all clients of a killed node are back, in one of the clusters."""
+    return lambda found: number(found["returning"]["figures"][cluster]["back_s"])
+
+
+def attacks(place: int) -> Callable[[Figures], str]:
+    """Return the function for the highest p99 of all attacks, the second highest (place 1), and so on."""
+    return lambda found: number(
+        sorted((row["p99_ms"] for row in found["attacks"]["figures"]["rows"]), reverse=True)[place]
+    )
+
+
 FIGURES: Final[dict[str, Callable[[Figures], str]]] = {
     # Three nodes, three copies, all on the machine of BENCHMARKS.md.
     "cluster.rate": cluster_rate,
     "failover.p50_ms": pause("p50_ms"),
     "failover.max_ms": pause("max_ms"),
+    "returning.told_s": returned("nodes tell each other what they have found right"),
+    "returning.alone_s": returned("each node checks for itself"),
+    "attacks.p99_ms": attacks(0),
+    "attacks.rest_ms": attacks(1),
     "views.messages": messages_of_a_view,
     "views.heartbeats.5": heartbeats("5"),
     "views.heartbeats.200": heartbeats("200"),

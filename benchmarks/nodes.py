@@ -14,7 +14,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from benchmarks.server import Server
 
@@ -34,14 +34,19 @@ def lasting_port() -> int:
 
 
 class Nodes:
-    """`count` nodes n1, n2, ... that keep `replicas` copies; all are members and whole when this returns."""
+    """`count` nodes n1, n2, ... that keep `replicas` copies; all are members and whole when this returns.
+
+    kinds: what they listen for, by the names of the options.
+    """
+
+    kinds: ClassVar[tuple[str, ...]] = KINDS
 
     def __init__(self, folder: Path, count: int, replicas: int, *options: str) -> None:
         self.folder = folder
         self.replicas = replicas
         self.options = options
         self.names = [f"n{number}" for number in range(1, count + 1)]
-        self.ports = {name: {kind: lasting_port() for kind in KINDS} for name in self.names}
+        self.ports = {name: {kind: lasting_port() for kind in self.kinds} for name in self.names}
         self.servers: dict[str, Server] = {}
         try:
             for name in self.names:
@@ -53,7 +58,7 @@ class Nodes:
 
     def command(self, name: str) -> list[str]:
         words = [sys.executable, "-m", "folkmoot", "serve", "--node-id", name, "--data", str(self.folder / name)]
-        for kind in KINDS:
+        for kind in self.kinds:
             words += [f"--{kind}", f"127.0.0.1:{self.ports[name][kind]}"]
         for other in self.names:
             if other != name:

@@ -37,6 +37,8 @@ SECTIONS: Final = (
     "retained",
     "cluster",
     "failover",
+    "returning",
+    "attacks",
     "rebuild",
     "views",
     "spark",
@@ -61,11 +63,12 @@ def sentence(name: str, measured: Figures) -> str:
     virtual = "virtual machine, " if measured["virtual"] else ""
     rounds = f"median (lowest to highest) of {measured['rounds']} rounds" if name in ROUNDS else "one run"
     seconds = f" of {measured['seconds']:g} s" if name in TIMED else ""
+    load = f", load before {measured['load_average_before']}" if "load_average_before" in measured else ""
     return (
         f"*Measured {measured['date']}: {measured['folkmoot']}; {measured['mosquitto']}; "
         f"{virtual}{measured['processor']}, {measured['cores']} cores, {measured['memory_gb']} GB, "
         f"{measured['system']}, fdatasync {measured['fdatasync_us']} us; "
-        f"{rounds}{seconds}, load before {measured['load_average_before']}.*"
+        f"{rounds}{seconds}{load}.*"
     )
 
 

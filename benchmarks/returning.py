@@ -1,4 +1,4 @@
-"""Clients with passwords that return to another node after kill -9 of theirs, all at once.
+"""Clients with passwords that return to the other nodes after kill -9 of theirs, all at once.
 
 Owns the clients, the users and the two clusters: one with a secret, whose nodes tell each other which passwords they
 have found right, and one without, whose nodes check each password anew (scrypt, 40 ms of a CPU). Every client has a
@@ -11,6 +11,7 @@ import contextlib
 import selectors
 import socket
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.nodes import Nodes
@@ -47,12 +48,12 @@ def run(bench: Bench) -> Figures:
         bench.note(f"{count:,} clients, {name}: connecting")
         nodes = Nodes(folder, 3, 3, *options)
         try:
-            first = Crowd(nodes.ports["n1"]["mqtt"], count)
+            first = Crowd([nodes.ports["n1"]["mqtt"]], count)
             first.enter()
             bench.note(f"{count:,} clients, {name}: returning")
             moment = nodes.kill("n1")
             first.close()
-            second = Crowd(nodes.ports["n2"]["mqtt"], count)
+            second = Crowd([nodes.ports[name]["mqtt"] for name in ("n2", "n3")], count)
             second.enter()
             figures[name] = {
                 "first_s": digits(first.took_s),
@@ -77,10 +78,10 @@ def users(folder: Path, count: int) -> Path:
 
 
 class Crowd:
-    """`count` connections of one node; a client that is cut off or refused tries again."""
+    """`count` connections, in turn to the nodes at `ports`; a client that is cut off or refused tries again."""
 
-    def __init__(self, port: int, count: int) -> None:
-        self.port = port
+    def __init__(self, ports: Sequence[int], count: int) -> None:
+        self.ports = ports
         self.waiting = list(range(count))
         self.entered: list[socket.socket] = []
         self.attempts = 0
@@ -103,7 +104,7 @@ class Crowd:
 
     def _ask(self, client: int) -> int:
         self.attempts += 1
-        sock = socket.create_connection(("127.0.0.1", self.port), 20.0)
+        sock = socket.create_connection(("127.0.0.1", self.ports[client % len(self.ports)]), 20.0)
         sock.sendall(encode(Connect(V311, f"c{client}", True, 0, f"u{client}", PASSWORD, None, None), V311))
         self._selector.register(sock, selectors.EVENT_READ, client)
         return 1

@@ -70,7 +70,7 @@ def test_the_clients_that_return_have_a_table_of_their_own() -> None:
 
 def test_a_crowd_of_clients_enters_and_those_that_are_cut_off_come_again() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
-        crowd = returning.Crowd(server.getsockname()[1], 3)
+        crowd = returning.Crowd([server.getsockname()[1]], 3)
         answers = [b"", bytes([0x20, 2, 0, 3]), *[bytes([0x20, 2, 0, 0])] * 3]
         thread = threading.Thread(target=answer, args=(server, answers), daemon=True)
         thread.start()

@@ -54,6 +54,9 @@ ALLOWED: Final[dict[str, dict[str, str]]] = {
         "15,000 /s": "STEADY_RATE in benchmarks/cluster.py",
         "2,000 /s": "RATE in benchmarks/rebuild.py",
         "50 ms": "DIAL_S in benchmarks/failover.py",
+        "50 messages a second": "PERIOD_S in benchmarks/attacks.py",
+        "512 MiB": "BUDGET_MEBIBYTES in benchmarks/attacks.py",
+        "ten times as": "FACTORS in benchmarks/attacks.py",
         "2 ms": "the delay of links in tests/membership/simulated_membership.py",
     },
     "docs/capacity.md": {
