@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 from folkmoot.kernel.clock import SECOND
+from folkmoot.mqtt import reason
 from folkmoot.mqtt.encode import encode
 from folkmoot.mqtt.packet import (
     PUBACK,
@@ -132,6 +133,20 @@ def test_a_flood_delays_no_other_client_by_more_than_a_turn(box: Box, flood: str
         waited += 1
     assert waited > 1
     assert answered == waited
+
+
+def test_a_filter_costs_by_its_length_although_it_is_refused(box: Box) -> None:
+    """What is checked takes time: a client that sends filters in vain waits like any other."""
+    count = []
+    for number, name in enumerate([b"+a", b"+a" + b"/+" * 120]):
+        peer = box.client(f"p{number}")
+        peer.connect()
+        come(box, peer, wire([Subscribe(1, [(name, 0)] * 500)]))
+        count.append(turns(box))
+        packet = peer.inbox[-1]
+        assert isinstance(packet, Suback)
+        assert set(packet.codes) == {reason.TOPIC_FILTER_INVALID}
+    assert count[1] > 3 * count[0]
 
 
 def test_floods_of_many_clients_share_the_turns(box: Box) -> None:

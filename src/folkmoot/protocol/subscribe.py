@@ -31,7 +31,7 @@ from folkmoot.topics.name import check_filter, has_wildcard, split_share
 from folkmoot.turn.commit import Commits
 from folkmoot.turn.source import is_later, source_of
 from folkmoot.turn.state import State
-from folkmoot.turn.work import PACKET_STEPS, RULE_STEPS, SUBSCRIPTION_STEPS
+from folkmoot.turn.work import FILTER_BYTES_PER_STEP, PACKET_STEPS, RULE_STEPS, SUBSCRIPTION_STEPS
 
 __all__ = ["Subscribing", "subscription_key"]
 
@@ -133,7 +133,7 @@ class Subscribing:
             if codes and work.is_spent():
                 return False
             name, options = entries[len(codes)]
-            work.steps += PACKET_STEPS
+            work.steps += PACKET_STEPS + len(name) // FILTER_BYTES_PER_STEP
             code = self._entry(connection, session, name, options, task.identifier, task.started)
             if code >= 0x80:
                 if len(task.reasons) < _REASONS_MAX:

@@ -24,6 +24,9 @@ __all__ = [
 FILTER_BYTES_MAX: Final = 65_535
 SHARE: Final = b"$share/"
 DOLLAR: Final = 0x24
+NUMBER_SIGN: Final = 0x23
+PLUS: Final = 0x2B
+SLASH: Final = 0x2F
 
 
 def check_topic(topic: bytes, levels_max: int) -> str | None:
@@ -70,17 +73,19 @@ def check_plain(topic_filter: bytes, levels_max: int) -> str | None:
     why = check_size(topic_filter, levels_max, "topic filter")
     if why is not None or not has_wildcard(topic_filter):
         return why
-    levels = topic_filter.split(b"/")
-    last = len(levels) - 1
+    last = len(topic_filter) - 1
     for i in range(last + 1):
-        level = levels[i]
-        if b"#" in level:  # [MQTT-4.7.1-1]
-            if len(level) > 1:
-                return "# shares its level with other characters"
-            if i != last:
-                return "# is not the last level"
-        elif b"+" in level and len(level) > 1:  # [MQTT-4.7.1-2]
-            return "+ shares its level with other characters"
+        byte = topic_filter[i]
+        if byte != PLUS and byte != NUMBER_SIGN:
+            continue
+        shares = (i > 0 and topic_filter[i - 1] != SLASH) or (i < last and topic_filter[i + 1] != SLASH)
+        if byte == PLUS:
+            if shares:  # [MQTT-4.7.1-2]
+                return "+ shares its level with other characters"
+        elif shares:  # [MQTT-4.7.1-1]
+            return "# shares its level with other characters"
+        elif i != last:
+            return "# is not the last level"
     return None
 
 

@@ -22,6 +22,7 @@ from folkmoot.store.writer import Writer
 
 __all__ = [
     "DELIVERY_STEPS",
+    "FILTER_BYTES_PER_STEP",
     "LOOKUP_STEPS",
     "PACKET_STEPS",
     "ROW_STEPS",
@@ -34,6 +35,7 @@ __all__ = [
 
 PACKET_STEPS: Final = 8
 DELIVERY_STEPS: Final = 4  # of one message to one session in memory
+FILTER_BYTES_PER_STEP: Final = 4  # of a filter of SUBSCRIBE, refused or not: its check, its pattern, its size
 LOOKUP_STEPS: Final = 16  # of a topic whose route is not cached, beside the branches and values that it leads to
 ROW_STEPS: Final = 24
 RULE_STEPS: Final = 2  # of one access rule, for a topic or a filter
