@@ -189,6 +189,13 @@ class GrantedLeases:
         if grant is not None:
             grant.revoked = False
 
+    def started(self, disk: int, incarnation: int, now: int) -> None:
+        """Give a process that has just come up the time to send a heartbeat."""
+        grant = self._grant(disk, incarnation, now)
+        grant.heard_ns = max(now, grant.heard_ns)
+        grant.ended = False
+        grant.revoked = False
+
     def _grant(self, disk: int, incarnation: int, now: int) -> _Grant:
         """Return what is known of a process; with a new one, forget what is over anyway."""
         found = self._grants.get((disk, incarnation))
