@@ -19,6 +19,7 @@ from folkmoot.membership.command import (
     Features,
     Found,
     Full,
+    IsrItem,
     Join,
     Lead,
     Leave,
@@ -246,18 +247,20 @@ class Reference:
         return True
 
     def alterisr(self, index: int, command: AlterIsr) -> bool:
-        if command.partition >= len(self.partitions):
+        return True in [self.alter_one(command, item) for item in command.items]
+
+    def alter_one(self, command: AlterIsr, item: IsrItem) -> bool:
+        if item.partition >= len(self.partitions):
             return False
-        partition = self.partitions[command.partition]
+        partition = self.partitions[item.partition]
         leadership = (partition["leader"], partition["epoch"], partition["version"])
-        if leadership != (command.leader, command.leader_epoch, command.version):
+        if leadership != (command.leader, item.leader_epoch, item.version):
             return False
-        wanted = set(command.isr)
-        if len(wanted) < len(command.isr) or command.leader not in wanted or wanted - set(partition["replicas"]):
+        wanted = set(item.isr)
+        if len(wanted) < len(item.isr) or command.leader not in wanted or wanted - set(partition["replicas"]):
             return False
-        for at, disk in enumerate(command.isr):
-            known = self.members[disk]["incarnation"] == command.incarnations[at]
-            if disk not in partition["isr"] and not (self.up(disk) and known):
+        for disk in wanted - partition["isr"]:
+            if not self.up(disk) or self.members[disk]["incarnation"] != command.incarnations[disk]:
                 return False
         if wanted == partition["isr"]:
             return False
@@ -437,9 +440,22 @@ class Drawer:
                     items.append(PlaceItem(other, known, self.replicas(configuration, other)))
             return Place(items)
         if kind in (11, 12) and state.leader:
-            wanted = self.some(state.replicas)
-            if state.leader not in wanted and rng.chance(9, 10):
-                wanted.append(state.leader)
-            incarnations = [configuration.members[disk].incarnation + (rng.below(12) == 0) for disk in wanted]
-            return AlterIsr(number, state.leader, state.leader_epoch, version, wanted, incarnations)
+            return self.alter(configuration, number, version)
         return Lead(number, version, self.pick(state.isr or self.disks))
+
+    def alter(self, configuration: ClusterConfiguration, number: int, version: int) -> AlterIsr:
+        """Draw what the leader of a partition asks for; sometimes with items for others, some led by another."""
+        rng = self.rng
+        leader = configuration.partitions[number].leader
+        items: list[IsrItem] = []
+        for other, state in enumerate(configuration.partitions):
+            if other != number and (not state.leader_epoch or not rng.chance(1, 2)):
+                continue
+            wanted = self.some(state.replicas)
+            if leader in state.replicas and leader not in wanted and rng.chance(9, 10):
+                wanted.append(leader)
+            items.append(IsrItem(other, state.leader_epoch, version if other == number else state.version, wanted))
+        incarnations: dict[int, int] = {}
+        for disk in sorted({disk for item in items for disk in item.isr}):
+            incarnations[disk] = configuration.members[disk].incarnation + (rng.below(12) == 0)
+        return AlterIsr(leader, items, incarnations)

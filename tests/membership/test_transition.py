@@ -27,6 +27,7 @@ from folkmoot.membership.command import (
     Features,
     Found,
     Full,
+    IsrItem,
     Join,
     Lead,
     Leave,
@@ -131,8 +132,8 @@ class Log:
 
     def isr(self, disks: list[int], partition: int = 0) -> AlterIsr:
         state = self.configuration.partitions[partition]
-        incarnations = [self.of(disk).incarnation for disk in disks]
-        return AlterIsr(partition, state.leader, state.leader_epoch, state.version, disks, incarnations)
+        incarnations = {disk: self.of(disk).incarnation for disk in disks}
+        return AlterIsr(state.leader, [IsrItem(partition, state.leader_epoch, state.version, disks)], incarnations)
 
     def shows(self, partition: int = 0) -> tuple[list[int], list[int], int, int]:
         state = self.configuration.partitions[partition]
@@ -501,14 +502,42 @@ def test_the_isr_is_changed_by_its_leader_alone() -> None:
     wrong.leader = 3
     assert log.refused(wrong) == OTHER_LEADER
     wrong = log.isr([1, 2, 3])
-    wrong.leader_epoch += 1
+    wrong.items[0].leader_epoch += 1
     assert log.refused(wrong) == OTHER_LEADER
     assert log.refused(log.isr([3])) == INVALID, "without its leader"
     assert log.refused(log.isr([1, 3, 3])) == INVALID
     assert log.refused(log.isr([3, 1])) == UNCHANGED
     wrong = log.isr([1, 3])
-    wrong.partition = 5
+    wrong.items[0].partition = 5
     assert log.refused(wrong) == UNKNOWN_PARTITION
+
+
+def test_isrs_are_judged_one_by_one() -> None:
+    log = Log([1, 2, 3], partitions=4)
+    log.do(Lead(3, log.version(3), 2))
+    items = [log.isr(disks, number).items[0] for number, disks in enumerate([[1], [1, 2], [1, 2, 3], [1, 2]])]
+    items += [IsrItem(9, 1, 1, [1]), items[0], IsrItem(1, 1, log.version(1), [1, 3])]
+    result = log.do(AlterIsr(1, items, {1: 1, 2: 1, 3: 1}))
+    assert result.partitions == [0, 1]
+    assert result.skipped == [
+        (2, UNCHANGED),
+        (3, OTHER_LEADER),
+        (9, UNKNOWN_PARTITION),
+        (0, OLD_VERSION),
+        (1, OLD_VERSION),
+    ]
+    assert [log.shows(number)[1] for number in range(4)] == [[1], [1, 2], [1, 2, 3], [1, 2, 3]]
+    assert log.refused(AlterIsr(1, items, {1: 1, 2: 1, 3: 1})) == OLD_VERSION, "the first reason"
+    assert log.refused(AlterIsr(1, [], {})) == UNCHANGED
+
+
+def test_all_isrs_of_a_leader_are_one_small_entry() -> None:
+    disks = [LARGE + number for number in range(200)]
+    log = Log(disks, partitions=256)
+    items = [log.isr(disks[:2], number).items[0] for number in range(256)]
+    command = AlterIsr(disks[0], items, dict.fromkeys(disks[:2], 1))
+    assert len(encode_command(command)) <= 256 * 8 + 64
+    assert log.do(command).partitions == list(range(256))
 
 
 def test_only_what_is_up_is_added_to_the_isr() -> None:

@@ -33,6 +33,7 @@ from folkmoot.membership.command import (
     Features,
     Found,
     Full,
+    IsrItem,
     Join,
     Lead,
     Leave,
@@ -143,7 +144,8 @@ REASONS: Final[list[str]] = [
 class Result:
     """What became of a command, and what a node has to install: disks of members, partitions, and keys of settings.
 
-    `skipped`: the items of a Place that were refused, with their reasons. A refused command has changed nothing.
+    `skipped`: the partitions of a Place or AlterIsr whose items were refused, with the reasons. A refused command has
+    changed nothing.
     """
 
     def __init__(self, index: int, command: Command) -> None:
@@ -201,7 +203,7 @@ class Transition:
 
     def _apply(self, command: Command, result: Result) -> int:
         if isinstance(command, AlterIsr):
-            return self._alter_isr(command)
+            return self._alter(command, result)
         if isinstance(command, Place):
             return self._place(command, result)
         if isinstance(command, Lead):
@@ -491,19 +493,25 @@ class Transition:
         self._changed.append(number)
 
     def _place(self, command: Place, result: Result) -> int:
-        first = ACCEPTED
-        done = 0
         for item in command.items:
-            reason = self._place_one(item)
-            if reason == ACCEPTED:
-                done += 1
-                continue
-            result.skipped.append((item.partition, reason))
-            if first == ACCEPTED:
-                first = reason
-        if done:
+            self._note(item.partition, self._place_one(item), result)
+        return self._verdict(len(command.items), result)
+
+    def _alter(self, command: AlterIsr, result: Result) -> int:
+        for item in command.items:
+            self._note(item.partition, self._alter_one(command, item), result)
+        return self._verdict(len(command.items), result)
+
+    def _note(self, number: int, reason: int, result: Result) -> None:
+        """Note how one item was judged."""
+        if reason != ACCEPTED:
+            result.skipped.append((number, reason))
+
+    def _verdict(self, items: int, result: Result) -> int:
+        """Return what becomes of a command with items: it is accepted if one is, or has the first reason."""
+        if len(result.skipped) < items:
             return ACCEPTED
-        return first if command.items else UNCHANGED
+        return result.skipped[0][1] if items else UNCHANGED
 
     def _place_one(self, item: PlaceItem) -> int:
         configuration = self.configuration
@@ -543,30 +551,30 @@ class Transition:
         able = [disk for disk in replicas if self.configuration.can_lead(disk)]
         return able[:1] if number in self.configuration.lost else able
 
-    def _alter_isr(self, command: AlterIsr) -> int:
+    def _alter_one(self, command: AlterIsr, item: IsrItem) -> int:
         configuration = self.configuration
-        if command.partition >= len(configuration.partitions):
+        if item.partition >= len(configuration.partitions):
             return UNKNOWN_PARTITION
-        before = configuration.partitions[command.partition]
-        if command.leader != before.leader or command.leader_epoch != before.leader_epoch:
+        before = configuration.partitions[item.partition]
+        if command.leader != before.leader or item.leader_epoch != before.leader_epoch:
             return OTHER_LEADER
-        if command.version != before.version:
+        if item.version != before.version:
             return OLD_VERSION
-        wanted = command.isr
+        wanted = item.isr
         if command.leader not in wanted or len(set(wanted)) < len(wanted):
             return INVALID
-        for at, disk in enumerate(wanted):
+        for disk in wanted:
             if disk not in before.replicas:
                 return INELIGIBLE
             if disk in before.isr:
                 continue
             member = configuration.members[disk]
-            if not member.can_lead() or member.incarnation != command.incarnations[at]:
+            if not member.can_lead() or member.incarnation != command.incarnations[disk]:
                 return INELIGIBLE
         isr = [disk for disk in before.replicas if disk in wanted]
         if isr == before.isr:
             return UNCHANGED
-        self._put_partition(command.partition, before.replicas, isr, before.leader, False)
+        self._put_partition(item.partition, before.replicas, isr, before.leader, False)
         return ACCEPTED
 
     def _lead(self, command: Lead) -> int:
