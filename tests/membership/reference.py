@@ -66,6 +66,8 @@ class Reference:
         self.removed: dict[int, int] = {}
         self.settings: dict[str, tuple[bytes, int]] = {}
         self.features = 0
+        self.base = 0
+        self.changed = 0
 
     def up(self, disk: int) -> bool:
         return disk in self.members and self.members[disk]["state"] in ("active", "leaving")
@@ -74,7 +76,10 @@ class Reference:
         """Apply a command; True if it was accepted."""
         name = type(command).__name__.lower()
         handler = getattr(self, "features_on" if name == "features" else name)
-        return bool(handler(index, command))
+        accepted = bool(handler(index, command))
+        if accepted and not isinstance(command, (Put, Delete, Features)):
+            self.changed = index + self.base
+        return accepted
 
     def found(self, index: int, command: Found) -> bool:
         if self.members:
@@ -125,8 +130,12 @@ class Reference:
             return False
         if self.features & ~command.process.features:
             return False
+        if command.seen - index - self.base > 1 << 22:
+            return False
+        while index + self.base <= command.seen:
+            self.base += command.seen - index - self.base + 1
         one["state"] = "leaving" if "leaving" in one["state"] else "active"
-        one["started"] = index
+        one["started"] = index + self.base
         one.update(incarnation=incarnation, version=index, features=command.process.features)
         for partition in self.partitions:
             if command.disk in partition["isr"] and partition["leader"] in (0, command.disk):
@@ -325,6 +334,7 @@ class Reference:
     def compare(self, configuration: ClusterConfiguration) -> None:
         """Assert that the configuration is this one."""
         assert configuration.features == self.features
+        assert (configuration.base, configuration.changed) == (self.base, self.changed)
         assert sorted(configuration.members) == sorted(self.members)
         for disk, one in self.members.items():
             found = configuration.members[disk]
@@ -393,7 +403,10 @@ class Drawer:
         if kind in (2, 3, 4):
             number = 1 + rng.below(12) if found is None else max(1, incarnation + rng.below(3) - (rng.below(4) == 0))
             features = ALL_FEATURES if rng.chance(9, 10) else 1
-            return Activate(disk, version, process(number, disk, features))
+            seen = configuration.counter() + rng.below(6) - 3 if rng.chance(1, 4) and found is not None else 0
+            if rng.chance(1, 30):
+                seen += 2 << 22
+            return Activate(disk, version, process(number, disk, features), seen)
         if kind == 5 and rng.chance(1, 2):
             return MarkAway(disk, incarnation, version, 1 + rng.below(4))
         if kind == 6:

@@ -51,7 +51,8 @@ SMALL = ClusterMember(1, "a", DATA, Process(1, "", "", ""))
 COMMANDS: list[Command] = [
     Found(ID_MAX, 1, 2, 3, [MEMBER, SMALL], 256, 3),
     Join(MEMBER),
-    Activate(ID_MAX, ID_MAX, PROCESS),
+    Activate(ID_MAX, ID_MAX, PROCESS, ID_MAX),
+    Activate(1, 0, PROCESS),
     MarkAway(1, 2, 3, 4),
     Leave(1, 2),
     Stay(1, 2),

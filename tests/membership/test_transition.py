@@ -36,6 +36,7 @@ from folkmoot.membership.command import (
     PlaceItem,
     Put,
     Remove,
+    Renew,
     Stay,
     encode_command,
 )
@@ -67,6 +68,7 @@ from folkmoot.membership.transition import (
     Result,
     Transition,
 )
+from folkmoot.store.epoch import COUNTER_MAX
 from tests.membership.reference import ALL_FEATURES, Drawer, Reference, founded, member, process
 
 LARGE = (1 << 62) - 1 - 200  # disks with identities that need all bytes
@@ -299,6 +301,53 @@ def test_starts_are_fenced() -> None:
     assert log.of(1).state == ACTIVE, "the same process was cut off, and is there again"
 
 
+def test_counters_grow_above_what_a_member_has_seen() -> None:
+    log = Log([1, 2, 3])
+    configuration = log.configuration
+    assert configuration.counter() == configuration.index
+    log.do(Activate(1, 0, process(2, 1), configuration.counter()))
+    assert configuration.base == 0, "this entry has a higher counter anyway"
+    seen = configuration.counter() + 1
+    result = log.do(Activate(2, 0, process(2, 2), seen))
+    assert (configuration.base, configuration.counter()) == (1, seen + 1)
+    assert log.of(2).started == seen + 1 == configuration.counter_at(result.index)
+    started = [log.of(disk).started for disk in (1, 2, 3)]
+    log.do(Activate(3, 0, process(2, 3), seen + 1000))
+    assert configuration.counter() == seen + 1001
+    assert [log.of(disk).started for disk in (1, 2)] == started[:2], "they compare with epochs of then"
+    log.do(Activate(1, 0, process(3, 1), seen))
+    assert configuration.counter() == seen + 1002, "a counter that is known already raises nothing"
+
+
+def test_a_counter_far_ahead_is_refused() -> None:
+    log = Log([1, 2, 3])
+    far = log.next + (1 << 22)
+    assert log.refused(Activate(1, 0, process(2, 1), far + 1)) == INVALID
+    far += 1  # the refusal was an entry
+    log.do(Activate(1, 0, process(2, 1), far))
+    assert log.configuration.counter() == far + 1
+    log.next = COUNTER_MAX - log.configuration.base - 9
+    last = Activate(2, 0, process(2, 2), COUNTER_MAX - 1)
+    assert log.refused(Activate(2, 0, process(2, 2), COUNTER_MAX)) == INVALID, "no number would be left"
+    log.do(last)
+    assert log.configuration.counter() == COUNTER_MAX
+
+
+def test_what_changes_no_role_is_no_change() -> None:
+    log = Log([1, 2, 3])
+    configuration = log.configuration
+    assert configuration.changed == configuration.counter()
+    changed = configuration.changed
+    log.do(Put("k", b"v", ANY, "a"))
+    log.do(Delete("k", ANY, "a"))
+    log.do(Features(1))
+    assert log.refused(log.isr([1, 2, 3])) == UNCHANGED
+    assert configuration.changed == changed < configuration.counter()
+    for command in (log.isr([1, 2]), Full(3, 1, log.of(3).version, True), Renew(1, 1)):
+        log.do(command)
+        assert configuration.changed == configuration.counter(), command
+
+
 def test_a_leader_that_starts_again_gets_another_epoch() -> None:
     log = Log([1, 2, 3])
     log.start(1)
@@ -527,7 +576,7 @@ def test_isrs_are_judged_one_by_one() -> None:
         (1, OLD_VERSION),
     ]
     assert [log.shows(number)[1] for number in range(4)] == [[1], [1, 2], [1, 2, 3], [1, 2, 3]]
-    assert log.refused(AlterIsr(1, items, {1: 1, 2: 1, 3: 1})) == OLD_VERSION, "the first reason"
+    assert log.refused(AlterIsr(1, items[4:6], {1: 1})) == UNKNOWN_PARTITION, "the first reason"
     assert log.refused(AlterIsr(1, [], {})) == UNCHANGED
 
 

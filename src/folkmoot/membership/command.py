@@ -212,19 +212,25 @@ class Join(Command):
 class Activate(Command):
     """START: a process of a member serves.
 
-    It is proposed when the lease of an earlier process on the same disk is certainly over. `version`: of the member; it
-    counts when the incarnation is known already.
+    It is proposed when the lease of an earlier process on the same disk is certainly over.
+
+    Args:
+        disk: Of the member.
+        version: Of the member; it counts when the incarnation is known already.
+        process: What it says of itself.
+        seen: The highest counter of a configuration that it knows, from any lineage; 0: none.
     """
 
-    def __init__(self, disk: int, version: int, process: Process) -> None:
+    def __init__(self, disk: int, version: int, process: Process, seen: int = 0) -> None:
         super().__init__(START)
         self.disk = disk
         self.version = version
         self.process = process
+        self.seen = seen
 
     def body(self) -> bytes:
         """Return the bytes behind format and kind."""
-        return varint(self.disk) + varint(self.version) + self.process.encoded()
+        return varint(self.disk) + varint(self.version) + self.process.encoded() + varint(self.seen)
 
     def __repr__(self) -> str:
         return f"start {self.disk} incarnation {self.process.incarnation}"
@@ -567,7 +573,7 @@ def _take(cursor: Cursor, kind: int) -> Command:
     if kind == JOIN:
         return Join(take_member(cursor))
     if kind == START:
-        return Activate(_disk(cursor), _version(cursor), take_process(cursor))
+        return Activate(_disk(cursor), _version(cursor), take_process(cursor), take_id(cursor, 0, "counter"))
     if kind == MARK_AWAY:
         return MarkAway(_disk(cursor), _incarnation(cursor), _version(cursor), cursor.byte())
     if kind == LEAVE:

@@ -12,13 +12,17 @@ Why a START leaves a member in the ISR. A replica in sync has everything committ
 same: a copy that was set back is another member. If members left the ISR by starting again, then after a loss of all
 power whichever came up last would be the only one in sync. The leadership ends all the same: a leader that comes back
 may have sent records of its epoch that it has lost itself, so it must not append to that epoch (`leader_epoch` + 1).
+
+Why START raises the base of counters. A member that comes back from another lineage has rows with its epochs. Were
+those of this one lower, new rows would count as older than the ones that they replace. A counter far ahead is refused:
+all would adopt it, and no numbers would be left.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from folkmoot.membership.cluster_member import DATA, ClusterMember, Process
+from folkmoot.membership.cluster_member import DATA, ClusterMember
 from folkmoot.membership.cluster_settings import ABSENT, AUTHOR_BYTES_MAX, KEY_BYTES_MAX, VALUE_BYTES_MAX
 from folkmoot.membership.command import (
     COPIES_MAX,
@@ -66,6 +70,7 @@ from folkmoot.membership.lifecycle import (
     next_state,
 )
 from folkmoot.membership.partition_state import PartitionState, unplaced
+from folkmoot.store.epoch import COUNTER_MAX, is_sane
 
 __all__ = [
     "ACCEPTED",
@@ -197,6 +202,8 @@ class Transition:
         else:
             result.refused = self._apply(command, result)
         configuration.index = index
+        if result.is_accepted() and not (result.keys or result.features):
+            configuration.changed = configuration.counter()
         result.partitions = sorted(set(self._changed))
         self._check(result)
         return result
@@ -275,11 +282,15 @@ class Transition:
         return ACCEPTED
 
     def _put_member(self, member: ClusterMember, state: int, result: Result) -> None:
-        started = self._index if is_up(state) else 0
-        self.configuration.members[member.disk] = member.changed(
-            member.process, state, member.full, member.evicted, self._index, started
-        )
+        """Install a new member."""
+        after = member.in_state(state, self._index)
+        after.started = self._counter() if is_up(state) else 0
+        self.configuration.members[member.disk] = after
         result.disks.append(member.disk)
+
+    def _counter(self) -> int:
+        """Return the counter of the configuration that this entry makes."""
+        return self.configuration.counter_at(self._index)
 
     # Members
 
@@ -315,9 +326,15 @@ class Transition:
                 return OLD_VERSION
         if configuration.features & process.features != configuration.features:
             return LACKS_FEATURES
-        state = next_state(ON_START, member.state)
-        assert is_up(state), "a member that has started is up"
-        self._change(member, process, state, member.full, member.evicted, result)
+        if command.seen >= COUNTER_MAX or not is_sane(command.seen, self._counter()):
+            return INVALID
+        configuration.base += max(command.seen + 1 - self._counter(), 0)
+        after = member.copied(self._index)
+        after.process = process
+        after.state = next_state(ON_START, member.state)
+        assert is_up(after.state), "a member that has started is up"
+        after.started = self._counter()
+        self._change(member, after, result)
         for number, partition in enumerate(configuration.partitions):
             if command.disk in partition.isr and partition.leader in (0, command.disk):
                 leader = configuration.elect(partition.replicas, partition.isr)
@@ -336,7 +353,7 @@ class Transition:
         state = next_state(ON_AWAY, member.state)
         if state == IMPOSSIBLE:
             return WRONG_STATE
-        self._change(member, member.process, state, member.full, member.evicted, result)
+        self._change(member, member.in_state(state, self._index), result)
         self._withdraw(member.disk)
         return ACCEPTED
 
@@ -350,7 +367,9 @@ class Transition:
             return UNCHANGED
         state = next_state(ON_EVICT, member.state)
         assert state in (AWAY, AWAY_LEAVING), "a member that was put out is away"
-        self._change(member, member.process, state, member.full, command.incarnation, result)
+        after = member.in_state(state, self._index)
+        after.evicted = command.incarnation
+        self._change(member, after, result)
         self._withdraw(member.disk)
         return ACCEPTED
 
@@ -365,7 +384,7 @@ class Transition:
         if state == IMPOSSIBLE:
             return WRONG_STATE
         assert is_up(state) == is_up(member.state), "a leave neither starts nor ends a process"
-        self._change(member, member.process, state, member.full, member.evicted, result)
+        self._change(member, member.in_state(state, self._index), result)
         return ACCEPTED
 
     def _full(self, command: Full, result: Result) -> int:
@@ -378,7 +397,9 @@ class Transition:
             return OLD_VERSION
         if command.full == member.full:
             return UNCHANGED
-        self._change(member, member.process, member.state, command.full, member.evicted, result)
+        after = member.copied(self._index)
+        after.full = command.full
+        self._change(member, after, result)
         return ACCEPTED
 
     def _ask(self, command: Withdraw | Renew) -> int:
@@ -413,14 +434,11 @@ class Transition:
         self._put_partition(number, partition.replicas, isr, leader, False)
         return True
 
-    def _change(
-        self, member: ClusterMember, process: Process, state: int, full: bool, evicted: int, result: Result
-    ) -> None:
-        comes = is_up(state) and (process.incarnation != member.incarnation or not is_up(member.state))
-        started = self._index if comes else member.started
-        changed = member.changed(process, state, full, evicted, self._index, started)
-        self.configuration.members[member.disk] = changed
-        result.disks.append(member.disk)
+    def _change(self, before: ClusterMember, after: ClusterMember, result: Result) -> None:
+        """Install the next state of a member."""
+        assert after.succeeds(before), "numbers of a member grow"
+        self.configuration.members[after.disk] = after
+        result.disks.append(after.disk)
 
     def _withdraw(self, disk: int) -> None:
         """Take a member that is away out of the ISRs in which another remains, and give its leaderships to others.
