@@ -19,6 +19,7 @@ from folkmoot.membership.command import (
     Features,
     Found,
     Full,
+    IsrItem,
     Join,
     Lead,
     Leave,
@@ -65,6 +66,8 @@ class Reference:
         self.removed: dict[int, int] = {}
         self.settings: dict[str, tuple[bytes, int]] = {}
         self.features = 0
+        self.base = 0
+        self.changed = 0
 
     def up(self, disk: int) -> bool:
         return disk in self.members and self.members[disk]["state"] in ("active", "leaving")
@@ -73,7 +76,10 @@ class Reference:
         """Apply a command; True if it was accepted."""
         name = type(command).__name__.lower()
         handler = getattr(self, "features_on" if name == "features" else name)
-        return bool(handler(index, command))
+        accepted = bool(handler(index, command))
+        if accepted and not isinstance(command, (Put, Delete, Features)):
+            self.changed = index + self.base
+        return accepted
 
     def found(self, index: int, command: Found) -> bool:
         if self.members:
@@ -124,8 +130,12 @@ class Reference:
             return False
         if self.features & ~command.process.features:
             return False
+        if command.seen - index - self.base > 1 << 22:
+            return False
+        while index + self.base <= command.seen:
+            self.base += command.seen - index - self.base + 1
         one["state"] = "leaving" if "leaving" in one["state"] else "active"
-        one["started"] = index
+        one["started"] = index + self.base
         one.update(incarnation=incarnation, version=index, features=command.process.features)
         for partition in self.partitions:
             if command.disk in partition["isr"] and partition["leader"] in (0, command.disk):
@@ -246,18 +256,20 @@ class Reference:
         return True
 
     def alterisr(self, index: int, command: AlterIsr) -> bool:
-        if command.partition >= len(self.partitions):
+        return True in [self.alter_one(command, item) for item in command.items]
+
+    def alter_one(self, command: AlterIsr, item: IsrItem) -> bool:
+        if item.partition >= len(self.partitions):
             return False
-        partition = self.partitions[command.partition]
+        partition = self.partitions[item.partition]
         leadership = (partition["leader"], partition["epoch"], partition["version"])
-        if leadership != (command.leader, command.leader_epoch, command.version):
+        if leadership != (command.leader, item.leader_epoch, item.version):
             return False
-        wanted = set(command.isr)
-        if len(wanted) < len(command.isr) or command.leader not in wanted or wanted - set(partition["replicas"]):
+        wanted = set(item.isr)
+        if len(wanted) < len(item.isr) or command.leader not in wanted or wanted - set(partition["replicas"]):
             return False
-        for at, disk in enumerate(command.isr):
-            known = self.members[disk]["incarnation"] == command.incarnations[at]
-            if disk not in partition["isr"] and not (self.up(disk) and known):
+        for disk in wanted - partition["isr"]:
+            if not self.up(disk) or self.members[disk]["incarnation"] != command.incarnations[disk]:
                 return False
         if wanted == partition["isr"]:
             return False
@@ -322,6 +334,7 @@ class Reference:
     def compare(self, configuration: ClusterConfiguration) -> None:
         """Assert that the configuration is this one."""
         assert configuration.features == self.features
+        assert (configuration.base, configuration.changed) == (self.base, self.changed)
         assert sorted(configuration.members) == sorted(self.members)
         for disk, one in self.members.items():
             found = configuration.members[disk]
@@ -390,7 +403,10 @@ class Drawer:
         if kind in (2, 3, 4):
             number = 1 + rng.below(12) if found is None else max(1, incarnation + rng.below(3) - (rng.below(4) == 0))
             features = ALL_FEATURES if rng.chance(9, 10) else 1
-            return Activate(disk, version, process(number, disk, features))
+            seen = configuration.counter() + rng.below(6) - 3 if rng.chance(1, 4) and found is not None else 0
+            if rng.chance(1, 30):
+                seen += 2 << 22
+            return Activate(disk, version, process(number, disk, features), seen)
         if kind == 5 and rng.chance(1, 2):
             return MarkAway(disk, incarnation, version, 1 + rng.below(4))
         if kind == 6:
@@ -437,9 +453,22 @@ class Drawer:
                     items.append(PlaceItem(other, known, self.replicas(configuration, other)))
             return Place(items)
         if kind in (11, 12) and state.leader:
-            wanted = self.some(state.replicas)
-            if state.leader not in wanted and rng.chance(9, 10):
-                wanted.append(state.leader)
-            incarnations = [configuration.members[disk].incarnation + (rng.below(12) == 0) for disk in wanted]
-            return AlterIsr(number, state.leader, state.leader_epoch, version, wanted, incarnations)
+            return self.alter(configuration, number, version)
         return Lead(number, version, self.pick(state.isr or self.disks))
+
+    def alter(self, configuration: ClusterConfiguration, number: int, version: int) -> AlterIsr:
+        """Draw what the leader of a partition asks for; sometimes with items for others, some led by another."""
+        rng = self.rng
+        leader = configuration.partitions[number].leader
+        items: list[IsrItem] = []
+        for other, state in enumerate(configuration.partitions):
+            if other != number and (not state.leader_epoch or not rng.chance(1, 2)):
+                continue
+            wanted = self.some(state.replicas)
+            if leader in state.replicas and leader not in wanted and rng.chance(9, 10):
+                wanted.append(leader)
+            items.append(IsrItem(other, state.leader_epoch, version if other == number else state.version, wanted))
+        incarnations: dict[int, int] = {}
+        for disk in sorted({disk for item in items for disk in item.isr}):
+            incarnations[disk] = configuration.members[disk].incarnation + (rng.below(12) == 0)
+        return AlterIsr(leader, items, incarnations)

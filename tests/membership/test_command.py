@@ -22,6 +22,7 @@ from folkmoot.membership.command import (
     Features,
     Found,
     Full,
+    IsrItem,
     Join,
     Lead,
     Leave,
@@ -50,7 +51,8 @@ SMALL = ClusterMember(1, "a", DATA, Process(1, "", "", ""))
 COMMANDS: list[Command] = [
     Found(ID_MAX, 1, 2, 3, [MEMBER, SMALL], 256, 3),
     Join(MEMBER),
-    Activate(ID_MAX, ID_MAX, PROCESS),
+    Activate(ID_MAX, ID_MAX, PROCESS, ID_MAX),
+    Activate(1, 0, PROCESS),
     MarkAway(1, 2, 3, 4),
     Leave(1, 2),
     Stay(1, 2),
@@ -59,7 +61,8 @@ COMMANDS: list[Command] = [
     Remove(1, 2, 3, False),
     Place([PlaceItem(255, 7, [ID_MAX, 1, 300]), PlaceItem(0, 0, []), PlaceItem(1, 1, [1])]),
     Place([]),
-    AlterIsr(1, 2, 3, 4, [2, 5], [1, ID_MAX]),
+    AlterIsr(2, [IsrItem(1, 3, 4, [2, 5]), IsrItem(7, 9, 0, [ID_MAX])], {5: ID_MAX, 2: 1, ID_MAX: 6}),
+    AlterIsr(2, [], {}),
     Lead(1, 2, 3),
     Full(1, 2, 3, True),
     Put("access/rules", bytes(range(256)), ANY, "root"),
@@ -76,7 +79,7 @@ def fields(value: object) -> object:
     """Everything that a command has, as plain values."""
     if isinstance(value, list):
         return [fields(one) for one in value]
-    if isinstance(value, (int, str, bytes)):
+    if isinstance(value, (int, str, bytes, dict)):
         return value
     names = [name for name in dir(value) if not name.startswith("_")]
     found = {name: getattr(value, name) for name in names}
@@ -103,6 +106,8 @@ def test_bytes_that_must_never_change() -> None:
     # Logs and snapshots have them: format 1, kind 4, disk 300, incarnation 2, version 3, why 1.
     assert encode_command(MarkAway(300, 2, 3, 1)) == bytes([1, 4, 0xAC, 0x02, 2, 3, 1])
     assert encode_command(Place([PlaceItem(5, 1, [9, 7])])) == bytes([1, 9, 2, 7, 9, 1, 5, 1, 2, 1, 0])
+    alter = AlterIsr(9, [IsrItem(5, 4, 1, [9, 7])], {9: 2, 7: 3})
+    assert encode_command(alter) == bytes([1, 10, 9, 2, 7, 3, 9, 2, 1, 5, 4, 1, 2, 1, 0])
     assert encode_command(Put("k", b"v", ANY, "a")) == bytes([1, 13, 1, 107, 1, 118, 0, 1, 97])
 
 
@@ -124,6 +129,10 @@ def test_what_a_newer_build_wrote_is_told_apart(data: bytes) -> None:
         b"\x01\x08\x01\x01\x01\x02",  # force is neither yes nor no
         b"\x01\x09\x01\x07\x01\x05\x01\x01\x01",  # row 1 of one disk
         b"\x01\x09\x02\x07\x07\x01\x05\x01\x01\x00",  # a disk listed twice
+        b"\x01\x0a\x09\x01\x09\x01\x01\x05\x01\x01\x01\x01",  # row 1 of one disk
+        b"\x01\x0a\x09\x02\x07\x01\x09\x01\x01\x05\x01\x01\x01\x01",  # a disk that is in no ISR
+        b"\x01\x0a\x09\x02\x09\x01\x09\x01\x01\x05\x01\x01\x01\x01",  # a disk listed twice
+        b"\x01\x0a\x09\x01\x09\x01\x01\x05\x00\x01\x01\x00",  # a leadership without a number
         b"\x01\x0e\x02\xff\xff\x00\x00",  # a key that is not UTF-8
     ],
 )

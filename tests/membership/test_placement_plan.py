@@ -15,6 +15,7 @@ from folkmoot.membership.command import (
     Evict,
     Found,
     Full,
+    IsrItem,
     Join,
     Lead,
     Leave,
@@ -111,8 +112,9 @@ class Planned:
                 if self.slow is not None and self.slow.chance(1, 2):
                     continue
                 isr = [*state.isr, *learners]
-                incarnations = [self.configuration.members[disk].incarnation for disk in isr]
-                self.do(AlterIsr(number, state.leader, state.leader_epoch, state.version, isr, incarnations))
+                incarnations = {disk: self.configuration.members[disk].incarnation for disk in isr}
+                items = [IsrItem(number, state.leader_epoch, state.version, isr)]
+                self.do(AlterIsr(state.leader, items, incarnations))
         self.most_filling = max(self.most_filling, filling)
         return filling > 0
 

@@ -27,6 +27,7 @@ from folkmoot.membership.command import (
     Features,
     Found,
     Full,
+    IsrItem,
     Join,
     Lead,
     Leave,
@@ -35,6 +36,7 @@ from folkmoot.membership.command import (
     PlaceItem,
     Put,
     Remove,
+    Renew,
     Stay,
     encode_command,
 )
@@ -66,6 +68,7 @@ from folkmoot.membership.transition import (
     Result,
     Transition,
 )
+from folkmoot.store.epoch import COUNTER_MAX
 from tests.membership.reference import ALL_FEATURES, Drawer, Reference, founded, member, process
 
 LARGE = (1 << 62) - 1 - 200  # disks with identities that need all bytes
@@ -131,8 +134,8 @@ class Log:
 
     def isr(self, disks: list[int], partition: int = 0) -> AlterIsr:
         state = self.configuration.partitions[partition]
-        incarnations = [self.of(disk).incarnation for disk in disks]
-        return AlterIsr(partition, state.leader, state.leader_epoch, state.version, disks, incarnations)
+        incarnations = {disk: self.of(disk).incarnation for disk in disks}
+        return AlterIsr(state.leader, [IsrItem(partition, state.leader_epoch, state.version, disks)], incarnations)
 
     def shows(self, partition: int = 0) -> tuple[list[int], list[int], int, int]:
         state = self.configuration.partitions[partition]
@@ -296,6 +299,53 @@ def test_starts_are_fenced() -> None:
     assert log.refused(Activate(1, version, process(5, 1))) == OLD_VERSION, "asked for before it was away"
     log.do(Activate(1, log.of(1).version, process(5, 1)))
     assert log.of(1).state == ACTIVE, "the same process was cut off, and is there again"
+
+
+def test_counters_grow_above_what_a_member_has_seen() -> None:
+    log = Log([1, 2, 3])
+    configuration = log.configuration
+    assert configuration.counter() == configuration.index
+    log.do(Activate(1, 0, process(2, 1), configuration.counter()))
+    assert configuration.base == 0, "this entry has a higher counter anyway"
+    seen = configuration.counter() + 1
+    result = log.do(Activate(2, 0, process(2, 2), seen))
+    assert (configuration.base, configuration.counter()) == (1, seen + 1)
+    assert log.of(2).started == seen + 1 == configuration.counter_at(result.index)
+    started = [log.of(disk).started for disk in (1, 2, 3)]
+    log.do(Activate(3, 0, process(2, 3), seen + 1000))
+    assert configuration.counter() == seen + 1001
+    assert [log.of(disk).started for disk in (1, 2)] == started[:2], "they compare with epochs of then"
+    log.do(Activate(1, 0, process(3, 1), seen))
+    assert configuration.counter() == seen + 1002, "a counter that is known already raises nothing"
+
+
+def test_a_counter_far_ahead_is_refused() -> None:
+    log = Log([1, 2, 3])
+    far = log.next + (1 << 22)
+    assert log.refused(Activate(1, 0, process(2, 1), far + 1)) == INVALID
+    far += 1  # the refusal was an entry
+    log.do(Activate(1, 0, process(2, 1), far))
+    assert log.configuration.counter() == far + 1
+    log.next = COUNTER_MAX - log.configuration.base - 9
+    last = Activate(2, 0, process(2, 2), COUNTER_MAX - 1)
+    assert log.refused(Activate(2, 0, process(2, 2), COUNTER_MAX)) == INVALID, "no number would be left"
+    log.do(last)
+    assert log.configuration.counter() == COUNTER_MAX
+
+
+def test_what_changes_no_role_is_no_change() -> None:
+    log = Log([1, 2, 3])
+    configuration = log.configuration
+    assert configuration.changed == configuration.counter()
+    changed = configuration.changed
+    log.do(Put("k", b"v", ANY, "a"))
+    log.do(Delete("k", ANY, "a"))
+    log.do(Features(1))
+    assert log.refused(log.isr([1, 2, 3])) == UNCHANGED
+    assert configuration.changed == changed < configuration.counter()
+    for command in (log.isr([1, 2]), Full(3, 1, log.of(3).version, True), Renew(1, 1)):
+        log.do(command)
+        assert configuration.changed == configuration.counter(), command
 
 
 def test_a_leader_that_starts_again_gets_another_epoch() -> None:
@@ -501,14 +551,42 @@ def test_the_isr_is_changed_by_its_leader_alone() -> None:
     wrong.leader = 3
     assert log.refused(wrong) == OTHER_LEADER
     wrong = log.isr([1, 2, 3])
-    wrong.leader_epoch += 1
+    wrong.items[0].leader_epoch += 1
     assert log.refused(wrong) == OTHER_LEADER
     assert log.refused(log.isr([3])) == INVALID, "without its leader"
     assert log.refused(log.isr([1, 3, 3])) == INVALID
     assert log.refused(log.isr([3, 1])) == UNCHANGED
     wrong = log.isr([1, 3])
-    wrong.partition = 5
+    wrong.items[0].partition = 5
     assert log.refused(wrong) == UNKNOWN_PARTITION
+
+
+def test_isrs_are_judged_one_by_one() -> None:
+    log = Log([1, 2, 3], partitions=4)
+    log.do(Lead(3, log.version(3), 2))
+    items = [log.isr(disks, number).items[0] for number, disks in enumerate([[1], [1, 2], [1, 2, 3], [1, 2]])]
+    items += [IsrItem(9, 1, 1, [1]), items[0], IsrItem(1, 1, log.version(1), [1, 3])]
+    result = log.do(AlterIsr(1, items, {1: 1, 2: 1, 3: 1}))
+    assert result.partitions == [0, 1]
+    assert result.skipped == [
+        (2, UNCHANGED),
+        (3, OTHER_LEADER),
+        (9, UNKNOWN_PARTITION),
+        (0, OLD_VERSION),
+        (1, OLD_VERSION),
+    ]
+    assert [log.shows(number)[1] for number in range(4)] == [[1], [1, 2], [1, 2, 3], [1, 2, 3]]
+    assert log.refused(AlterIsr(1, items[4:6], {1: 1})) == UNKNOWN_PARTITION, "the first reason"
+    assert log.refused(AlterIsr(1, [], {})) == UNCHANGED
+
+
+def test_all_isrs_of_a_leader_are_one_small_entry() -> None:
+    disks = [LARGE + number for number in range(200)]
+    log = Log(disks, partitions=256)
+    items = [log.isr(disks[:2], number).items[0] for number in range(256)]
+    command = AlterIsr(disks[0], items, dict.fromkeys(disks[:2], 1))
+    assert len(encode_command(command)) <= 256 * 8 + 64
+    assert log.do(command).partitions == list(range(256))
 
 
 def test_only_what_is_up_is_added_to_the_isr() -> None:

@@ -111,8 +111,8 @@ class ClusterMember:
         evicted: The newest incarnation that must not come back; 0: none.
         version: The index of the entry that changed this member last; commands of proposers that know an older one are
             refused.
-        started: The index of the entry by which it came up last, 0: it never did. While that is the same, it has lost
-            nothing of what it has in memory of the others, nor they of it.
+        started: The counter of the configuration (`ClusterConfiguration.counter`) by which it came up last, 0: it never
+            did. While that is the same, it has lost nothing of what it has in memory of the others, nor they of it.
     """
 
     def __init__(
@@ -152,17 +152,21 @@ class ClusterMember:
 
     def in_state(self, state: int, version: int) -> ClusterMember:
         """Return the member in another state."""
-        return self.changed(self.process, state, self.full, self.evicted, version, self.started)
+        found = self.copied(version)
+        found.state = state
+        return found
 
-    def changed(
-        self, process: Process, state: int, full: bool, evicted: int, version: int, started: int
-    ) -> ClusterMember:
-        """Return the member with another process, state, lack of room, eviction and start."""
-        assert version > self.version, "versions of a member grow"
-        assert process.incarnation >= self.process.incarnation, "incarnations of a member grow"
-        assert evicted >= self.evicted, "an eviction is not taken back"
-        assert started >= self.started, "starts of a member follow each other"
-        return ClusterMember(self.disk, self.node_id, self.kind, process, state, full, evicted, version, started)
+    def copied(self, version: int) -> ClusterMember:
+        """Return a copy with a newer version, which may be changed until somebody else sees it."""
+        return ClusterMember(
+            self.disk, self.node_id, self.kind, self.process, self.state, self.full, self.evicted, version, self.started
+        )
+
+    def succeeds(self, before: ClusterMember) -> bool:
+        """Tell whether this can be the state right after `before`: its numbers have grown as they must."""
+        if self.version <= before.version or self.incarnation < before.incarnation:
+            return False
+        return self.evicted >= before.evicted and self.started >= before.started
 
     def __repr__(self) -> str:
         parts = [f"{self.node_id} disk {self.disk} {KINDS[self.kind]} {STATES[self.state]}"]
@@ -191,9 +195,7 @@ def take_member(cursor: Cursor) -> ClusterMember:
     full = cursor.byte()
     evicted = take_id(cursor, 0, "incarnation")
     version = take_id(cursor, 0, "version")
-    started = take_id(cursor, 0, "index")
+    started = take_id(cursor, 0, "counter")
     if not node_id or kind >= len(KINDS) or state >= len(STATES) or full > 1:
         raise ValueError(f"a member {node_id!r} has fields that no member has")
-    if started > version:
-        raise ValueError(f"a member {node_id!r} has started after its last change")
     return ClusterMember(disk, node_id, kind, process, state, full == 1, evicted, version, started)

@@ -34,6 +34,7 @@ __all__ = [
     "Features",
     "Found",
     "Full",
+    "IsrItem",
     "JOIN",
     "Join",
     "KINDS",
@@ -211,19 +212,25 @@ class Join(Command):
 class Activate(Command):
     """START: a process of a member serves.
 
-    It is proposed when the lease of an earlier process on the same disk is certainly over. `version`: of the member; it
-    counts when the incarnation is known already.
+    It is proposed when the lease of an earlier process on the same disk is certainly over.
+
+    Args:
+        disk: Of the member.
+        version: Of the member; it counts when the incarnation is known already.
+        process: What it says of itself.
+        seen: The highest counter of a configuration that it knows, from any lineage; 0: none.
     """
 
-    def __init__(self, disk: int, version: int, process: Process) -> None:
+    def __init__(self, disk: int, version: int, process: Process, seen: int = 0) -> None:
         super().__init__(START)
         self.disk = disk
         self.version = version
         self.process = process
+        self.seen = seen
 
     def body(self) -> bytes:
         """Return the bytes behind format and kind."""
-        return varint(self.disk) + varint(self.version) + self.process.encoded()
+        return varint(self.disk) + varint(self.version) + self.process.encoded() + varint(self.seen)
 
     def __repr__(self) -> str:
         return f"start {self.disk} incarnation {self.process.incarnation}"
@@ -348,40 +355,60 @@ class Place(Command):
         return f"place {', '.join([repr(item) for item in self.items])}"
 
 
-class AlterIsr(Command):
-    """Ask for another ISR, as the leader of the partition (Kafka's AlterPartition: KIP-497, KIP-841, KIP-903).
+class IsrItem:
+    """The ISR that the leader of one partition asks for.
 
     Args:
         partition: Its number.
-        leader: The disk that asks.
-        leader_epoch: The number of its leadership.
+        leader_epoch: The number of the leadership.
         version: Of the partition.
         isr: The wanted ISR, in any order.
-        incarnations: Of the members of `isr`, as the leader knows them: one that has started again since is not added.
     """
 
-    def __init__(
-        self, partition: int, leader: int, leader_epoch: int, version: int, isr: list[int], incarnations: list[int]
-    ) -> None:
-        super().__init__(ALTER_ISR)
-        assert len(isr) == len(incarnations), "each member of an ISR has an incarnation"
+    def __init__(self, partition: int, leader_epoch: int, version: int, isr: list[int]) -> None:
         self.partition = partition
-        self.leader = leader
         self.leader_epoch = leader_epoch
         self.version = version
         self.isr = isr
+
+    def __repr__(self) -> str:
+        return f"{self.partition}/{self.leader_epoch}: {self.isr}"
+
+
+class AlterIsr(Command):
+    """Ask for other ISRs, as the leader of the partitions; each item is judged by itself.
+
+    This is Kafka's AlterPartition (KIP-497, KIP-841, KIP-903), for all partitions of a leader at once.
+
+    Args:
+        leader: The disk that asks.
+        items: What it asks for.
+        incarnations: Of all members of these ISRs, as the leader knows them: one that has started again since is not
+            added.
+    """
+
+    def __init__(self, leader: int, items: list[IsrItem], incarnations: dict[int, int]) -> None:
+        super().__init__(ALTER_ISR)
+        self.leader = leader
+        self.items = items
         self.incarnations = incarnations
+        assert {disk for item in items for disk in item.isr} == set(incarnations), "members of ISRs have incarnations"
 
     def body(self) -> bytes:
-        """Return the bytes behind format and kind."""
-        parts = [varint(self.partition), varint(self.leader), varint(self.leader_epoch), varint(self.version)]
-        parts.append(varint(len(self.isr)))
-        for at, disk in enumerate(self.isr):
-            parts.append(varint(disk) + varint(self.incarnations[at]))
+        """Return the bytes behind format and kind: a table of disks and incarnations, and the numbers of its rows."""
+        disks = sorted(self.incarnations)
+        row: dict[int, bytes] = {disk: varint(number) for number, disk in enumerate(disks)}
+        parts = [varint(self.leader), varint(len(disks))]
+        parts.extend([varint(disk) + varint(self.incarnations[disk]) for disk in disks])
+        parts.append(varint(len(self.items)))
+        for item in self.items:
+            parts.append(varint(item.partition) + varint(item.leader_epoch) + varint(item.version))
+            parts.append(varint(len(item.isr)))
+            parts.extend([row[disk] for disk in item.isr])
         return b"".join(parts)
 
     def __repr__(self) -> str:
-        return f"alter-isr {self.partition} leader {self.leader}/{self.leader_epoch}: {self.isr}"
+        return f"alter-isr leader {self.leader}: {', '.join([repr(item) for item in self.items])}"
 
 
 class Lead(Command):
@@ -546,7 +573,7 @@ def _take(cursor: Cursor, kind: int) -> Command:
     if kind == JOIN:
         return Join(take_member(cursor))
     if kind == START:
-        return Activate(_disk(cursor), _version(cursor), take_process(cursor))
+        return Activate(_disk(cursor), _version(cursor), take_process(cursor), take_id(cursor, 0, "counter"))
     if kind == MARK_AWAY:
         return MarkAway(_disk(cursor), _incarnation(cursor), _version(cursor), cursor.byte())
     if kind == LEAVE:
@@ -600,27 +627,39 @@ def _take_place(cursor: Cursor) -> Place:
     for _ in range(cursor.count(PARTITIONS_MAX)):
         partition = cursor.integer()
         version = _version(cursor)
-        replicas: list[int] = []
-        for _ in range(cursor.count(REPLICAS_MAX)):
-            row = cursor.integer()
-            if row >= len(disks):
-                raise ValueError("a placement names a disk that it does not list")
-            replicas.append(disks[row])
-        items.append(PlaceItem(partition, version, replicas))
+        items.append(PlaceItem(partition, version, _take_rows(cursor, disks)))
     return Place(items)
 
 
 def _take_alter(cursor: Cursor) -> AlterIsr:
-    partition = cursor.integer()
     leader = _disk(cursor)
-    leader_epoch = take_id(cursor, 1, "leader epoch")
-    version = _version(cursor)
-    isr: list[int] = []
-    incarnations: list[int] = []
+    disks: list[int] = []
+    incarnations: dict[int, int] = {}
+    for _ in range(cursor.count(MEMBERS_MAX)):
+        disks.append(_disk(cursor))
+        incarnations[disks[-1]] = _incarnation(cursor)
+    items: list[IsrItem] = []
+    named: set[int] = set()
+    for _ in range(cursor.count(PARTITIONS_MAX)):
+        partition = cursor.integer()
+        leader_epoch = take_id(cursor, 1, "leader epoch")
+        version = _version(cursor)
+        items.append(IsrItem(partition, leader_epoch, version, _take_rows(cursor, disks)))
+        named.update(items[-1].isr)
+    if len(named) < len(incarnations):
+        raise ValueError("a command lists a disk that is in no ISR")
+    return AlterIsr(leader, items, incarnations)
+
+
+def _take_rows(cursor: Cursor, disks: list[int]) -> list[int]:
+    """Read a list of disks as rows of a table."""
+    found: list[int] = []
     for _ in range(cursor.count(REPLICAS_MAX)):
-        isr.append(_disk(cursor))
-        incarnations.append(_incarnation(cursor))
-    return AlterIsr(partition, leader, leader_epoch, version, isr, incarnations)
+        row = cursor.integer()
+        if row >= len(disks):
+            raise ValueError("a command names a disk that it does not list")
+        found.append(disks[row])
+    return found
 
 
 def _disk(cursor: Cursor) -> int:

@@ -1,5 +1,10 @@
 """The configuration of the cluster: its members, partitions, features and settings, at one index of the log.
 
+Counters. Rows and requests are ordered by epochs (`store/epoch`), which must grow also for a member that comes from
+another lineage, whose log may be longer. So the counter of a configuration is its index and a `base`, which START
+raises above the highest counter that the member knows. What is compared with epochs is kept as a counter, because later
+configurations may have another base. Of one lineage, two configurations with the same `changed` give the same roles.
+
 Only `membership/transition` changes it. `check` asserts everything that always holds.
 """
 
@@ -11,6 +16,7 @@ from folkmoot.membership.cluster_member import DATA, ClusterMember
 from folkmoot.membership.cluster_settings import ClusterSettings
 from folkmoot.membership.lifecycle import is_up
 from folkmoot.membership.partition_state import PartitionState
+from folkmoot.store.epoch import COUNTER_MAX
 
 __all__ = ["REMOVALS_MAX", "ClusterConfiguration", "Removal"]
 
@@ -32,6 +38,8 @@ class ClusterConfiguration:
 
     def __init__(self) -> None:
         self.index: int = 0
+        self.base: int = 0  # see `counter`
+        self.changed: int = 0  # the counter of the last entry that changed more than settings and features
         self.cluster: int = 0  # the identity of the cluster; 0: not founded
         self.lineage: int = 0
         self.parent: int = 0
@@ -47,6 +55,14 @@ class ClusterConfiguration:
     def is_founded(self) -> bool:
         """Tell whether the log has begun."""
         return self.cluster > 0
+
+    def counter(self) -> int:
+        """Return the number of this configuration for epochs (`store/epoch.make_epoch`); it grows with each entry."""
+        return self.counter_at(self.index)
+
+    def counter_at(self, index: int) -> int:
+        """Return the counter at another index with this base; at an earlier index it was that, or less."""
+        return index + self.base
 
     def disks(self) -> list[int]:
         """Return the disks of all members, ascending."""
@@ -115,11 +131,14 @@ class ClusterConfiguration:
     def check(self) -> None:
         """Assert everything that always holds; its time grows with members and partitions."""
         names: set[str] = set()
+        assert self.changed <= self.counter(), "what was changed was changed by an entry"
+        assert self.base < COUNTER_MAX, "numbers are left for epochs"
         for disk in self.disks():
             member = self.members[disk]
             assert member.disk == disk, "members are found by their disks"
             assert member.node_id not in names, "the name of a node is unique"
             assert 0 < member.version <= self.index, "a member was changed by an entry"
+            assert member.started <= self.changed, "a member has come up by an entry that changed members"
             assert not is_up(member.state) or member.evicted < member.incarnation, "an evicted process is not up"
             assert self.features & member.process.features == self.features, "every member has the features that are on"
             names.add(member.node_id)

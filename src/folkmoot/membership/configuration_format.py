@@ -22,6 +22,7 @@ def encode_configuration(configuration: ClusterConfiguration) -> bytes:
     disks = configuration.disks()
     row: dict[int, int] = {disk: number for number, disk in enumerate(disks)}
     parts = [BYTE[_FORMAT], varint(configuration.index), varint(configuration.cluster), varint(configuration.lineage)]
+    parts += [varint(configuration.base), varint(configuration.changed)]
     parts += [varint(configuration.parent), varint(configuration.parent_index)]
     parts += [varint(configuration.copies), varint(configuration.features)]
     parts.append(varint(len(disks)))
@@ -75,6 +76,8 @@ def _take(cursor: Cursor) -> ClusterConfiguration:
     configuration.index = take_id(cursor, 0, "index")
     configuration.cluster = take_id(cursor, 0, "identity of a cluster")
     configuration.lineage = take_id(cursor, 0, "lineage")
+    configuration.base = take_id(cursor, 0, "counter")
+    configuration.changed = take_id(cursor, 0, "counter")
     configuration.parent = take_id(cursor, 0, "lineage")
     configuration.parent_index = take_id(cursor, 0, "index")
     configuration.copies = cursor.integer()

@@ -12,13 +12,17 @@ Why a START leaves a member in the ISR. A replica in sync has everything committ
 same: a copy that was set back is another member. If members left the ISR by starting again, then after a loss of all
 power whichever came up last would be the only one in sync. The leadership ends all the same: a leader that comes back
 may have sent records of its epoch that it has lost itself, so it must not append to that epoch (`leader_epoch` + 1).
+
+Why START raises the base of counters. A member that comes back from another lineage has rows with its epochs. Were
+those of this one lower, new rows would count as older than the ones that they replace. A counter far ahead is refused:
+all would adopt it, and no numbers would be left.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from folkmoot.membership.cluster_member import DATA, ClusterMember, Process
+from folkmoot.membership.cluster_member import DATA, ClusterMember
 from folkmoot.membership.cluster_settings import ABSENT, AUTHOR_BYTES_MAX, KEY_BYTES_MAX, VALUE_BYTES_MAX
 from folkmoot.membership.command import (
     COPIES_MAX,
@@ -33,6 +37,7 @@ from folkmoot.membership.command import (
     Features,
     Found,
     Full,
+    IsrItem,
     Join,
     Lead,
     Leave,
@@ -65,6 +70,7 @@ from folkmoot.membership.lifecycle import (
     next_state,
 )
 from folkmoot.membership.partition_state import PartitionState, unplaced
+from folkmoot.store.epoch import COUNTER_MAX, is_sane
 
 __all__ = [
     "ACCEPTED",
@@ -143,7 +149,8 @@ REASONS: Final[list[str]] = [
 class Result:
     """What became of a command, and what a node has to install: disks of members, partitions, and keys of settings.
 
-    `skipped`: the items of a Place that were refused, with their reasons. A refused command has changed nothing.
+    `skipped`: the partitions of a Place or AlterIsr whose items were refused, with the reasons. A refused command has
+    changed nothing.
     """
 
     def __init__(self, index: int, command: Command) -> None:
@@ -195,13 +202,15 @@ class Transition:
         else:
             result.refused = self._apply(command, result)
         configuration.index = index
+        if result.is_accepted() and not (result.keys or result.features):
+            configuration.changed = configuration.counter()
         result.partitions = sorted(set(self._changed))
         self._check(result)
         return result
 
     def _apply(self, command: Command, result: Result) -> int:
         if isinstance(command, AlterIsr):
-            return self._alter_isr(command)
+            return self._alter(command, result)
         if isinstance(command, Place):
             return self._place(command, result)
         if isinstance(command, Lead):
@@ -273,11 +282,15 @@ class Transition:
         return ACCEPTED
 
     def _put_member(self, member: ClusterMember, state: int, result: Result) -> None:
-        started = self._index if is_up(state) else 0
-        self.configuration.members[member.disk] = member.changed(
-            member.process, state, member.full, member.evicted, self._index, started
-        )
+        """Install a new member."""
+        after = member.in_state(state, self._index)
+        after.started = self._counter() if is_up(state) else 0
+        self.configuration.members[member.disk] = after
         result.disks.append(member.disk)
+
+    def _counter(self) -> int:
+        """Return the counter of the configuration that this entry makes."""
+        return self.configuration.counter_at(self._index)
 
     # Members
 
@@ -313,9 +326,15 @@ class Transition:
                 return OLD_VERSION
         if configuration.features & process.features != configuration.features:
             return LACKS_FEATURES
-        state = next_state(ON_START, member.state)
-        assert is_up(state), "a member that has started is up"
-        self._change(member, process, state, member.full, member.evicted, result)
+        if command.seen >= COUNTER_MAX or not is_sane(command.seen, self._counter()):
+            return INVALID
+        configuration.base += max(command.seen + 1 - self._counter(), 0)
+        after = member.copied(self._index)
+        after.process = process
+        after.state = next_state(ON_START, member.state)
+        assert is_up(after.state), "a member that has started is up"
+        after.started = self._counter()
+        self._change(member, after, result)
         for number, partition in enumerate(configuration.partitions):
             if command.disk in partition.isr and partition.leader in (0, command.disk):
                 leader = configuration.elect(partition.replicas, partition.isr)
@@ -334,7 +353,7 @@ class Transition:
         state = next_state(ON_AWAY, member.state)
         if state == IMPOSSIBLE:
             return WRONG_STATE
-        self._change(member, member.process, state, member.full, member.evicted, result)
+        self._change(member, member.in_state(state, self._index), result)
         self._withdraw(member.disk)
         return ACCEPTED
 
@@ -348,7 +367,9 @@ class Transition:
             return UNCHANGED
         state = next_state(ON_EVICT, member.state)
         assert state in (AWAY, AWAY_LEAVING), "a member that was put out is away"
-        self._change(member, member.process, state, member.full, command.incarnation, result)
+        after = member.in_state(state, self._index)
+        after.evicted = command.incarnation
+        self._change(member, after, result)
         self._withdraw(member.disk)
         return ACCEPTED
 
@@ -363,7 +384,7 @@ class Transition:
         if state == IMPOSSIBLE:
             return WRONG_STATE
         assert is_up(state) == is_up(member.state), "a leave neither starts nor ends a process"
-        self._change(member, member.process, state, member.full, member.evicted, result)
+        self._change(member, member.in_state(state, self._index), result)
         return ACCEPTED
 
     def _full(self, command: Full, result: Result) -> int:
@@ -376,7 +397,9 @@ class Transition:
             return OLD_VERSION
         if command.full == member.full:
             return UNCHANGED
-        self._change(member, member.process, member.state, command.full, member.evicted, result)
+        after = member.copied(self._index)
+        after.full = command.full
+        self._change(member, after, result)
         return ACCEPTED
 
     def _ask(self, command: Withdraw | Renew) -> int:
@@ -411,14 +434,11 @@ class Transition:
         self._put_partition(number, partition.replicas, isr, leader, False)
         return True
 
-    def _change(
-        self, member: ClusterMember, process: Process, state: int, full: bool, evicted: int, result: Result
-    ) -> None:
-        comes = is_up(state) and (process.incarnation != member.incarnation or not is_up(member.state))
-        started = self._index if comes else member.started
-        changed = member.changed(process, state, full, evicted, self._index, started)
-        self.configuration.members[member.disk] = changed
-        result.disks.append(member.disk)
+    def _change(self, before: ClusterMember, after: ClusterMember, result: Result) -> None:
+        """Install the next state of a member."""
+        assert after.succeeds(before), "numbers of a member grow"
+        self.configuration.members[after.disk] = after
+        result.disks.append(after.disk)
 
     def _withdraw(self, disk: int) -> None:
         """Take a member that is away out of the ISRs in which another remains, and give its leaderships to others.
@@ -491,19 +511,25 @@ class Transition:
         self._changed.append(number)
 
     def _place(self, command: Place, result: Result) -> int:
-        first = ACCEPTED
-        done = 0
         for item in command.items:
-            reason = self._place_one(item)
-            if reason == ACCEPTED:
-                done += 1
-                continue
-            result.skipped.append((item.partition, reason))
-            if first == ACCEPTED:
-                first = reason
-        if done:
+            self._note(item.partition, self._place_one(item), result)
+        return self._verdict(len(command.items), result)
+
+    def _alter(self, command: AlterIsr, result: Result) -> int:
+        for item in command.items:
+            self._note(item.partition, self._alter_one(command, item), result)
+        return self._verdict(len(command.items), result)
+
+    def _note(self, number: int, reason: int, result: Result) -> None:
+        """Note how one item was judged."""
+        if reason != ACCEPTED:
+            result.skipped.append((number, reason))
+
+    def _verdict(self, items: int, result: Result) -> int:
+        """Return what becomes of a command with items: it is accepted if one is, or has the first reason."""
+        if len(result.skipped) < items:
             return ACCEPTED
-        return first if command.items else UNCHANGED
+        return result.skipped[0][1] if items else UNCHANGED
 
     def _place_one(self, item: PlaceItem) -> int:
         configuration = self.configuration
@@ -543,30 +569,30 @@ class Transition:
         able = [disk for disk in replicas if self.configuration.can_lead(disk)]
         return able[:1] if number in self.configuration.lost else able
 
-    def _alter_isr(self, command: AlterIsr) -> int:
+    def _alter_one(self, command: AlterIsr, item: IsrItem) -> int:
         configuration = self.configuration
-        if command.partition >= len(configuration.partitions):
+        if item.partition >= len(configuration.partitions):
             return UNKNOWN_PARTITION
-        before = configuration.partitions[command.partition]
-        if command.leader != before.leader or command.leader_epoch != before.leader_epoch:
+        before = configuration.partitions[item.partition]
+        if command.leader != before.leader or item.leader_epoch != before.leader_epoch:
             return OTHER_LEADER
-        if command.version != before.version:
+        if item.version != before.version:
             return OLD_VERSION
-        wanted = command.isr
+        wanted = item.isr
         if command.leader not in wanted or len(set(wanted)) < len(wanted):
             return INVALID
-        for at, disk in enumerate(wanted):
+        for disk in wanted:
             if disk not in before.replicas:
                 return INELIGIBLE
             if disk in before.isr:
                 continue
             member = configuration.members[disk]
-            if not member.can_lead() or member.incarnation != command.incarnations[at]:
+            if not member.can_lead() or member.incarnation != command.incarnations[disk]:
                 return INELIGIBLE
         isr = [disk for disk in before.replicas if disk in wanted]
         if isr == before.isr:
             return UNCHANGED
-        self._put_partition(command.partition, before.replicas, isr, before.leader, False)
+        self._put_partition(item.partition, before.replicas, isr, before.leader, False)
         return ACCEPTED
 
     def _lead(self, command: Lead) -> int:
