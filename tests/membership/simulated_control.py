@@ -14,6 +14,7 @@ from folkmoot.kernel.rng import Rng
 from folkmoot.membership.configuration_format import encode_configuration
 from folkmoot.membership.control import Control
 from folkmoot.membership.control_option import ControlOptions
+from folkmoot.membership.lifecycle import ACTIVE as LIVING
 from folkmoot.membership.lifecycle import is_up
 from folkmoot.peer.member import ACTIVE, Member
 from folkmoot.store.memory import MemoryStore
@@ -52,6 +53,7 @@ class Machine:
         self.witness = False
         self.events: list[str] = []
         self.sent = 0
+        self.fill_at = 0
         self.at: tuple[int, int] = (0, 0)  # the lineage and index of the configuration that is installed
         self.replicas: dict[int, list[int]] = {}
         self.leading: dict[int, tuple[int, int, list[int]]] = {}  # partition -> (epoch, index, whom it waits for)
@@ -159,19 +161,21 @@ class Cluster:
             if link is None or not link.up:
                 continue
             self.close(machine, other, link)
-            self.at(
-                self.latency(),
-                lambda other=other, link=link: self.refuse(
-                    machine, other, process, control.me.incarnation, control.me.disk, 0
-                ),
-            )  # type: ignore[misc]
+            self.dial_refused(machine, other, process, control.me.incarnation, control.me.disk, 0)
+
+    def dial_refused(
+        self, machine: Machine, other: Machine, process: int, incarnation: int, disk: int, tries: int
+    ) -> None:
+        """Let another machine dial the port of a process that has ended."""
+        delay = self.latency() if tries == 0 else 500 * MS
+        self.at(delay, lambda: self.refuse(machine, other, process, incarnation, disk, tries))
 
     def refuse(self, machine: Machine, other: Machine, process: int, incarnation: int, disk: int, tries: int) -> None:
         """Another machine dials, and is refused if it reaches the host."""
         if other.control is None or tries > 40:
             return
         if self.is_cut(machine, other):
-            self.at(500 * MS, lambda: self.refuse(machine, other, process, incarnation, disk, tries + 1))
+            self.dial_refused(machine, other, process, incarnation, disk, tries + 1)
             return
         if machine.control is not None and machine.process != process:
             return
@@ -284,7 +288,9 @@ class Cluster:
             number = link.number
             self.at(
                 delay,
-                lambda here=here, there=there, mine=mine: self.linked(here, there, processes, mine, number),  # type: ignore[misc]
+                lambda here=here, there=there, mine=mine, number=number: self.linked(  # type: ignore[misc]
+                    here, there, processes, mine, number
+                ),
             )
 
     def linked(self, here: Machine, there: Machine, processes: tuple[int, int], mine: int, number: int) -> None:
@@ -358,6 +364,7 @@ class Cluster:
             self.install(machine)
             if control.deadline() > clock:
                 break
+        self.fill(machine)
         batch = machine.writer.take()
         if batch is not None:
             process = machine.process
@@ -440,6 +447,18 @@ class Cluster:
                 machine.leading[number] = (state.leader_epoch, configuration.index, waits)
         machine.replicas = replicas
 
+    def fill(self, machine: Machine) -> None:
+        """Let a leader fill a learner at times."""
+        control = machine.control
+        if control is None or control.configuration is None or self.now < machine.fill_at:
+            return
+        machine.fill_at = self.now + self.rng.below(300 * MS)
+        for lineage, number in self.leads(machine):
+            assert lineage == control.lineage
+            for disk in control.configuration.partitions[number].learners():
+                if control.neighbours.is_linked(disk) and control.configuration.can_lead(disk):
+                    control.filled(number, disk)
+
     def leads(self, machine: Machine) -> list[tuple[int, int]]:
         """Return the (lineage, partition) that a machine leads under its lease, and has opened."""
         control = machine.control
@@ -502,6 +521,23 @@ class Cluster:
                 return False
             lineages[control.lineage] = True
         return len(lineages) == 1
+
+    def is_whole(self) -> bool:
+        """Tell whether all are up, and every partition has a leader and as many copies in sync as it can."""
+        if not self.all_up():
+            return False
+        for machine in self.machines:
+            control = machine.control
+            if control is None:
+                continue
+            configuration = control.configuration
+            assert configuration is not None
+            able = [disk for disk in configuration.disks() if configuration.members[disk].state == LIVING]
+            able = [disk for disk in able if configuration.can_lead(disk)]
+            for state in configuration.partitions:
+                if state.leader == 0 or len(state.isr) < min(configuration.copies, len(able)):
+                    return False
+        return True
 
     def picture(self) -> str:
         """Return what all machines think, for people."""

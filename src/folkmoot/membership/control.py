@@ -25,10 +25,12 @@ from folkmoot.kernel.rng import Rng
 from folkmoot.membership.cluster_member import ID_MAX, ClusterMember
 from folkmoot.membership.command import (
     FORGOTTEN,
+    AlterIsr,
     Command,
     Delete,
     Evict,
     Found,
+    IsrItem,
     Join,
     Leave,
     Put,
@@ -174,7 +176,8 @@ class Control:
         self._greet_ns: int = 0
         self._asks: dict[str, _Ask] = {}
         self._numbers: int = 0
-        self._filled: dict[tuple[int, int], bool] = {}  # (partition, disk): learners that this leader has filled
+        self._filled: dict[tuple[int, int], tuple[int, int]] = {}  # (partition, disk) -> (leader epoch, incarnation)
+        self._isr_ns: int = 0  # when to ask for ISRs again
         self._found: Persisted | None = None  # to be written
         self._opening: CurrentLineage | None = None  # to be written
         self._opening_token: int = 0  # of the batch that has it; 0: it is in none yet
@@ -285,11 +288,11 @@ class Control:
                 self.controller.ended(disk, incarnation, now)
             if self.log is not None and not self.neighbours.is_linked(disk):
                 self.log.leader_ended(disk, now)
-        self._hurry(now)
 
     def _hurry(self, now: int) -> None:
-        """Send a heartbeat soon: what it says has changed."""
-        self._beat_ns = min(self._beat_ns, now)
+        """Send a heartbeat soon, if this process waits to be let up; others say what is new with the next one."""
+        if not self.is_up:
+            self._beat_ns = min(self._beat_ns, now)
 
     def set_load(self, load: dict[str, int]) -> None:
         """Set the figures that the other members see of this one: at most 64."""
@@ -381,6 +384,8 @@ class Control:
                 continue
             if reply.lost:
                 ask.sent_ns = min(ask.sent_ns, now - self.options.reply_ns + self.options.heartbeat_ns)
+            elif key == "isr":
+                del self._asks[key]
             elif ask.ticket:
                 self.answers.append(Answer(ask.ticket, reply.index, reply.refused))
                 del self._asks[key]
@@ -437,6 +442,43 @@ class Control:
     def withdraw(self, partitions: list[int]) -> None:
         """Say that copies here are damaged or behind: they are in sync no more, if there are others that are."""
         self._wish(f"withdraw {partitions}", Withdraw(self.me.disk, self.me.incarnation, partitions))
+
+    def filled(self, partition: int, disk: int) -> None:
+        """A learner of a partition that this member leads has everything: from now on the leader waits for it too.
+
+        It is asked for until it is in the ISR, or is no learner of this leadership any more.
+        """
+        configuration = self.configuration
+        if configuration is None or disk not in configuration.members:
+            return
+        epoch = configuration.partitions[partition].leader_epoch
+        self._filled[(partition, disk)] = (epoch, configuration.members[disk].incarnation)
+
+    def _ask_isr(self, configuration: ClusterConfiguration, now: int) -> None:
+        """Ask for the ISRs with the learners that are filled, all with one request."""
+        if "isr" in self._asks or now < self._isr_ns:
+            return
+        wanted: dict[int, list[int]] = {}
+        incarnations: dict[int, int] = {}
+        for place, told in list(self._filled.items()):
+            number, disk = place
+            state = configuration.partitions[number]
+            member = configuration.members.get(disk)
+            leads = state.leader == self.me.disk and state.leader_epoch == told[0]
+            learns = disk in state.replicas and disk not in state.isr
+            if not leads or not learns or member is None or member.incarnation != told[1] or not member.can_lead():
+                del self._filled[place]
+            else:
+                wanted[number] = [*wanted.get(number, state.isr), disk]
+        items: list[IsrItem] = []
+        for number in sorted(wanted):
+            state = configuration.partitions[number]
+            items.append(IsrItem(number, state.leader_epoch, state.version, wanted[number]))
+            for disk in wanted[number]:
+                incarnations[disk] = configuration.members[disk].incarnation
+        if items:
+            self._isr_ns = now + self.options.heartbeat_ns // 4
+            self._wish("isr", AlterIsr(self.me.disk, items, incarnations))
 
     def renew(self) -> None:
         """Have everybody begin anew with everybody: messages between members are lost."""
@@ -570,6 +612,8 @@ class Control:
         """Send requests to the leader of the log, again if there was no reply."""
         if self.leaving and self.is_up:
             self.leave(self.me.node_id)
+        if self._filled and self.is_up:
+            self._ask_isr(log.configuration, now)
         for key in list(self._asks):
             ask = self._asks[key]
             if not ask.is_open:

@@ -31,7 +31,7 @@ class ControlOptions:
 
     def __init__(self) -> None:
         self.heartbeat_ns: int = 100 * _MILLISECOND
-        self.lease_ns: int = 1200 * _MILLISECOND
+        self.lease_ns: int = _SECOND
         self.link_patience_ns: int = 500 * _MILLISECOND
         self.calm_ns: int = 250 * _MILLISECOND
         self.found_ns: int = 2 * _SECOND
@@ -45,6 +45,7 @@ class ControlOptions:
         self.copies: int = 3
         self.limits = PlanLimits()
         self.raft = Options()
+        self.raft.election_ns = 400 * _MILLISECOND
 
     def check(self) -> None:
         """Assert that the settings fit each other."""
