@@ -95,6 +95,8 @@ class Reference:
                 "version": index,
                 "features": one.process.features,
                 "started": index,
+                "away": 0,
+                "why": 0,
             }
         for _ in range(command.partitions):
             self.partitions.append(
@@ -118,6 +120,8 @@ class Reference:
             "version": index,
             "features": one.process.features,
             "started": 0,
+            "away": 0,
+            "why": 0,
         }
         return True
 
@@ -136,6 +140,7 @@ class Reference:
             self.base += command.seen - index - self.base + 1
         one["state"] = "leaving" if "leaving" in one["state"] else "active"
         one["started"] = index + self.base
+        one["why"] = 0
         one.update(incarnation=incarnation, version=index, features=command.process.features)
         for partition in self.partitions:
             if command.disk in partition["isr"] and partition["leader"] in (0, command.disk):
@@ -152,8 +157,11 @@ class Reference:
             partition["epoch"] += 1
         partition["leader"] = chosen
 
-    def gone_away(self, index: int, disk: int) -> None:
+    def gone_away(self, index: int, disk: int, why: int) -> None:
         one = self.members[disk]
+        if "away" not in one["state"] or one["why"] == 0:
+            one["away"] = index + self.base
+        one["why"] = why
         one["state"] = "away-leaving" if "leaving" in one["state"] else "away"
         one["version"] = index
         for partition in self.partitions:
@@ -171,9 +179,9 @@ class Reference:
         one = self.members.get(command.disk)
         if one is None or (one["incarnation"], one["version"]) != (command.incarnation, command.version):
             return False
-        if "away" in one["state"]:
+        if "away" in one["state"] or command.why == 0:
             return False
-        self.gone_away(index, command.disk)
+        self.gone_away(index, command.disk, command.why)
         return True
 
     def evict(self, index: int, command: Evict) -> bool:
@@ -181,7 +189,7 @@ class Reference:
         if one is None or one["incarnation"] != command.incarnation or one["evicted"] >= command.incarnation:
             return False
         one["evicted"] = command.incarnation
-        self.gone_away(index, command.disk)
+        self.gone_away(index, command.disk, 5)
         return True
 
     def leave(self, index: int, command: Leave) -> bool:
@@ -348,6 +356,8 @@ class Reference:
                 "version": found.version,
                 "features": found.process.features,
                 "started": found.started,
+                "away": found.away,
+                "why": found.why,
             }
         assert len(configuration.partitions) == len(self.partitions)
         for number, state in enumerate(configuration.partitions):
@@ -408,7 +418,7 @@ class Drawer:
                 seen += 2 << 22
             return Activate(disk, version, process(number, disk, features), seen)
         if kind == 5 and rng.chance(1, 2):
-            return MarkAway(disk, incarnation, version, 1 + rng.below(4))
+            return MarkAway(disk, incarnation, version, rng.below(5))
         if kind == 6:
             return Leave(disk, version) if rng.chance(1, 2) else Stay(disk, version)
         if kind == 7:

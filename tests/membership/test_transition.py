@@ -15,10 +15,12 @@ from folkmoot.membership.cluster_settings import (
 )
 from folkmoot.membership.command import (
     ENDED,
+    EVICTED,
     FORGOTTEN,
     KINDS,
     LEFT,
     REPLACED,
+    SILENT,
     Activate,
     AlterIsr,
     Command,
@@ -387,6 +389,33 @@ def test_deaths_are_fenced() -> None:
     log.do(Activate(1, log.of(1).version, process(2, 1)))
     assert log.refused(current) == OLD_VERSION, "it has come back since"
     assert log.refused(MarkAway(9, 1, 1, ENDED)) == UNKNOWN_DISK
+
+
+def test_a_member_remembers_when_and_why_it_went_away() -> None:
+    log = Log([1, 2, 3])
+    assert (log.of(1).away, log.of(1).why) == (0, 0)
+    log.do(Activate(2, 0, process(2, 2), log.next + 100))
+    assert log.refused(MarkAway(1, 1, log.of(1).version, 0)) == INVALID, "nobody goes for no reason"
+    log.do(MarkAway(1, 1, log.of(1).version, SILENT))
+    away = log.configuration.counter()
+    assert away > log.configuration.index
+    assert (log.of(1).away, log.of(1).why) == (away, SILENT)
+    log.leave(1)
+    log.do(Evict(1, 1))
+    assert (log.of(1).away, log.of(1).why) == (away, EVICTED), "it was away before"
+    log.start(1)
+    assert (log.of(1).away, log.of(1).why) == (away, 0), "it is up, and had been away"
+    log.do(Evict(1, 2))
+    assert (log.of(1).away, log.of(1).why) == (log.configuration.counter(), EVICTED)
+
+
+def test_who_never_was_up_has_never_gone_away() -> None:
+    log = Log([1])
+    log.do(Join(member(4)))
+    log.leave(4)
+    assert (log.of(4).state, log.of(4).away, log.of(4).why) == (AWAY_LEAVING, 0, 0)
+    log.do(Evict(4, 1))
+    assert (log.of(4).away, log.of(4).why) == (log.configuration.counter(), EVICTED)
 
 
 def test_a_full_member_leads_only_what_no_other_can() -> None:

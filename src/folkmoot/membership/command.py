@@ -26,6 +26,7 @@ __all__ = [
     "Delete",
     "ENDED",
     "EVICT",
+    "EVICTED",
     "Evict",
     "FEATURES",
     "FORGOTTEN",
@@ -115,13 +116,15 @@ ENDED: Final = 1
 SILENT: Final = 2
 CUT_OFF: Final = 3
 STOPPED: Final = 4
+EVICTED: Final = 5
 AWAY_REASONS: Final[dict[int, str]] = {
     ENDED: "its process has ended",
     SILENT: "it was not heard of",
     CUT_OFF: "it does not reach the other members",
     STOPPED: "it was stopped in order",
+    EVICTED: "its process was put out",
 }
-"""Why a member is away, for people; newer builds may have further reasons."""
+"""Why a member is away, for people; newer builds may have further reasons, and 0 is none."""
 
 LEFT: Final = 1
 REPLACED: Final = 2

@@ -138,7 +138,10 @@ class ClusterConfiguration:
             assert member.disk == disk, "members are found by their disks"
             assert member.node_id not in names, "the name of a node is unique"
             assert 0 < member.version <= self.index, "a member was changed by an entry"
-            assert member.started <= self.changed, "a member has come up by an entry that changed members"
+            assert max(member.started, member.away) <= self.changed, "a member comes and goes by entries that change it"
+            if is_up(member.state):
+                assert member.started > member.away, "a member that is up has come up since it was away"
+            assert (member.why > 0) == (member.away > member.started), "a member went away for a reason"
             assert not is_up(member.state) or member.evicted < member.incarnation, "an evicted process is not up"
             assert self.features & member.process.features == self.features, "every member has the features that are on"
             names.add(member.node_id)

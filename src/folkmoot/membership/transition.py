@@ -26,6 +26,7 @@ from folkmoot.membership.cluster_member import DATA, ClusterMember
 from folkmoot.membership.cluster_settings import ABSENT, AUTHOR_BYTES_MAX, KEY_BYTES_MAX, VALUE_BYTES_MAX
 from folkmoot.membership.command import (
     COPIES_MAX,
+    EVICTED,
     MEMBERS_MAX,
     PARTITIONS_MAX,
     REPLICAS_MAX,
@@ -333,6 +334,7 @@ class Transition:
         after.process = process
         after.state = next_state(ON_START, member.state)
         assert is_up(after.state), "a member that has started is up"
+        after.why = 0
         after.started = self._counter()
         self._change(member, after, result)
         for number, partition in enumerate(configuration.partitions):
@@ -353,7 +355,12 @@ class Transition:
         state = next_state(ON_AWAY, member.state)
         if state == IMPOSSIBLE:
             return WRONG_STATE
-        self._change(member, member.in_state(state, self._index), result)
+        if command.why == 0:
+            return INVALID
+        after = member.in_state(state, self._index)
+        after.why = command.why
+        after.away = self._counter()
+        self._change(member, after, result)
         self._withdraw(member.disk)
         return ACCEPTED
 
@@ -369,6 +376,9 @@ class Transition:
         assert state in (AWAY, AWAY_LEAVING), "a member that was put out is away"
         after = member.in_state(state, self._index)
         after.evicted = command.incarnation
+        after.why = EVICTED
+        if member.why == 0:  # it was not away before
+            after.away = self._counter()
         self._change(member, after, result)
         self._withdraw(member.disk)
         return ACCEPTED
