@@ -77,6 +77,8 @@ class Reference:
         name = type(command).__name__.lower()
         handler = getattr(self, "features_on" if name == "features" else name)
         accepted = bool(handler(index, command))
+        for partition in self.partitions:
+            partition["branches"] = partition["branches"] & (set(partition["replicas"]) - partition["isr"])
         if accepted and not isinstance(command, (Put, Delete, Features)):
             self.changed = index + self.base
         return accepted
@@ -100,7 +102,7 @@ class Reference:
             }
         for _ in range(command.partitions):
             self.partitions.append(
-                {"replicas": [], "isr": set(), "leader": 0, "epoch": 0, "version": 0, "lost": False},
+                {"replicas": [], "isr": set(), "leader": 0, "epoch": 0, "version": 0, "lost": False, "branches": set()},
             )
         return True
 
@@ -134,6 +136,9 @@ class Reference:
             return False
         if self.features & ~command.process.features:
             return False
+        wrong = [number for number in command.branches if number >= len(self.partitions)]
+        if wrong or command.branches != sorted(set(command.branches)) or (command.branches and one["kind"] != DATA):
+            return False
         if command.seen - index - self.base > 1 << 22:
             return False
         while index + self.base <= command.seen:
@@ -142,12 +147,27 @@ class Reference:
         one["started"] = index + self.base
         one["why"] = 0
         one.update(incarnation=incarnation, version=index, features=command.process.features)
-        for partition in self.partitions:
-            if command.disk in partition["isr"] and partition["leader"] in (0, command.disk):
+        for number, partition in enumerate(self.partitions):
+            if number in command.branches:
+                self.branch(partition, command.disk)
+            elif command.disk in partition["isr"] and partition["leader"] in (0, command.disk):
                 partition["leader"] = 0
                 self.lead_again(partition)
                 partition["version"] += 1
         return True
+
+    def branch(self, partition: dict[str, Any], disk: int) -> None:
+        if disk not in partition["replicas"]:
+            partition["replicas"] = [*partition["replicas"], disk]
+        if partition["isr"] <= {disk}:
+            partition["isr"] = {disk}
+            partition["leader"] = 0
+        else:
+            partition["isr"] = partition["isr"] - {disk}
+            partition["branches"] = partition["branches"] | {disk}
+        if partition["leader"] in (0, disk):
+            self.lead_again(partition)
+        partition["version"] += 1
 
     def lead_again(self, partition: dict[str, Any]) -> None:
         able = [disk for disk in partition["replicas"] if disk in partition["isr"] and self.up(disk)]
@@ -222,7 +242,9 @@ class Reference:
         mine = [partition for partition in self.partitions if command.disk in partition["replicas"]]
         if one["state"] == "leaving" and mine:
             return False
-        if not command.force and [partition for partition in mine if partition["isr"] == {command.disk}]:
+        only = [partition for partition in mine if command.disk in partition["branches"]]
+        only += [partition for partition in mine if partition["isr"] == {command.disk}]
+        if only and not command.force:
             return False
         for partition in mine:
             if partition["isr"] == {command.disk}:
@@ -366,6 +388,7 @@ class Reference:
             assert set(state.isr) == partition["isr"]
             assert (state.leader, state.leader_epoch) == (partition["leader"], partition["epoch"])
             assert state.version == partition["version"]
+            assert set(configuration.branches.get(number, [])) == partition["branches"]
             assert (number in configuration.lost) == partition["lost"]
         values = {key: (found.value, found.number) for key, found in configuration.settings.values.items()}
         assert values == self.settings
@@ -416,7 +439,12 @@ class Drawer:
             seen = configuration.counter() + rng.below(6) - 3 if rng.chance(1, 4) and found is not None else 0
             if rng.chance(1, 30):
                 seen += 2 << 22
-            return Activate(disk, version, process(number, disk, features), seen)
+            branches: list[int] = []
+            if configuration.partitions and rng.chance(1, 3):
+                branches = self.some(list(range(len(configuration.partitions) + (rng.below(12) == 0))))
+            if not rng.chance(1, 12):
+                branches.sort()
+            return Activate(disk, version, process(number, disk, features), seen, branches)
         if kind == 5 and rng.chance(1, 2):
             return MarkAway(disk, incarnation, version, rng.below(5))
         if kind == 6:

@@ -52,7 +52,7 @@ SMALL = ClusterMember(1, "a", DATA, Process(1, "", "", ""))
 COMMANDS: list[Command] = [
     Found(ID_MAX, 1, 2, 3, [MEMBER, SMALL], 256, 3),
     Join(MEMBER),
-    Activate(ID_MAX, ID_MAX, PROCESS, ID_MAX),
+    Activate(ID_MAX, ID_MAX, PROCESS, ID_MAX, [0, 7, 65_535]),
     Activate(1, 0, PROCESS),
     MarkAway(1, 2, 3, 4),
     Leave(1, 2),
@@ -167,6 +167,7 @@ def large() -> ClusterConfiguration:
     configuration = transition.configuration
     assert configuration.removed
     assert configuration.settings.changes
+    assert configuration.branches
     assert [state for state in configuration.partitions if state.isr]
     return configuration
 
@@ -219,6 +220,10 @@ def tampered(what: str) -> ClusterConfiguration:
         up.started = 0
     elif what == "no reason":
         away.why = 0
+    elif what == "no branch":
+        found.branches[0] = []
+    elif what == "a branch in sync":
+        found.branches[0] = [10, 12]
     elif what == "a reason":
         up.why = 1
     return found
@@ -233,6 +238,8 @@ def tampered(what: str) -> ClusterConfiguration:
         ("away", "comes and goes"),
         ("never up", "has come up"),
         ("no reason", "for a reason"),
+        ("no branch", "without branches"),
+        ("a branch in sync", "not in sync"),
         ("a reason", "for a reason"),
     ],
 )

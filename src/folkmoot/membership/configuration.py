@@ -49,6 +49,7 @@ class ClusterConfiguration:
         self.members: dict[int, ClusterMember] = {}  # by disk
         self.partitions: list[PartitionState] = []
         self.lost: dict[int, int] = {}  # partition -> index of the entry that gave up its last copy
+        self.branches: dict[int, list[int]] = {}  # partition -> replicas with changes that its leader has to merge
         self.removed: list[Removal] = []  # oldest first
         self.settings = ClusterSettings()
 
@@ -109,6 +110,10 @@ class ClusterConfiguration:
                 return True
         return False
 
+    def is_branch(self, number: int, disk: int) -> bool:
+        """Tell whether a replica has changes from another lineage that are not merged yet."""
+        return number in self.branches and disk in self.branches[number]
+
     def check_partition(self, number: int) -> None:
         """Assert what holds for one partition."""
         state = self.partitions[number]
@@ -117,6 +122,10 @@ class ClusterConfiguration:
         for disk in state.replicas:
             assert disk in self.members, "replicas are members"
             assert self.members[disk].kind == DATA, "a witness holds nothing"
+        if number in self.branches:
+            branches = self.branches[number]
+            assert branches, "a partition without branches is not listed"
+            assert branches == [disk for disk in state.learners() if disk in branches], "branches are not in sync"
         if not state.isr:
             assert lost or not state.replicas, "a partition that is placed and not lost has a copy in sync"
         if len(state.isr) > 1:
@@ -149,6 +158,8 @@ class ClusterConfiguration:
             self.check_partition(number)
         for number in self.lost:
             assert number < len(self.partitions), "a partition that was lost is one"
+        for number in self.branches:
+            assert number < len(self.partitions), "a partition that has branches is one"
         assert len(self.removed) <= REMOVALS_MAX, "removals are bounded"
         for setting in self.settings.values.values():
             assert setting.number <= self.index, "a setting was put by an entry"
