@@ -77,6 +77,8 @@ class Reference:
         name = type(command).__name__.lower()
         handler = getattr(self, "features_on" if name == "features" else name)
         accepted = bool(handler(index, command))
+        for partition in self.partitions:
+            partition["branches"] = partition["branches"] & (set(partition["replicas"]) - partition["isr"])
         if accepted and not isinstance(command, (Put, Delete, Features)):
             self.changed = index + self.base
         return accepted
@@ -95,10 +97,12 @@ class Reference:
                 "version": index,
                 "features": one.process.features,
                 "started": index,
+                "away": 0,
+                "why": 0,
             }
         for _ in range(command.partitions):
             self.partitions.append(
-                {"replicas": [], "isr": set(), "leader": 0, "epoch": 0, "version": 0, "lost": False},
+                {"replicas": [], "isr": set(), "leader": 0, "epoch": 0, "version": 0, "lost": False, "branches": set()},
             )
         return True
 
@@ -118,6 +122,8 @@ class Reference:
             "version": index,
             "features": one.process.features,
             "started": 0,
+            "away": 0,
+            "why": 0,
         }
         return True
 
@@ -130,19 +136,38 @@ class Reference:
             return False
         if self.features & ~command.process.features:
             return False
+        wrong = [number for number in command.branches if number >= len(self.partitions)]
+        if wrong or command.branches != sorted(set(command.branches)) or (command.branches and one["kind"] != DATA):
+            return False
         if command.seen - index - self.base > 1 << 22:
             return False
         while index + self.base <= command.seen:
             self.base += command.seen - index - self.base + 1
         one["state"] = "leaving" if "leaving" in one["state"] else "active"
         one["started"] = index + self.base
+        one["why"] = 0
         one.update(incarnation=incarnation, version=index, features=command.process.features)
-        for partition in self.partitions:
-            if command.disk in partition["isr"] and partition["leader"] in (0, command.disk):
+        for number, partition in enumerate(self.partitions):
+            if number in command.branches:
+                self.branch(partition, command.disk)
+            elif command.disk in partition["isr"] and partition["leader"] in (0, command.disk):
                 partition["leader"] = 0
                 self.lead_again(partition)
                 partition["version"] += 1
         return True
+
+    def branch(self, partition: dict[str, Any], disk: int) -> None:
+        if disk not in partition["replicas"]:
+            partition["replicas"] = [*partition["replicas"], disk]
+        if partition["isr"] <= {disk}:
+            partition["isr"] = {disk}
+            partition["leader"] = 0
+        else:
+            partition["isr"] = partition["isr"] - {disk}
+            partition["branches"] = partition["branches"] | {disk}
+        if partition["leader"] in (0, disk):
+            self.lead_again(partition)
+        partition["version"] += 1
 
     def lead_again(self, partition: dict[str, Any]) -> None:
         able = [disk for disk in partition["replicas"] if disk in partition["isr"] and self.up(disk)]
@@ -152,8 +177,11 @@ class Reference:
             partition["epoch"] += 1
         partition["leader"] = chosen
 
-    def gone_away(self, index: int, disk: int) -> None:
+    def gone_away(self, index: int, disk: int, why: int) -> None:
         one = self.members[disk]
+        if "away" not in one["state"] or one["why"] == 0:
+            one["away"] = index + self.base
+        one["why"] = why
         one["state"] = "away-leaving" if "leaving" in one["state"] else "away"
         one["version"] = index
         for partition in self.partitions:
@@ -171,9 +199,9 @@ class Reference:
         one = self.members.get(command.disk)
         if one is None or (one["incarnation"], one["version"]) != (command.incarnation, command.version):
             return False
-        if "away" in one["state"]:
+        if "away" in one["state"] or command.why == 0:
             return False
-        self.gone_away(index, command.disk)
+        self.gone_away(index, command.disk, command.why)
         return True
 
     def evict(self, index: int, command: Evict) -> bool:
@@ -181,7 +209,7 @@ class Reference:
         if one is None or one["incarnation"] != command.incarnation or one["evicted"] >= command.incarnation:
             return False
         one["evicted"] = command.incarnation
-        self.gone_away(index, command.disk)
+        self.gone_away(index, command.disk, 5)
         return True
 
     def leave(self, index: int, command: Leave) -> bool:
@@ -214,7 +242,9 @@ class Reference:
         mine = [partition for partition in self.partitions if command.disk in partition["replicas"]]
         if one["state"] == "leaving" and mine:
             return False
-        if not command.force and [partition for partition in mine if partition["isr"] == {command.disk}]:
+        only = [partition for partition in mine if command.disk in partition["branches"]]
+        only += [partition for partition in mine if partition["isr"] == {command.disk}]
+        if only and not command.force:
             return False
         for partition in mine:
             if partition["isr"] == {command.disk}:
@@ -348,6 +378,8 @@ class Reference:
                 "version": found.version,
                 "features": found.process.features,
                 "started": found.started,
+                "away": found.away,
+                "why": found.why,
             }
         assert len(configuration.partitions) == len(self.partitions)
         for number, state in enumerate(configuration.partitions):
@@ -356,6 +388,7 @@ class Reference:
             assert set(state.isr) == partition["isr"]
             assert (state.leader, state.leader_epoch) == (partition["leader"], partition["epoch"])
             assert state.version == partition["version"]
+            assert set(configuration.branches.get(number, [])) == partition["branches"]
             assert (number in configuration.lost) == partition["lost"]
         values = {key: (found.value, found.number) for key, found in configuration.settings.values.items()}
         assert values == self.settings
@@ -406,9 +439,14 @@ class Drawer:
             seen = configuration.counter() + rng.below(6) - 3 if rng.chance(1, 4) and found is not None else 0
             if rng.chance(1, 30):
                 seen += 2 << 22
-            return Activate(disk, version, process(number, disk, features), seen)
+            branches: list[int] = []
+            if configuration.partitions and rng.chance(1, 3):
+                branches = self.some(list(range(len(configuration.partitions) + (rng.below(12) == 0))))
+            if not rng.chance(1, 12):
+                branches.sort()
+            return Activate(disk, version, process(number, disk, features), seen, branches)
         if kind == 5 and rng.chance(1, 2):
-            return MarkAway(disk, incarnation, version, 1 + rng.below(4))
+            return MarkAway(disk, incarnation, version, rng.below(5))
         if kind == 6:
             return Leave(disk, version) if rng.chance(1, 2) else Stay(disk, version)
         if kind == 7:

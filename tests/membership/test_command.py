@@ -42,16 +42,17 @@ from folkmoot.membership.configuration import ClusterConfiguration
 from folkmoot.membership.configuration_format import decode_configuration, encode_configuration
 from folkmoot.membership.lifecycle import LEAVING
 from folkmoot.membership.transition import Transition
+from folkmoot.store.epoch import COUNTER_MAX
 from tests.membership.reference import Drawer, founded
 
 PROCESS = Process(ID_MAX, "[2001:db8::1]:1884", "Zürich", "host-1", 3, 65_535, "0.2.0", ID_MAX)
-MEMBER = ClusterMember(ID_MAX, "nœud", WITNESS, PROCESS, LEAVING, True, 5, ID_MAX, ID_MAX - 1)
+MEMBER = ClusterMember(ID_MAX, "nœud", WITNESS, PROCESS, LEAVING, True, 5, ID_MAX, ID_MAX - 1, ID_MAX - 2, 255)
 SMALL = ClusterMember(1, "a", DATA, Process(1, "", "", ""))
 
 COMMANDS: list[Command] = [
     Found(ID_MAX, 1, 2, 3, [MEMBER, SMALL], 256, 3),
     Join(MEMBER),
-    Activate(ID_MAX, ID_MAX, PROCESS, ID_MAX),
+    Activate(ID_MAX, ID_MAX, PROCESS, ID_MAX, [0, 7, 65_535]),
     Activate(1, 0, PROCESS),
     MarkAway(1, 2, 3, 4),
     Leave(1, 2),
@@ -98,7 +99,7 @@ def test_a_command_is_read_as_it_was_written(command: Command) -> None:
 
 def test_every_kind_is_tested() -> None:
     assert {command.kind for command in COMMANDS} == set(KINDS)
-    assert len(AWAY_REASONS) == 4
+    assert len(AWAY_REASONS) == 5
     assert len(REMOVE_REASONS) == 3
 
 
@@ -166,6 +167,7 @@ def large() -> ClusterConfiguration:
     configuration = transition.configuration
     assert configuration.removed
     assert configuration.settings.changes
+    assert configuration.branches
     assert [state for state in configuration.partitions if state.isr]
     return configuration
 
@@ -195,6 +197,56 @@ def test_a_damaged_configuration_is_a_value_error() -> None:
         found.check()
         assert encode_configuration(found) == bytes(damaged)
     assert refused > 1000
+
+
+def tampered(what: str) -> ClusterConfiguration:
+    """A configuration that breaks one rule."""
+    transition = Transition(ClusterConfiguration())
+    transition.apply_command(1, founded([10, 11, 12], 4))
+    transition.apply_command(2, Place([PlaceItem(number, 0, [10, 11, 12]) for number in range(4)]))
+    transition.apply_command(3, MarkAway(12, 1, 1, 2))
+    found = transition.configuration
+    up = found.members[10]
+    away = found.members[12]
+    if what == "base":
+        found.base = COUNTER_MAX
+    elif what == "changed":
+        found.changed += 1
+    elif what == "started":
+        up.started = found.changed + 1
+    elif what == "away":
+        away.away = found.changed + 1
+    elif what == "never up":
+        up.started = 0
+    elif what == "no reason":
+        away.why = 0
+    elif what == "no branch":
+        found.branches[0] = []
+    elif what == "a branch in sync":
+        found.branches[0] = [10, 12]
+    elif what == "a reason":
+        up.why = 1
+    return found
+
+
+@pytest.mark.parametrize(
+    ("what", "rule"),
+    [
+        ("base", "numbers are left"),
+        ("changed", "changed by an entry"),
+        ("started", "comes and goes"),
+        ("away", "comes and goes"),
+        ("never up", "has come up"),
+        ("no reason", "for a reason"),
+        ("no branch", "without branches"),
+        ("a branch in sync", "not in sync"),
+        ("a reason", "for a reason"),
+    ],
+)
+def test_a_configuration_that_breaks_a_rule_is_a_value_error(what: str, rule: str) -> None:
+    decode_configuration(encode_configuration(tampered("")))
+    with pytest.raises(ValueError, match=rule):
+        decode_configuration(encode_configuration(tampered(what)))
 
 
 def test_a_configuration_of_a_newer_build_is_refused() -> None:

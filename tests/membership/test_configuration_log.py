@@ -10,6 +10,7 @@ from folkmoot.membership.cluster_member import WITNESS, ClusterMember, Process
 from folkmoot.membership.command import Found, Join, Put, encode_command
 from folkmoot.membership.configuration_format import decode_configuration, encode_configuration
 from folkmoot.membership.configuration_log import SNAPSHOT_ENTRIES, ConfigurationLog, Fate, lineage_of
+from folkmoot.membership.lifecycle import ACTIVE
 from folkmoot.membership.log_rows import CurrentLineage, put_current, put_founding, read_lineage
 from folkmoot.membership.transition import KNOWN_DISK
 from folkmoot.raft.configuration import DEMOTE, REMOVE
@@ -300,7 +301,8 @@ def test_the_vote_of_a_lineage_survives_another_one() -> None:
     """A member that votes, founds a lineage of its own and comes back does not vote for another candidate."""
     machine = Machine(2, Options(), [], False, False)
     configuration = decode_configuration(founding(1).snapshot.data)
-    configuration.members[2] = member(2).in_state(1, 1)
+    configuration.members[2] = member(2).in_state(ACTIVE, 1)
+    configuration.members[2].started = 1
     voters = ConfigurationLog.fork(configuration, 1).snapshot.configuration
     for other in (2, 3):
         following = voters.after(1, other)

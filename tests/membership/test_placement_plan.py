@@ -47,6 +47,7 @@ class Planned:
         self.added = 0  # copies that were given to members
         self.led = 0  # leaderships that were handed over
         self.most_filling = 0
+        self.merges = True  # branches are merged as soon as a leader is there
         self.slow: Rng | None = None  # some copies take longer than others
         self.do(Found(1, 1, 0, 0, [self.member(disk) for disk in range(1, size + 1)], PARTITIONS, copies))
 
@@ -72,10 +73,10 @@ class Planned:
         if gone:
             self.gone.append(disk)
 
-    def start(self, disk: int) -> None:
+    def start(self, disk: int, branches: list[int] | None = None) -> None:
         before = self.configuration.members[disk].process
         process = Process(before.incarnation + 1, "", before.zone, before.host)
-        self.do(Activate(disk, self.version(disk), process))
+        self.do(Activate(disk, self.version(disk), process, 0, branches))
         self.gone = [other for other in self.gone if other != disk]
 
     def plan(self) -> list[Command]:
@@ -107,6 +108,8 @@ class Planned:
         filling = 0
         for number, state in enumerate(self.configuration.partitions):
             learners = [disk for disk in state.learners() if self.configuration.can_lead(disk)]
+            if not self.merges:
+                learners = [disk for disk in learners if not self.configuration.is_branch(number, disk)]
             if state.leader and learners:
                 filling += len(learners)
                 if self.slow is not None and self.slow.chance(1, 2):
@@ -311,6 +314,46 @@ def test_a_lost_partition_begins_with_what_another_has() -> None:
     assert sorted(found.configuration.lost) == lost, "the losses stay listed"
 
 
+def test_a_branch_is_kept_until_it_is_merged() -> None:
+    found = Planned(5)
+    found.settle()
+    found.away(1)
+    found.settle()
+    assert found.held_by()[1] == 0
+    found.merges = False
+    found.start(1, list(range(0, PARTITIONS, 4)))
+    found.away(1, gone=False)
+    for gone in ([], [1]):  # its copies are to be at others, and then it has none besides
+        found.gone = gone
+        found.settle()
+        assert sorted(found.configuration.branches) == list(range(0, PARTITIONS, 4))
+        assert found.held_by()[1] >= PARTITIONS / 4
+    found.start(1)
+    found.do(Leave(1, found.version(1)))
+    found.settle()
+    assert found.held_by()[1] == PARTITIONS / 4, "it leaves, and keeps its branches"
+    found.merges = True
+    found.settle()
+    assert 1 not in found.configuration.members
+    assert found.configuration.branches == {}
+    found.is_whole()
+
+
+def test_a_partition_that_was_lost_keeps_its_branches() -> None:
+    found = Planned(3, copies=1)
+    found.settle()
+    number = next(n for n, state in enumerate(found.configuration.partitions) if state.isr == [1])
+    found.merges = False
+    found.start(2, [number])
+    found.away(2)
+    found.away(1)
+    found.do(Remove(1, found.version(1), FORGOTTEN, True))
+    assert number in found.configuration.lost
+    found.settle()
+    state = found.configuration.partitions[number]
+    assert (state.isr, state.leader, found.configuration.branches[number]) == ([3], 3, [2])
+
+
 def test_a_partition_that_waits_keeps_no_other_one_waiting() -> None:
     found = Planned(4, copies=2, limits=PlanLimits(fills=1))
     found.settle()
@@ -395,7 +438,8 @@ def happen(found: Planned, rng: Rng, fresh: int) -> None:
     elif what == 6:
         found.do(Full(disk, member.incarnation, member.version, not member.full))
     elif not is_up(member.state):
-        found.start(disk)
+        some = [number for number in range(PARTITIONS) if rng.chance(1, 8)]
+        found.start(disk, some if member.kind == DATA and rng.chance(1, 2) else [])
 
 
 @pytest.mark.parametrize("seed", [*range(12), 204])
@@ -415,9 +459,12 @@ def test_drawn_clusters_come_to_rest_with_all_copies(seed: int) -> None:
         member = found.configuration.members[disk]
         if member.full:
             found.do(Full(disk, member.incarnation, member.version, False))
-        if member.state == AWAY and disk not in found.gone:
+        if not is_up(member.state) and [1 for branches in found.configuration.branches.values() if disk in branches]:
+            found.start(disk)
+        elif member.state == AWAY and disk not in found.gone:
             found.gone.append(disk)
     found.settle()
     found.is_whole()
+    assert [n for n in found.configuration.branches if found.configuration.partitions[n].leader] == []
     members = found.configuration.members
     assert [disk for disk in members if is_leaving(members[disk].state) and not found.configuration.holds(disk)] == []

@@ -15,10 +15,13 @@ from folkmoot.membership.cluster_settings import (
 )
 from folkmoot.membership.command import (
     ENDED,
+    EVICTED,
     FORGOTTEN,
     KINDS,
     LEFT,
     REPLACED,
+    REPLICAS_MAX,
+    SILENT,
     Activate,
     AlterIsr,
     Command,
@@ -63,6 +66,7 @@ from folkmoot.membership.transition import (
     UNCHANGED,
     UNKNOWN_DISK,
     UNKNOWN_PARTITION,
+    UNMERGED,
     WAS_EVICTED,
     WRONG_STATE,
     Result,
@@ -389,6 +393,33 @@ def test_deaths_are_fenced() -> None:
     assert log.refused(MarkAway(9, 1, 1, ENDED)) == UNKNOWN_DISK
 
 
+def test_a_member_remembers_when_and_why_it_went_away() -> None:
+    log = Log([1, 2, 3])
+    assert (log.of(1).away, log.of(1).why) == (0, 0)
+    log.do(Activate(2, 0, process(2, 2), log.next + 100))
+    assert log.refused(MarkAway(1, 1, log.of(1).version, 0)) == INVALID, "nobody goes for no reason"
+    log.do(MarkAway(1, 1, log.of(1).version, SILENT))
+    away = log.configuration.counter()
+    assert away > log.configuration.index
+    assert (log.of(1).away, log.of(1).why) == (away, SILENT)
+    log.leave(1)
+    log.do(Evict(1, 1))
+    assert (log.of(1).away, log.of(1).why) == (away, EVICTED), "it was away before"
+    log.start(1)
+    assert (log.of(1).away, log.of(1).why) == (away, 0), "it is up, and had been away"
+    log.do(Evict(1, 2))
+    assert (log.of(1).away, log.of(1).why) == (log.configuration.counter(), EVICTED)
+
+
+def test_who_never_was_up_has_never_gone_away() -> None:
+    log = Log([1])
+    log.do(Join(member(4)))
+    log.leave(4)
+    assert (log.of(4).state, log.of(4).away, log.of(4).why) == (AWAY_LEAVING, 0, 0)
+    log.do(Evict(4, 1))
+    assert (log.of(4).away, log.of(4).why) == (log.configuration.counter(), EVICTED)
+
+
 def test_a_full_member_leads_only_what_no_other_can() -> None:
     log = Log([1, 2, 3])
     log.do(Full(2, 1, log.of(2).version, True))
@@ -507,6 +538,120 @@ def test_a_witness_holds_nothing() -> None:
     log.do(Join(member(3, kind=WITNESS)))
     log.start(3)
     assert log.refused(Place([PlaceItem(0, log.version(), [1, 2, 3])])) == INELIGIBLE
+
+
+# Branches
+
+
+def branched(log: Log, disk: int, branches: list[int]) -> Result:
+    """Let a member come back from another lineage."""
+    return log.do(Activate(disk, log.of(disk).version, process(log.of(disk).incarnation + 1, disk), 0, branches))
+
+
+def test_a_copy_from_another_lineage_leaves_the_isr_and_is_a_branch() -> None:
+    log = Log([1, 2, 3, 4], partitions=3)
+    assert branched(log, 1, [0, 2]).partitions == [0, 1, 2]
+    assert log.configuration.branches == {0: [1], 2: [1]}
+    assert [log.shows(number) for number in (0, 1)] == [([1, 2, 3], [2, 3], 2, 2), ([1, 2, 3], [1, 2, 3], 1, 2)]
+    branched(log, 4, [0, 1])
+    assert log.shows(0) == ([1, 2, 3, 4], [2, 3], 2, 2), "it becomes a replica"
+    assert log.configuration.branches == {0: [1, 4], 1: [4], 2: [1]}
+
+
+def test_the_only_copy_in_sync_is_the_partition_whatever_it_has() -> None:
+    log = Log([1, 2, 3], copies=2)
+    log.away(1)
+    log.away(2)
+    branched(log, 1, [0])
+    assert (log.shows()[1:3], log.configuration.branches) == (([2], 0), {0: [1]}), "2 is away, and alone in sync"
+    branched(log, 2, [0])
+    assert (log.shows()[1:3], log.configuration.branches) == (([2], 2), {0: [1]})
+    epoch = log.shows()[3]
+    branched(log, 2, [0])
+    assert log.shows()[1:] == ([2], 2, epoch + 1)
+
+
+def test_what_nobody_has_in_sync_begins_with_a_copy_from_another_lineage() -> None:
+    log = Log([1, 2, 3], copies=1)
+    log.away(1)
+    log.do(Remove(1, log.of(1).version, FORGOTTEN, True))
+    assert log.shows() == ([], [], 0, 1)
+    branched(log, 2, [0])
+    assert (log.shows(), log.configuration.branches) == (([2], [2], 2, 2), {})
+    branched(log, 3, [0])
+    assert log.configuration.branches == {0: [3]}
+
+
+def test_a_branch_ends_when_it_is_in_sync() -> None:
+    log = Log([1, 2, 3])
+    for disk in (2, 3):
+        branched(log, disk, [0])
+    log.do(log.isr([1, 2]))
+    assert log.configuration.branches == {0: [3]}
+    log.do(log.isr([1, 2, 3]))
+    assert log.configuration.branches == {}
+
+
+def test_a_branch_ends_with_its_replica() -> None:
+    log = Log([1, 2, 3])
+    for disk in (2, 3):
+        branched(log, disk, [0])
+    log.place([3, 1])
+    assert (log.shows()[0], log.configuration.branches) == ([3, 1], {0: [3]})
+    log.leave(3)
+    assert log.refused(Remove(3, log.of(3).version, LEFT, True)) == HOLDS_COPIES
+    log.away(3)
+    assert log.refused(Remove(3, log.of(3).version, LEFT, False)) == UNMERGED
+    log.do(Remove(3, log.of(3).version, LEFT, True))
+    assert (log.shows()[0], log.configuration.branches) == ([1], {})
+
+
+def test_a_lost_partition_that_begins_with_a_branch_has_merged_it() -> None:
+    log = Log([1, 2, 3], copies=2)
+    log.away(2)
+    branched(log, 3, [0])
+    branched(log, 2, [0])
+    log.away(1)
+    log.do(Remove(1, log.of(1).version, FORGOTTEN, True))
+    assert (log.shows()[:2], log.configuration.branches) == (([2, 3], []), {0: [2, 3]})
+    log.place([3, 2])
+    assert (log.shows()[:3], log.configuration.branches) == (([3, 2], [3], 3), {0: [2]})
+
+
+def test_a_branch_outlives_the_processes_of_its_member() -> None:
+    log = Log([1, 2, 3])
+    branched(log, 3, [0])
+    version = log.version()
+    log.away(3)
+    log.start(3)
+    assert (log.configuration.branches, log.version()) == ({0: [3]}, version)
+    repeated = Activate(3, log.of(3).version, process(log.of(3).incarnation, 3), 0, [0])
+    assert log.refused(repeated) == UNCHANGED
+
+
+def test_nobody_is_added_to_an_isr_who_has_branched_since() -> None:
+    log = Log([1, 2, 3])
+    log.away(3)
+    log.start(3)
+    for _ in range(2):
+        seen = log.isr([1, 2, 3])
+        log.away(3)  # it is cut off, and acknowledges writes in another lineage
+        log.do(Activate(3, log.of(3).version, process(log.of(3).incarnation, 3), 0, [0]))
+        assert log.refused(seen) == OLD_VERSION, "the same process, but its copy has changed"
+
+
+def test_a_start_with_branches_that_make_no_sense_is_refused() -> None:
+    disks = list(range(1, 67))
+    log = Log(disks, partitions=2, copies=3)
+    log.do(Join(member(70, kind=WITNESS)))
+    assert log.refused(Activate(70, 0, process(2, 70), 0, [0])) == INVALID
+    assert log.refused(Activate(1, 0, process(2, 1), 0, [1, 0])) == INVALID
+    assert log.refused(Activate(1, 0, process(2, 1), 0, [1, 1])) == INVALID
+    assert log.refused(Activate(1, 0, process(2, 1), 99, [0, 2])) == UNKNOWN_PARTITION
+    log.do(Place([PlaceItem(1, log.version(1), disks[:REPLICAS_MAX])]))
+    assert log.refused(Activate(66, 0, process(2, 66), 99, [0, 1])) == NO_ROOM
+    log.do(Activate(64, 0, process(2, 64), 0, [0, 1]))
+    assert log.configuration.branches == {0: [64], 1: [64]}
 
 
 # Partitions

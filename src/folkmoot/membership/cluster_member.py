@@ -113,6 +113,8 @@ class ClusterMember:
             refused.
         started: The counter of the configuration (`ClusterConfiguration.counter`) by which it came up last, 0: it never
             did. While that is the same, it has lost nothing of what it has in memory of the others, nor they of it.
+        away: The counter of the configuration by which it went away last; 0: it never did.
+        why: The reason (`command.AWAY_REASONS`); 0 while it is up, and if it never was.
     """
 
     def __init__(
@@ -126,6 +128,8 @@ class ClusterMember:
         evicted: int = 0,
         version: int = 0,
         started: int = 0,
+        away: int = 0,
+        why: int = 0,
     ) -> None:
         assert 0 < disk <= ID_MAX, "the identity of a disk is positive and has 62 bits"
         assert node_id, "a node has a name"
@@ -140,6 +144,8 @@ class ClusterMember:
         self.evicted = evicted
         self.version = version
         self.started = started
+        self.away = away
+        self.why = why
 
     @property
     def incarnation(self) -> int:
@@ -158,21 +164,26 @@ class ClusterMember:
 
     def copied(self, version: int) -> ClusterMember:
         """Return a copy with a newer version, which may be changed until somebody else sees it."""
-        return ClusterMember(
-            self.disk, self.node_id, self.kind, self.process, self.state, self.full, self.evicted, version, self.started
-        )
+        found = ClusterMember(self.disk, self.node_id, self.kind, self.process, self.state, self.full, self.evicted)
+        found.version = version
+        found.started = self.started
+        found.away = self.away
+        found.why = self.why
+        return found
 
     def succeeds(self, before: ClusterMember) -> bool:
         """Tell whether this can be the state right after `before`: its numbers have grown as they must."""
         if self.version <= before.version or self.incarnation < before.incarnation:
             return False
-        return self.evicted >= before.evicted and self.started >= before.started
+        return self.evicted >= before.evicted and self.started >= before.started and self.away >= before.away
 
     def __repr__(self) -> str:
         parts = [f"{self.node_id} disk {self.disk} {KINDS[self.kind]} {STATES[self.state]}"]
         parts.append(f"incarnation {self.incarnation} version {self.version}")
         if self.full:
             parts.append("full")
+        if self.why:
+            parts.append(f"away {self.away} why {self.why}")
         if self.evicted:
             parts.append(f"evicted {self.evicted}")
         return " ".join(parts)
@@ -182,7 +193,7 @@ def put_member(member: ClusterMember) -> bytes:
     """Return a member as bytes, with its state."""
     head = varint(member.disk) + put_text(member.node_id) + BYTE[member.kind] + member.process.encoded()
     tail = varint(member.evicted) + varint(member.version) + varint(member.started)
-    return head + BYTE[member.state] + BYTE[member.full] + tail
+    return head + BYTE[member.state] + BYTE[member.full] + tail + varint(member.away) + BYTE[member.why]
 
 
 def take_member(cursor: Cursor) -> ClusterMember:
@@ -196,6 +207,8 @@ def take_member(cursor: Cursor) -> ClusterMember:
     evicted = take_id(cursor, 0, "incarnation")
     version = take_id(cursor, 0, "version")
     started = take_id(cursor, 0, "counter")
+    away = take_id(cursor, 0, "counter")
+    why = cursor.byte()
     if not node_id or kind >= len(KINDS) or state >= len(STATES) or full > 1:
         raise ValueError(f"a member {node_id!r} has fields that no member has")
-    return ClusterMember(disk, node_id, kind, process, state, full == 1, evicted, version, started)
+    return ClusterMember(disk, node_id, kind, process, state, full == 1, evicted, version, started, away, why)

@@ -26,6 +26,7 @@ __all__ = [
     "Delete",
     "ENDED",
     "EVICT",
+    "EVICTED",
     "Evict",
     "FEATURES",
     "FORGOTTEN",
@@ -115,13 +116,15 @@ ENDED: Final = 1
 SILENT: Final = 2
 CUT_OFF: Final = 3
 STOPPED: Final = 4
+EVICTED: Final = 5
 AWAY_REASONS: Final[dict[int, str]] = {
     ENDED: "its process has ended",
     SILENT: "it was not heard of",
     CUT_OFF: "it does not reach the other members",
     STOPPED: "it was stopped in order",
+    EVICTED: "its process was put out",
 }
-"""Why a member is away, for people; newer builds may have further reasons."""
+"""Why a member is away, for people; newer builds may have further reasons, and 0 is none."""
 
 LEFT: Final = 1
 REPLACED: Final = 2
@@ -219,10 +222,14 @@ class Activate(Command):
         version: Of the member; it counts when the incarnation is known already.
         process: What it says of itself.
         seen: The highest counter of a configuration that it knows, from any lineage; 0: none.
+        branches: Partitions, ascending, of which its copy has changes that were acknowledged in another lineage.
     """
 
-    def __init__(self, disk: int, version: int, process: Process, seen: int = 0) -> None:
+    def __init__(
+        self, disk: int, version: int, process: Process, seen: int = 0, branches: list[int] | None = None
+    ) -> None:
         super().__init__(START)
+        self.branches = branches or []
         self.disk = disk
         self.version = version
         self.process = process
@@ -230,10 +237,14 @@ class Activate(Command):
 
     def body(self) -> bytes:
         """Return the bytes behind format and kind."""
-        return varint(self.disk) + varint(self.version) + self.process.encoded() + varint(self.seen)
+        parts = [varint(self.disk), varint(self.version), self.process.encoded(), varint(self.seen)]
+        parts.append(varint(len(self.branches)))
+        parts.extend([varint(number) for number in self.branches])
+        return b"".join(parts)
 
     def __repr__(self) -> str:
-        return f"start {self.disk} incarnation {self.process.incarnation}"
+        branches = f" with branches of {self.branches}" if self.branches else ""
+        return f"start {self.disk} incarnation {self.process.incarnation}{branches}"
 
 
 class MarkAway(Command):
@@ -573,7 +584,7 @@ def _take(cursor: Cursor, kind: int) -> Command:
     if kind == JOIN:
         return Join(take_member(cursor))
     if kind == START:
-        return Activate(_disk(cursor), _version(cursor), take_process(cursor), take_id(cursor, 0, "counter"))
+        return _take_start(cursor)
     if kind == MARK_AWAY:
         return MarkAway(_disk(cursor), _incarnation(cursor), _version(cursor), cursor.byte())
     if kind == LEAVE:
@@ -619,6 +630,14 @@ def _take_found(cursor: Cursor) -> Found:
     parent_index = take_id(cursor, 0, "index")
     members = [take_member(cursor) for _ in range(cursor.count(MEMBERS_MAX))]
     return Found(cluster, lineage, parent, parent_index, members, cursor.integer(), cursor.integer())
+
+
+def _take_start(cursor: Cursor) -> Activate:
+    disk = _disk(cursor)
+    version = _version(cursor)
+    process = take_process(cursor)
+    seen = take_id(cursor, 0, "counter")
+    return Activate(disk, version, process, seen, [cursor.integer() for _ in range(cursor.count(PARTITIONS_MAX))])
 
 
 def _take_place(cursor: Cursor) -> Place:

@@ -49,6 +49,7 @@ class ClusterConfiguration:
         self.members: dict[int, ClusterMember] = {}  # by disk
         self.partitions: list[PartitionState] = []
         self.lost: dict[int, int] = {}  # partition -> index of the entry that gave up its last copy
+        self.branches: dict[int, list[int]] = {}  # partition -> replicas with changes that its leader has to merge
         self.removed: list[Removal] = []  # oldest first
         self.settings = ClusterSettings()
 
@@ -109,6 +110,10 @@ class ClusterConfiguration:
                 return True
         return False
 
+    def is_branch(self, number: int, disk: int) -> bool:
+        """Tell whether a replica has changes from another lineage that are not merged yet."""
+        return number in self.branches and disk in self.branches[number]
+
     def check_partition(self, number: int) -> None:
         """Assert what holds for one partition."""
         state = self.partitions[number]
@@ -117,6 +122,10 @@ class ClusterConfiguration:
         for disk in state.replicas:
             assert disk in self.members, "replicas are members"
             assert self.members[disk].kind == DATA, "a witness holds nothing"
+        if number in self.branches:
+            branches = self.branches[number]
+            assert branches, "a partition without branches is not listed"
+            assert branches == [disk for disk in state.learners() if disk in branches], "branches are not in sync"
         if not state.isr:
             assert lost or not state.replicas, "a partition that is placed and not lost has a copy in sync"
         if len(state.isr) > 1:
@@ -138,7 +147,10 @@ class ClusterConfiguration:
             assert member.disk == disk, "members are found by their disks"
             assert member.node_id not in names, "the name of a node is unique"
             assert 0 < member.version <= self.index, "a member was changed by an entry"
-            assert member.started <= self.changed, "a member has come up by an entry that changed members"
+            assert max(member.started, member.away) <= self.changed, "a member comes and goes by entries that change it"
+            if is_up(member.state):
+                assert member.started > member.away, "a member that is up has come up since it was away"
+            assert (member.why > 0) == (member.away > member.started), "a member went away for a reason"
             assert not is_up(member.state) or member.evicted < member.incarnation, "an evicted process is not up"
             assert self.features & member.process.features == self.features, "every member has the features that are on"
             names.add(member.node_id)
@@ -146,6 +158,8 @@ class ClusterConfiguration:
             self.check_partition(number)
         for number in self.lost:
             assert number < len(self.partitions), "a partition that was lost is one"
+        for number in self.branches:
+            assert number < len(self.partitions), "a partition that has branches is one"
         assert len(self.removed) <= REMOVALS_MAX, "removals are bounded"
         for setting in self.settings.values.values():
             assert setting.number <= self.index, "a setting was put by an entry"

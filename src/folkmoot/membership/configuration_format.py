@@ -32,6 +32,10 @@ def encode_configuration(configuration: ClusterConfiguration) -> bytes:
     parts.append(varint(len(configuration.lost)))
     for number in sorted(configuration.lost):
         parts.append(varint(number) + varint(configuration.lost[number]))
+    parts.append(varint(len(configuration.branches)))
+    for number in sorted(configuration.branches):
+        replicas = configuration.partitions[number].replicas
+        parts.append(varint(number) + varint(_bits(replicas, configuration.branches[number])))
     parts.append(varint(len(configuration.removed)))
     for removal in configuration.removed:
         head = varint(removal.disk) + varint(removal.incarnation)
@@ -44,13 +48,26 @@ def _put_partition(state: PartitionState, row: dict[int, int]) -> bytes:
     """Return a partition: its replicas as rows of the list of members, those in sync as bits of the replicas."""
     parts = [varint(len(state.replicas))]
     parts.extend([varint(row[disk]) for disk in state.replicas])
-    bits = 0
-    for at, disk in enumerate(state.replicas):
-        if disk in state.isr:
-            bits |= 1 << at
+    bits = _bits(state.replicas, state.isr)
     leader = state.replicas.index(state.leader) + 1 if state.leader else 0
     parts += [varint(bits), varint(leader), varint(state.leader_epoch), varint(state.version)]
     return b"".join(parts)
+
+
+def _bits(replicas: list[int], some: list[int]) -> int:
+    """Return some of the replicas as bits."""
+    bits = 0
+    for at, disk in enumerate(replicas):
+        if disk in some:
+            bits |= 1 << at
+    return bits
+
+
+def _of_bits(replicas: list[int], bits: int) -> list[int]:
+    """Return the replicas that bits stand for; raises ValueError."""
+    if bits >> len(replicas):
+        raise ValueError("a partition has more replicas in sync, or branches, than replicas")
+    return [disk for at, disk in enumerate(replicas) if bits >> at & 1]
 
 
 def decode_configuration(data: bytes) -> ClusterConfiguration:
@@ -94,6 +111,11 @@ def _take(cursor: Cursor) -> ClusterConfiguration:
     for _ in range(cursor.count(PARTITIONS_MAX)):
         number = cursor.integer()
         configuration.lost[number] = take_id(cursor, 1, "index")
+    for _ in range(cursor.count(PARTITIONS_MAX)):
+        number = cursor.integer()
+        if number >= len(configuration.partitions):
+            raise ValueError(f"there is no partition {number} that has branches")
+        configuration.branches[number] = _of_bits(configuration.partitions[number].replicas, cursor.integer())
     for _ in range(cursor.count(REMOVALS_MAX)):
         disk = take_id(cursor, 1, "identity of a disk")
         incarnation = take_id(cursor, 1, "incarnation")
@@ -110,10 +132,7 @@ def _take_partition(cursor: Cursor, members: list[ClusterMember]) -> PartitionSt
         if row >= len(members) or members[row].disk in replicas:
             raise ValueError("a partition is kept by no member, or twice by one")
         replicas.append(members[row].disk)
-    bits = cursor.integer()
-    if bits >> len(replicas):
-        raise ValueError("a partition has more members in sync than replicas")
-    isr = [disk for at, disk in enumerate(replicas) if bits >> at & 1]
+    isr = _of_bits(replicas, cursor.integer())
     leader = cursor.integer()
     epoch = take_id(cursor, 0, "leader epoch")
     version = take_id(cursor, 0, "version")

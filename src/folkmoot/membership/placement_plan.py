@@ -3,7 +3,8 @@
 A pure function of the configuration: it is asked again after each change, and answers with nothing when all is well.
 
 1. A copy is added before another is dropped. A partition gets the missing members of its ideal placement as learners,
-   and loses what is not in it when all that are in it are in sync.
+   and loses what is not in it when all that are in it are in sync. A branch is no copy, and is never dropped: it has to
+   be merged first.
 2. No more than `fills` copies are filled at a time in the whole cluster; partitions with the fewest copies come first.
    Copies that cannot be filled, because their partition has no leader or they have no room, keep no other one waiting.
 3. A leadership never moves with a placement, but by a Lead of its own, for which the leader can end what it does.
@@ -12,7 +13,7 @@ A pure function of the configuration: it is asked again after each change, and a
    makes the sum of the squares smaller, so it ends.
 5. A member that is away keeps its place until the caller says that it is gone. A partition whose only copy in sync is
    away waits for it; a partition whose last copy was given up begins with the first of the others that is up.
-6. A member that leaves, holds nothing and has no vote is removed.
+6. A member that leaves, holds nothing and has no vote is removed. A branch is something that it holds.
 """
 
 from __future__ import annotations
@@ -270,8 +271,12 @@ class _Plan:
         if state.leader == 0:
             return []
         if self._is_complete(number):
-            return target if state.leader in target else []
-        wanted = [disk for disk in state.replicas if disk in target or disk in state.isr]
+            return [*target, *self._branches(number, target)] if state.leader in target else []
+        wanted = [
+            disk
+            for disk in state.replicas
+            if disk in target or disk in state.isr or self.configuration.is_branch(number, disk)
+        ]
         for disk in target:
             if budget > 0 and disk not in wanted and self._is_active(disk):
                 wanted.append(disk)
@@ -286,4 +291,9 @@ class _Plan:
         ]
         if waiting and not kept:
             return []
-        return [*kept, *[disk for disk in self.target[number] if self._is_active(disk) and disk not in kept]]
+        first = [*kept, *[disk for disk in self.target[number] if self._is_active(disk) and disk not in kept]]
+        return [*first, *self._branches(number, first)] if first else []
+
+    def _branches(self, number: int, others: list[int]) -> list[int]:
+        """Return the branches of a partition that are not among others."""
+        return [disk for disk in self.configuration.branches.get(number, []) if disk not in others]

@@ -13,6 +13,13 @@ same: a copy that was set back is another member. If members left the ISR by sta
 power whichever came up last would be the only one in sync. The leadership ends all the same: a leader that comes back
 may have sent records of its epoch that it has lost itself, so it must not append to that epoch (`leader_epoch` + 1).
 
+Branches. A member may come back from another lineage in which its copy of a partition has acknowledged changes; START
+lists these partitions. If nobody else is in sync, that copy is the partition. Else the member leaves the ISR, because
+its copy is not what the others have: the copy is a *branch*, and is kept until the leader of the partition has merged
+it. A branch is a replica that is not in sync, and ends as soon as it is in sync, or is no replica. Noting it always
+changes the version of the partition, so that no leader adds a member whose changes it has not seen. A later START does
+not end it, and who has one is removed only by force.
+
 Why START raises the base of counters. A member that comes back from another lineage has rows with its epochs. Were
 those of this one lower, new rows would count as older than the ones that they replace. A counter far ahead is refused:
 all would adopt it, and no numbers would be left.
@@ -26,6 +33,7 @@ from folkmoot.membership.cluster_member import DATA, ClusterMember
 from folkmoot.membership.cluster_settings import ABSENT, AUTHOR_BYTES_MAX, KEY_BYTES_MAX, VALUE_BYTES_MAX
 from folkmoot.membership.command import (
     COPIES_MAX,
+    EVICTED,
     MEMBERS_MAX,
     PARTITIONS_MAX,
     REPLICAS_MAX,
@@ -95,6 +103,7 @@ __all__ = [
     "UNCHANGED",
     "UNKNOWN_DISK",
     "UNKNOWN_PARTITION",
+    "UNMERGED",
     "WAS_EVICTED",
     "WRONG_STATE",
 ]
@@ -120,6 +129,7 @@ UNCHANGED: Final = 17
 OTHER_NUMBER: Final = 18
 NO_ROOM: Final = 19
 LACKS_FEATURES: Final = 20
+UNMERGED: Final = 21
 REASONS: Final[list[str]] = [
     "accepted",
     "the cluster is founded already",
@@ -142,6 +152,7 @@ REASONS: Final[list[str]] = [
     "the setting has another number than expected",
     "there is no room for the setting, the member or the replica",
     "a member lacks a feature that is on, or is to be",
+    "the member has changes from another lineage that are not merged yet: force gives them up",
 ]
 """Why a command was refused, as texts for people."""
 
@@ -328,19 +339,54 @@ class Transition:
             return LACKS_FEATURES
         if command.seen >= COUNTER_MAX or not is_sane(command.seen, self._counter()):
             return INVALID
+        reason = self._judge_branches(member, command.branches)
+        if reason != ACCEPTED:
+            return reason
         configuration.base += max(command.seen + 1 - self._counter(), 0)
         after = member.copied(self._index)
         after.process = process
         after.state = next_state(ON_START, member.state)
         assert is_up(after.state), "a member that has started is up"
+        after.why = 0
         after.started = self._counter()
         self._change(member, after, result)
+        branches = set(command.branches)
         for number, partition in enumerate(configuration.partitions):
-            if command.disk in partition.isr and partition.leader in (0, command.disk):
+            if number in branches:
+                self._branch(number, command.disk)
+            elif command.disk in partition.isr and partition.leader in (0, command.disk):
                 leader = configuration.elect(partition.replicas, partition.isr)
                 assert leader > 0, "the member itself can lead"
                 self._put_partition(number, partition.replicas, partition.isr, leader, True)
         return ACCEPTED
+
+    def _judge_branches(self, member: ClusterMember, branches: list[int]) -> int:
+        """Tell whether a member may have copies with these branches."""
+        partitions = self.configuration.partitions
+        last = -1
+        for number in branches:
+            if number <= last or member.kind != DATA:
+                return INVALID
+            if number >= len(partitions):
+                return UNKNOWN_PARTITION
+            if member.disk not in partitions[number].replicas and len(partitions[number].replicas) >= REPLICAS_MAX:
+                return NO_ROOM
+            last = number
+        return ACCEPTED
+
+    def _branch(self, number: int, disk: int) -> None:
+        """Take over a copy with changes from another lineage; where nobody else is in sync it is the partition."""
+        configuration = self.configuration
+        before = configuration.partitions[number]
+        replicas = before.replicas if disk in before.replicas else [*before.replicas, disk]
+        isr = [other for other in before.isr if other != disk]
+        if not isr:
+            self._put_partition(number, replicas, [disk], disk, True)
+            return
+        leader = before.leader if before.leader != disk else configuration.elect(replicas, isr)
+        self._put_partition(number, replicas, isr, leader, False)
+        branches = [*configuration.branches.get(number, []), disk]
+        configuration.branches[number] = [other for other in replicas if other in branches]
 
     def _away(self, command: MarkAway, result: Result) -> int:
         member = self.configuration.members.get(command.disk)
@@ -353,7 +399,12 @@ class Transition:
         state = next_state(ON_AWAY, member.state)
         if state == IMPOSSIBLE:
             return WRONG_STATE
-        self._change(member, member.in_state(state, self._index), result)
+        if command.why == 0:
+            return INVALID
+        after = member.in_state(state, self._index)
+        after.why = command.why
+        after.away = self._counter()
+        self._change(member, after, result)
         self._withdraw(member.disk)
         return ACCEPTED
 
@@ -369,6 +420,9 @@ class Transition:
         assert state in (AWAY, AWAY_LEAVING), "a member that was put out is away"
         after = member.in_state(state, self._index)
         after.evicted = command.incarnation
+        after.why = EVICTED
+        if member.why == 0:  # it was not away before
+            after.away = self._counter()
         self._change(member, after, result)
         self._withdraw(member.disk)
         return ACCEPTED
@@ -477,6 +531,9 @@ class Transition:
             for partition in configuration.partitions:
                 if partition.isr == [disk]:
                     return LAST_COPY
+            for branches in configuration.branches.values():
+                if disk in branches:
+                    return UNMERGED
         for number, partition in enumerate(configuration.partitions):
             if disk in partition.replicas:
                 self._drop(number, partition, disk)
@@ -509,6 +566,12 @@ class Transition:
         assert after.succeeds(before), "epochs and versions of a partition grow one by one"
         configuration.partitions[number] = after
         self._changed.append(number)
+        if number in configuration.branches:
+            branches = [disk for disk in after.learners() if disk in configuration.branches[number]]
+            if branches:
+                configuration.branches[number] = branches
+            else:
+                del configuration.branches[number]
 
     def _place(self, command: Place, result: Result) -> int:
         for item in command.items:
