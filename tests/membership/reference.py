@@ -18,7 +18,6 @@ from folkmoot.membership.command import (
     Evict,
     Features,
     Found,
-    Full,
     IsrItem,
     Join,
     Lead,
@@ -30,6 +29,7 @@ from folkmoot.membership.command import (
     Remove,
     Renew,
     Stay,
+    Strain,
     Withdraw,
 )
 from folkmoot.membership.configuration import ClusterConfiguration
@@ -94,6 +94,7 @@ class Reference:
                 "incarnation": one.incarnation,
                 "evicted": 0,
                 "full": False,
+                "slow": False,
                 "version": index,
                 "features": one.process.features,
                 "started": index,
@@ -119,6 +120,7 @@ class Reference:
             "incarnation": one.incarnation,
             "evicted": 0,
             "full": False,
+            "slow": False,
             "version": index,
             "features": one.process.features,
             "started": 0,
@@ -171,8 +173,8 @@ class Reference:
 
     def lead_again(self, partition: dict[str, Any]) -> None:
         able = [disk for disk in partition["replicas"] if disk in partition["isr"] and self.up(disk)]
-        roomy = [disk for disk in able if not self.members[disk]["full"]]
-        chosen = (roomy or able or [0])[0]
+        well = [disk for disk in able if not (self.members[disk]["full"] or self.members[disk]["slow"])]
+        chosen = (well or able or [0])[0]
         if chosen and chosen != partition["leader"]:
             partition["epoch"] += 1
         partition["leader"] = chosen
@@ -226,13 +228,13 @@ class Reference:
         one.update(state="active" if one["state"] == "leaving" else "away", version=index)
         return True
 
-    def full(self, index: int, command: Full) -> bool:
+    def strain(self, index: int, command: Strain) -> bool:
         one = self.members.get(command.disk)
         if one is None or (one["incarnation"], one["version"]) != (command.incarnation, command.version):
             return False
-        if one["full"] == command.full:
+        if (one["full"], one["slow"]) == (command.full, command.slow):
             return False
-        one.update(full=command.full, version=index)
+        one.update(full=command.full, slow=command.slow, version=index)
         return True
 
     def remove(self, index: int, command: Remove) -> bool:
@@ -375,6 +377,7 @@ class Reference:
                 "incarnation": found.incarnation,
                 "evicted": found.evicted,
                 "full": found.full,
+                "slow": found.slow,
                 "version": found.version,
                 "features": found.process.features,
                 "started": found.started,
@@ -450,7 +453,7 @@ class Drawer:
         if kind == 6:
             return Leave(disk, version) if rng.chance(1, 2) else Stay(disk, version)
         if kind == 7:
-            return Evict(disk, incarnation) if rng.chance(1, 4) else Full(disk, incarnation, version, rng.chance(1, 2))
+            return Evict(disk, incarnation) if rng.chance(1, 4) else self.strain(disk, incarnation, version)
         if kind == 8 and rng.chance(1, 2):
             return Remove(disk, version, 1 + rng.below(3), rng.chance(1, 3))
         if kind == 13 and configuration.partitions and rng.chance(2, 3):
@@ -464,6 +467,9 @@ class Drawer:
         if kind == 14:
             return Put(key, bytes(rng.below(20)), expected, "root") if rng.chance(2, 3) else Delete(key, expected, "a")
         return Features(1 << rng.below(4)) if rng.chance(1, 10) else MarkAway(disk, incarnation, version, 1)
+
+    def strain(self, disk: int, incarnation: int, version: int) -> Strain:
+        return Strain(disk, incarnation, version, self.rng.chance(1, 2), self.rng.chance(1, 3))
 
     def replicas(self, configuration: ClusterConfiguration, number: int) -> list[int]:
         """Draw replicas: mostly members that are active, besides those that are replicas already."""

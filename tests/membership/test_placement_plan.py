@@ -14,7 +14,6 @@ from folkmoot.membership.command import (
     Command,
     Evict,
     Found,
-    Full,
     IsrItem,
     Join,
     Lead,
@@ -23,6 +22,7 @@ from folkmoot.membership.command import (
     Place,
     Remove,
     Stay,
+    Strain,
     encode_command,
 )
 from folkmoot.membership.configuration import ClusterConfiguration
@@ -270,7 +270,7 @@ def test_a_member_without_room_leads_nothing_and_gets_nothing() -> None:
     found = Planned(4)
     found.settle()
     held = [number for number, state in enumerate(found.configuration.partitions) if 1 in state.replicas]
-    found.do(Full(1, 1, found.version(1), True))
+    found.do(Strain(1, 1, found.version(1), True, False))
     found.settle()
     assert found.led_by()[1] == 0
     found.away(2)
@@ -278,7 +278,7 @@ def test_a_member_without_room_leads_nothing_and_gets_nothing() -> None:
     now = [number for number, state in enumerate(found.configuration.partitions) if 1 in state.replicas]
     assert set(now) <= set(held)
     assert found.led_by()[1] == 0
-    found.do(Full(1, 1, found.version(1), False))
+    found.do(Strain(1, 1, found.version(1), False, False))
     found.settle()
     found.is_whole()
     assert found.led_by()[1] >= PARTITIONS / 3 * 0.8
@@ -287,9 +287,40 @@ def test_a_member_without_room_leads_nothing_and_gets_nothing() -> None:
 def test_a_member_without_room_leads_what_nobody_else_can() -> None:
     found = Planned(1)
     found.settle()
-    found.do(Full(1, 1, found.version(1), True))
+    found.do(Strain(1, 1, found.version(1), True, False))
     found.settle()
     assert found.led_by() == {1: PARTITIONS}
+
+
+def test_a_slow_member_leads_nothing_and_keeps_its_copies() -> None:
+    found = Planned(4)
+    found.settle()
+    before = [state.replicas for state in found.configuration.partitions]
+    found.do(Strain(1, 1, found.version(1), False, True))
+    found.settle()
+    assert found.led_by()[1] == 0
+    assert [sorted(state.replicas) for state in found.configuration.partitions] == [sorted(one) for one in before]
+    found.away(2)
+    found.settle()
+    found.is_whole()
+    assert found.held_by() == {1: PARTITIONS, 2: 0, 3: PARTITIONS, 4: PARTITIONS}, "it is given copies"
+    assert found.led_by()[1] == 0
+    found.do(Strain(1, 1, found.version(1), False, False))
+    found.settle()
+    assert found.led_by()[1] >= PARTITIONS / 3 * 0.8
+
+
+def test_a_slow_member_leads_what_nobody_else_can() -> None:
+    found = Planned(2)
+    found.settle()
+    for disk in (1, 2):
+        found.do(Strain(disk, 1, found.version(disk), False, True))
+    led = found.led_by()
+    found.settle()
+    assert found.led_by() == led
+    found.away(1)
+    found.settle()
+    assert found.led_by() == {1: 0, 2: PARTITIONS}
 
 
 def test_a_lost_partition_begins_with_what_another_has() -> None:
@@ -352,6 +383,33 @@ def test_a_partition_that_was_lost_keeps_its_branches() -> None:
     found.settle()
     state = found.configuration.partitions[number]
     assert (state.isr, state.leader, found.configuration.branches[number]) == ([3], 3, [2])
+
+
+def test_a_branch_is_kept_while_copies_are_made() -> None:
+    found = Planned(4, copies=2)
+    found.settle()
+    found.merges = False
+    state = found.configuration.partitions[0]
+    (outside, *_) = [disk for disk in (1, 2, 3, 4) if disk not in state.replicas]
+    found.start(outside, [0])
+    found.settle()
+    state = found.configuration.partitions[0]
+    found.do(AlterIsr(state.leader, [IsrItem(0, state.leader_epoch, state.version, [state.leader])], {state.leader: 1}))
+    assert found.plan() == []
+    assert found.configuration.branches == {0: [outside]}
+
+
+def test_nothing_begins_where_only_branches_are_left() -> None:
+    found = Planned(3, copies=1)
+    found.settle()
+    number = next(n for n, state in enumerate(found.configuration.partitions) if state.isr == [1])
+    found.merges = False
+    found.start(2, [number])
+    found.away(2)
+    found.away(1)
+    found.do(Remove(1, found.version(1), FORGOTTEN, True))
+    found.away(3, gone=False)
+    assert found.plan() == []
 
 
 def test_a_partition_that_waits_keeps_no_other_one_waiting() -> None:
@@ -436,7 +494,7 @@ def happen(found: Planned, rng: Rng, fresh: int) -> None:
     elif what == 5 and is_leaving(member.state):
         found.do(Stay(disk, member.version))
     elif what == 6:
-        found.do(Full(disk, member.incarnation, member.version, not member.full))
+        found.do(Strain(disk, member.incarnation, member.version, not member.full, rng.chance(1, 3)))
     elif not is_up(member.state):
         some = [number for number in range(PARTITIONS) if rng.chance(1, 8)]
         found.start(disk, some if member.kind == DATA and rng.chance(1, 2) else [])
@@ -457,8 +515,8 @@ def test_drawn_clusters_come_to_rest_with_all_copies(seed: int) -> None:
     # At last everybody has room, and nobody is in between: who is away is gone.
     for disk in sorted(found.configuration.members):
         member = found.configuration.members[disk]
-        if member.full:
-            found.do(Full(disk, member.incarnation, member.version, False))
+        if member.is_strained():
+            found.do(Strain(disk, member.incarnation, member.version, False, False))
         if not is_up(member.state) and [1 for branches in found.configuration.branches.values() if disk in branches]:
             found.start(disk)
         elif member.state == AWAY and disk not in found.gone:

@@ -29,7 +29,6 @@ from folkmoot.membership.command import (
     Evict,
     Features,
     Found,
-    Full,
     IsrItem,
     Join,
     Lead,
@@ -41,6 +40,7 @@ from folkmoot.membership.command import (
     Remove,
     Renew,
     Stay,
+    Strain,
     encode_command,
 )
 from folkmoot.membership.configuration import REMOVALS_MAX, ClusterConfiguration
@@ -347,7 +347,7 @@ def test_what_changes_no_role_is_no_change() -> None:
     log.do(Features(1))
     assert log.refused(log.isr([1, 2, 3])) == UNCHANGED
     assert configuration.changed == changed < configuration.counter()
-    for command in (log.isr([1, 2]), Full(3, 1, log.of(3).version, True), Renew(1, 1)):
+    for command in (log.isr([1, 2]), Strain(3, 1, log.of(3).version, True, False), Renew(1, 1)):
         log.do(command)
         assert configuration.changed == configuration.counter(), command
 
@@ -422,15 +422,36 @@ def test_who_never_was_up_has_never_gone_away() -> None:
 
 def test_a_full_member_leads_only_what_no_other_can() -> None:
     log = Log([1, 2, 3])
-    log.do(Full(2, 1, log.of(2).version, True))
-    assert log.refused(Full(2, 1, log.of(2).version, True)) == UNCHANGED
-    assert log.refused(Full(2, 2, log.of(2).version, False)) == OLD_INCARNATION
+    log.do(Strain(2, 1, log.of(2).version, True, False))
+    assert log.refused(Strain(2, 1, log.of(2).version, True, False)) == UNCHANGED
+    assert log.refused(Strain(2, 2, log.of(2).version, False, False)) == OLD_INCARNATION
     log.away(1)
     assert log.shows()[2] == 3
     log.away(3)
     assert log.shows()[2] == 2
-    log.do(Full(2, 1, log.of(2).version, False))
+    log.do(Strain(2, 1, log.of(2).version, False, False))
     assert not log.of(2).full
+
+
+def test_a_slow_member_leads_only_what_no_other_can() -> None:
+    log = Log([1, 2, 3])
+    log.do(Strain(2, 1, log.of(2).version, False, True))
+    assert log.refused(Strain(2, 1, log.of(2).version, False, True)) == UNCHANGED
+    assert log.refused(Strain(2, 1, 1, True, True)) == OLD_VERSION
+    log.away(1)
+    assert log.shows()[2] == 3
+    log.do(Strain(3, 1, log.of(3).version, True, False))
+    log.start(1)
+    log.do(log.isr([1, 2, 3]))
+    log.away(3)
+    assert log.shows()[2] == 1
+    log.away(1)
+    assert log.shows()[2] == 2
+    log.start(2)
+    assert (log.of(2).full, log.of(2).slow) == (False, True), "a new process may have the same disk to wait for"
+    log.do(Strain(2, 2, log.of(2).version, True, True))
+    log.do(Strain(2, 2, log.of(2).version, True, False))
+    assert (log.of(2).full, log.of(2).slow) == (True, False)
 
 
 def test_a_leave_hands_over_and_can_be_taken_back() -> None:

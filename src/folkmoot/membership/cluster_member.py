@@ -115,6 +115,8 @@ class ClusterMember:
             did. While that is the same, it has lost nothing of what it has in memory of the others, nor they of it.
         away: The counter of the configuration by which it went away last; 0: it never did.
         why: The reason (`command.AWAY_REASONS`); 0 while it is up, and if it never was.
+        slow: Its disk or its loop is slow, but moves: it leads only what no other member can lead; it keeps copies, and
+            is given new ones.
     """
 
     def __init__(
@@ -130,6 +132,7 @@ class ClusterMember:
         started: int = 0,
         away: int = 0,
         why: int = 0,
+        slow: bool = False,
     ) -> None:
         assert 0 < disk <= ID_MAX, "the identity of a disk is positive and has 62 bits"
         assert node_id, "a node has a name"
@@ -146,6 +149,7 @@ class ClusterMember:
         self.started = started
         self.away = away
         self.why = why
+        self.slow = slow
 
     @property
     def incarnation(self) -> int:
@@ -155,6 +159,10 @@ class ClusterMember:
     def can_lead(self) -> bool:
         """Tell whether it holds data and is up."""
         return self.kind == DATA and is_up(self.state)
+
+    def is_strained(self) -> bool:
+        """Tell whether it should lead nothing that another member can lead."""
+        return self.full or self.slow
 
     def in_state(self, state: int, version: int) -> ClusterMember:
         """Return the member in another state."""
@@ -169,6 +177,7 @@ class ClusterMember:
         found.started = self.started
         found.away = self.away
         found.why = self.why
+        found.slow = self.slow
         return found
 
     def succeeds(self, before: ClusterMember) -> bool:
@@ -182,6 +191,8 @@ class ClusterMember:
         parts.append(f"incarnation {self.incarnation} version {self.version}")
         if self.full:
             parts.append("full")
+        if self.slow:
+            parts.append("slow")
         if self.why:
             parts.append(f"away {self.away} why {self.why}")
         if self.evicted:
@@ -193,7 +204,15 @@ def put_member(member: ClusterMember) -> bytes:
     """Return a member as bytes, with its state."""
     head = varint(member.disk) + put_text(member.node_id) + BYTE[member.kind] + member.process.encoded()
     tail = varint(member.evicted) + varint(member.version) + varint(member.started)
-    return head + BYTE[member.state] + BYTE[member.full] + tail + varint(member.away) + BYTE[member.why]
+    return (
+        head
+        + BYTE[member.state]
+        + BYTE[member.full]
+        + tail
+        + varint(member.away)
+        + BYTE[member.why]
+        + BYTE[member.slow]
+    )
 
 
 def take_member(cursor: Cursor) -> ClusterMember:
@@ -209,6 +228,9 @@ def take_member(cursor: Cursor) -> ClusterMember:
     started = take_id(cursor, 0, "counter")
     away = take_id(cursor, 0, "counter")
     why = cursor.byte()
-    if not node_id or kind >= len(KINDS) or state >= len(STATES) or full > 1:
+    slow = cursor.byte()
+    if not node_id or kind >= len(KINDS) or state >= len(STATES) or full > 1 or slow > 1:
         raise ValueError(f"a member {node_id!r} has fields that no member has")
-    return ClusterMember(disk, node_id, kind, process, state, full == 1, evicted, version, started, away, why)
+    return ClusterMember(
+        disk, node_id, kind, process, state, full == 1, evicted, version, started, away, why, slow == 1
+    )

@@ -31,10 +31,8 @@ __all__ = [
     "FEATURES",
     "FORGOTTEN",
     "FOUND",
-    "FULL",
     "Features",
     "Found",
-    "Full",
     "IsrItem",
     "JOIN",
     "Join",
@@ -64,7 +62,9 @@ __all__ = [
     "START",
     "STAY",
     "STOPPED",
+    "STRAIN",
     "Stay",
+    "Strain",
     "UnknownCommand",
     "WITHDRAW",
     "Withdraw",
@@ -85,7 +85,7 @@ REMOVE: Final = 8
 PLACE: Final = 9
 ALTER_ISR: Final = 10
 LEAD: Final = 11
-FULL: Final = 12
+STRAIN: Final = 12
 PUT: Final = 13
 DELETE: Final = 14
 FEATURES: Final = 15
@@ -103,7 +103,7 @@ KINDS: Final[dict[int, str]] = {
     PLACE: "place",
     ALTER_ISR: "alter-isr",
     LEAD: "lead",
-    FULL: "full",
+    STRAIN: "strain",
     PUT: "put",
     DELETE: "delete",
     FEATURES: "features",
@@ -442,22 +442,31 @@ class Lead(Command):
         return f"lead {self.partition}: {self.leader}"
 
 
-class Full(Command):
-    """Say that the disk of a member has no room, or has room again."""
+class Strain(Command):
+    """Say what a member suffers from.
 
-    def __init__(self, disk: int, incarnation: int, version: int, full: bool) -> None:
-        super().__init__(FULL)
+    Args:
+        disk: Of the member.
+        incarnation: Of its process.
+        version: Of the member.
+        full: Its disk has no room.
+        slow: Its disk, or its loop, is slow, but moves.
+    """
+
+    def __init__(self, disk: int, incarnation: int, version: int, full: bool, slow: bool) -> None:
+        super().__init__(STRAIN)
         self.disk = disk
         self.incarnation = incarnation
         self.version = version
         self.full = full
+        self.slow = slow
 
     def body(self) -> bytes:
         """Return the bytes behind format and kind."""
-        return varint(self.disk) + varint(self.incarnation) + varint(self.version) + BYTE[self.full]
+        return varint(self.disk) + varint(self.incarnation) + varint(self.version) + BYTE[self.full] + BYTE[self.slow]
 
     def __repr__(self) -> str:
-        return f"{'full' if self.full else 'room'} {self.disk}"
+        return f"strain {self.disk}:{' full' if self.full else ''}{' slow' if self.slow else ''}"
 
 
 class Withdraw(Command):
@@ -595,7 +604,7 @@ def _take(cursor: Cursor, kind: int) -> Command:
         return Evict(_disk(cursor), _incarnation(cursor))
     if kind == REMOVE:
         return Remove(_disk(cursor), _version(cursor), cursor.byte(), _flag(cursor))
-    if kind in (PLACE, ALTER_ISR, LEAD, WITHDRAW, RENEW, FULL):
+    if kind in (PLACE, ALTER_ISR, LEAD, WITHDRAW, RENEW, STRAIN):
         return _take_of_partitions(cursor, kind)
     if kind == PUT:
         return Put(cursor.text(), cursor.bytes_(), _expected(cursor), cursor.text())
@@ -619,8 +628,8 @@ def _take_of_partitions(cursor: Cursor, kind: int) -> Command:
         return Withdraw(disk, incarnation, [cursor.integer() for _ in range(cursor.count(PARTITIONS_MAX))])
     if kind == RENEW:
         return Renew(_disk(cursor), _incarnation(cursor))
-    assert kind == FULL, "every kind is read"
-    return Full(_disk(cursor), _incarnation(cursor), _version(cursor), _flag(cursor))
+    assert kind == STRAIN, "every kind is read"
+    return Strain(_disk(cursor), _incarnation(cursor), _version(cursor), _flag(cursor), _flag(cursor))
 
 
 def _take_found(cursor: Cursor) -> Found:

@@ -90,14 +90,14 @@ class ClusterConfiguration:
         return newest
 
     def elect(self, replicas: list[int], isr: list[int]) -> int:
-        """Return who leads a partition with these replicas: the first in sync that is up, with room if one has; or 0.
+        """Return who leads a partition: the first of these replicas in sync that is up, without strain if one is; or 0.
 
         This is a rule of the log: every build must have the same.
         """
         spare = 0
         for disk in replicas:
             if disk in isr and self.can_lead(disk):
-                if not self.members[disk].full:
+                if not self.members[disk].is_strained():
                     return disk
                 if spare == 0:
                     spare = disk

@@ -44,7 +44,6 @@ from folkmoot.membership.command import (
     Evict,
     Features,
     Found,
-    Full,
     IsrItem,
     Join,
     Lead,
@@ -56,6 +55,7 @@ from folkmoot.membership.command import (
     Remove,
     Renew,
     Stay,
+    Strain,
     Withdraw,
     decode_command,
 )
@@ -247,8 +247,8 @@ class Transition:
             return self._turn(command.disk, command.version, ON_STAY, result)
         if isinstance(command, Remove):
             return self._remove(command, result)
-        if isinstance(command, Full):
-            return self._full(command, result)
+        if isinstance(command, Strain):
+            return self._strain(command, result)
         assert isinstance(command, (Withdraw, Renew)), "every command is applied"
         return self._ask(command)
 
@@ -441,7 +441,7 @@ class Transition:
         self._change(member, member.in_state(state, self._index), result)
         return ACCEPTED
 
-    def _full(self, command: Full, result: Result) -> int:
+    def _strain(self, command: Strain, result: Result) -> int:
         member = self.configuration.members.get(command.disk)
         if member is None:
             return UNKNOWN_DISK
@@ -449,10 +449,11 @@ class Transition:
             return OLD_INCARNATION
         if command.version != member.version:
             return OLD_VERSION
-        if command.full == member.full:
+        if command.full == member.full and command.slow == member.slow:
             return UNCHANGED
         after = member.copied(self._index)
         after.full = command.full
+        after.slow = command.slow
         self._change(member, after, result)
         return ACCEPTED
 
