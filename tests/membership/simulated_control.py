@@ -8,6 +8,7 @@ stopped, killed (its port refuses then) and started again, on its disk, an older
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import deepcopy
 from heapq import heappop, heappush
 
 from folkmoot.kernel.rng import Rng
@@ -16,6 +17,7 @@ from folkmoot.membership.control import Control
 from folkmoot.membership.control_option import ControlOptions
 from folkmoot.membership.lifecycle import ACTIVE as LIVING
 from folkmoot.membership.lifecycle import is_up
+from folkmoot.membership.log_rows import drop_lineages
 from folkmoot.peer.member import ACTIVE, Member
 from folkmoot.store.memory import MemoryStore
 from folkmoot.store.writer import Writer
@@ -50,6 +52,7 @@ class Machine:
         self.wake_at = 0
         self.options = ControlOptions()
         self.seeds: list[str] = []
+        self.seeds_unknown = False
         self.witness = False
         self.events: list[str] = []
         self.sent = 0
@@ -127,6 +130,7 @@ class Cluster:
             me, 0, machine.options, machine.store, self.rng.next64() & 0xFFFFFF, machine.clock(self.now)
         )
         machine.control.seeds = list(machine.seeds)
+        machine.control.seeds_unknown = machine.seeds_unknown
         machine.control.residents = {one.name: one.name for one in self.machines}
         machine.wake_at = 0
         machine.at = (0, 0)
@@ -380,6 +384,10 @@ class Cluster:
             self.log.append(f"{self.now / 1e9:.3f} {machine.name} {event!r}")
         control.events.clear()
         self.check(machine)
+        if control.renewal:
+            process = machine.process
+            self.at(0, lambda: self.renew(machine, process))
+            return
         due = max(control.deadline(), clock + MS)
         wait = (due - clock) * 1000 // machine.rate + 1
         if machine.wake_at <= self.now or machine.wake_at > self.now + wait:
@@ -489,6 +497,42 @@ class Cluster:
                 if other is not None:
                     raise Violation(f"{self.now / 1e9:.3f}: {machine.name} and {other.name} lead {place[1]}")
                 found[place] = machine
+
+    # Disks
+
+    def renew(self, machine: Machine, process: int) -> None:
+        """Give a disk another identity, as a node does that was told that its folder was set back."""
+        if machine.process != process or machine.control is None:
+            return
+        self.kill(machine)
+        machine.pending = []
+        machine.writer = Writer(PARTITIONS, 1)
+        drop_lineages(machine.writer)
+        batch = machine.writer.take()
+        assert batch is not None
+        machine.store.apply(batch)
+        self.disks += 1
+        machine.disk = self.disks * 10
+        machine.incarnation = self.disks * 1000
+        self.start(machine)
+
+    def wipe(self, machine: Machine) -> None:
+        """Replace the disk of a machine by an empty one."""
+        assert machine.control is None
+        machine.store = MemoryStore()
+        self.disks += 1
+        machine.disk = self.disks * 10
+        machine.incarnation = self.disks * 1000
+
+    def copy(self, machine: Machine) -> tuple[MemoryStore, int, int]:
+        """Return a copy of the disk of a machine, for `restore`."""
+        return deepcopy(machine.store), machine.disk, machine.incarnation
+
+    def restore(self, machine: Machine, copy: tuple[MemoryStore, int, int]) -> None:
+        """Set the disk of a machine back."""
+        assert machine.control is None
+        machine.store = deepcopy(copy[0])
+        machine.disk, machine.incarnation = copy[1], copy[2]
 
     # Time
 

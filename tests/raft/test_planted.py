@@ -22,7 +22,7 @@ EXPLORED = {
     "changes_overlap": 29,
     "commit_old_term": 3378,  # in one run of scenarios/figure-8-planted.txt
     "count_unsaved": 172,
-    "learner_counts": 3051,
+    "learner_counts": 1611,
     "read_alone": 12,
     "read_before_noop": 27,
     "snapshot_back": 92,

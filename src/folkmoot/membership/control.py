@@ -67,11 +67,14 @@ from folkmoot.membership.control_message import (
 )
 from folkmoot.membership.control_option import ControlOptions
 from folkmoot.membership.controller import Controller
+from folkmoot.membership.fork import fork_of
 from folkmoot.membership.founding import Founding
 from folkmoot.membership.lease import Lease
 from folkmoot.membership.lifecycle import is_leaving, is_up
 from folkmoot.membership.log_rows import CurrentLineage, put_current, put_founding, read_current, read_lineage
 from folkmoot.membership.neighbours import Neighbour, Neighbours
+from folkmoot.membership.planted import PlantedControl
+from folkmoot.membership.splits import Splits
 from folkmoot.membership.transition import ACCEPTED, Result
 from folkmoot.peer.kind import CONFIGURATION_LOG, CONTROL
 from folkmoot.peer.member import Member
@@ -119,7 +122,7 @@ class Control:
         reader: The store of the node, opened; nothing is on its way to it.
         seed: Different at each start of each member.
         now: The current time.
-        planted: Bugs of Raft (`raft/planted`), for tests.
+        planted: Bugs, for tests (`membership/planted`).
 
     Raises:
         CorruptStore: The rows of the log are damaged.
@@ -163,11 +166,14 @@ class Control:
         self.fault: str = ""  # why this process cannot go on
         self.renewal: str = ""  # why this disk needs another identity
         self.loads: dict[int, dict[str, int]] = {}  # figures of the members, by disk
+        self.seen: int = 0  # the highest counter of a configuration that this disk knows; the owner may know more
+        self.branches: list[int] = []  # partitions of which it has changes of another lineage, as the owner knows
         self._reader = reader
         self._rng = Rng(seed)
-        self._planted = [] if planted is None else planted
+        self._planted = PlantedControl([] if planted is None else planted)
         self._lease = Lease(options.lease_ns)
-        self._founding = Founding(now)
+        self._founding = Founding(now, self._planted)
+        self._splits = Splits(self.me, self.neighbours, options, self._planted)
         self._load: dict[str, int] = {}
         self._load_changed: bool = False
         self._held: list[BeatAnswer] = []
@@ -195,7 +201,7 @@ class Control:
         """Take part in a lineage, with what the disk has of it."""
         raft = self.options.raft
         seed = self._rng.next64()
-        self.log = ConfigurationLog(self.me.disk, current.lineage, raft, persisted, seed, now, self._planted)
+        self.log = ConfigurationLog(self.me.disk, current.lineage, raft, persisted, seed, now)
         self.cluster = current.cluster
         self.phase = INSIDE
         self.controller = None
@@ -249,8 +255,14 @@ class Control:
 
     @property
     def is_away(self) -> bool:
-        """Whether this process, which has asked to be away, is so, or has no cluster that it would have to tell."""
-        return self.stopping and not self.is_up
+        """Whether this process, which has asked to be away, is so and votes no more, or is the only one that could."""
+        if not self.stopping or self.phase == OPENING:
+            return False
+        configuration = self.configuration
+        if self.log is None or configuration is None:
+            return True
+        others = [disk for disk in configuration.disks() if disk != self.me.disk and configuration.can_lead(disk)]
+        return not others or (not self.is_up and self.me.disk not in self.log.voters)
 
     def wants(self, now: int) -> list[str]:
         """Return the addresses to which links should be kept: of seeds, members, and processes that others named."""
@@ -368,7 +380,7 @@ class Control:
 
     def _set_back(self, why: str) -> None:
         """This disk must not take part in the log any more: what it has confirmed is not what it has."""
-        if not self.renewal:
+        if not self.renewal and not self._planted.stays_set_back:
             self.renewal = why
             self.events.append(Event(WARNING, "disk_renewed", {"why": why}))
 
@@ -550,6 +562,9 @@ class Control:
     def _step_inside(self, now: int) -> None:
         log = self.log
         assert log is not None, "who is inside has a log"
+        self._splits.look(self.is_live(now), now)
+        if self._goes_over(log, now):
+            return
         log.wake(now)
         self._lead(log, now)
         if now >= self._beat_ns:
@@ -560,13 +575,46 @@ class Control:
                 log.transfer(self.controller.successor, now)
         self._send_asks(log, now)
 
+    def _goes_over(self, log: ConfigurationLog, now: int) -> bool:
+        """Go over to another lineage, or fork, if it is time; tell whether it was."""
+        configuration = self.configuration
+        if configuration is None or self.stopping or self._opening is not None:
+            return False
+        lineage = self._splits.better(configuration, now)
+        if lineage:
+            self.events.append(Event(WARNING, "lineage_left", {"from": log.lineage, "to": lineage}))
+        elif self._splits.forks(configuration, log.index, now):
+            lineage = 1 + self._rng.below(ID_MAX - 1)
+            forked = fork_of(configuration, lineage, self._splits.absent(configuration))
+            self._found = ConfigurationLog.fork(forked, self.me.disk)
+            here = [forked.members[disk].node_id for disk in forked.disks() if is_up(forked.members[disk].state)]
+            fields: dict[str, object] = {"from": log.lineage, "to": lineage, "members": here}
+            fields["partitions"] = forked.strength
+            self.events.append(Event(WARNING, "cluster_forked", fields))
+        else:
+            return False
+        self._leave_lineage(CurrentLineage(self.cluster, lineage))
+        return True
+
+    def _leave_lineage(self, to: CurrentLineage) -> None:
+        """End to take part in the lineage; the rows of it stay, with the vote."""
+        assert self.log is not None, "who leaves a lineage is in one"
+        self._lease.give_back()
+        self._held.clear()
+        self.log = None
+        self.controller = None
+        self.installed = 0
+        self.phase = OPENING
+        self._opening = to
+        self._opening_token = 0
+
     def _lead(self, log: ConfigurationLog, now: int) -> None:
         """Begin or end to be the controller, as Raft says."""
         controller = self.controller
         if controller is not None and (not log.is_leader or log.term != controller.term):
             self.controller = controller = None
         if controller is None and log.is_leader:
-            self.controller = controller = Controller(log, self.neighbours, self.me, self.options, now)
+            self.controller = controller = Controller(log, self.neighbours, self.me, self.options, self._planted, now)
             controller.note()
             for disk, incarnation in self.neighbours.ended:
                 controller.ended(disk, incarnation, now)
@@ -579,7 +627,7 @@ class Control:
     def _beat(self, log: ConfigurationLog, now: int) -> None:
         """Send a heartbeat to the leader of the log, if there is one."""
         self._beat_ns = now + self.options.heartbeat_ns
-        leader = log.leader
+        leader = self._leader(log)
         configuration = self.configuration
         if leader == 0 or configuration is None:
             return
@@ -589,6 +637,9 @@ class Control:
         number = self._lease.beat(now)
         beat = Beat(log.lineage, number, self.installed)
         beat.up = self.is_up
+        if not beat.up:
+            beat.seen = self.seen
+            beat.branches = self.branches
         if self.stopping:
             beat.returned = self._lease.give_back()
         beat.stalled = self.stalled
@@ -607,6 +658,19 @@ class Control:
         to = self.neighbours.of(leader)
         if to is not None:
             self.out.append((to.node_id, CONTROL, beat.encoded()))
+
+    def _leader(self, log: ConfigurationLog) -> int:
+        """Return the disk of the leader of the log; 0: this process can not know it.
+
+        One that the leader does not know any more hears of it from others.
+        """
+        if log.leader:
+            return log.leader
+        for neighbour in self.neighbours.links.values():
+            greeting = neighbour.greeting
+            if greeting is not None and greeting.live and greeting.lineage == log.lineage and greeting.leader:
+                return greeting.leader
+        return 0
 
     def _send_asks(self, log: ConfigurationLog, now: int) -> None:
         """Send requests to the leader of the log, again if there was no reply."""
@@ -662,6 +726,8 @@ class Control:
             if greeting.live and theirs is not None and theirs.live and theirs.lineage == log.lineage:
                 return greeting
             greeting.leader = log.leader
+            greeting.ancestors = [lineage for lineage, _counter in configuration.ancestors]
+            greeting.strength = configuration.strength
             if not greeting.live:
                 greeting.index = log.index
             for disk in configuration.disks():
@@ -679,6 +745,7 @@ class Control:
     def collect(self, writer: Writer, now: int) -> None:
         """Put the rows of this turn into its batch, and take what has been committed."""
         if self._opening is not None and self._opening_token == 0:
+            assert self.log is None or self._found is None, "who founds a lineage is in none"
             if self._found is not None:
                 put_founding(writer, self._opening.lineage, self._found)
             put_current(writer, self._opening)
@@ -708,6 +775,7 @@ class Control:
         log.fates.clear()
         log.results.clear()
         log.restored = False
+        self.seen = max(self.seen, log.configuration.counter())
         for disk, data in log.out:
             to = self.neighbours.of(disk)
             if to is not None:
@@ -730,7 +798,7 @@ class Control:
         """Take the answers to heartbeats whose entries are applied by now."""
         held: list[BeatAnswer] = []
         for answer in self._held:
-            if log.index < answer.commit:
+            if log.index < answer.commit and not self._planted.lease_unapplied:
                 held.append(answer)
             elif self.is_up and not self.stopping:
                 self._lease.answered(answer.term, answer.number)

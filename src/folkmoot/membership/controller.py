@@ -27,7 +27,6 @@ from folkmoot.membership.command import (
     ENDED,
     EVICT,
     FORGOTTEN,
-    FULL,
     JOIN,
     MARK_AWAY,
     REMOVE,
@@ -35,12 +34,12 @@ from folkmoot.membership.command import (
     SILENT,
     START,
     STOPPED,
+    STRAIN,
     Activate,
     AlterIsr,
     Command,
     Delete,
     Evict,
-    Full,
     Join,
     Leave,
     MarkAway,
@@ -48,6 +47,7 @@ from folkmoot.membership.command import (
     Remove,
     Renew,
     Stay,
+    Strain,
     Withdraw,
     decode_command,
 )
@@ -68,6 +68,7 @@ from folkmoot.membership.lease import GrantedLeases
 from folkmoot.membership.lifecycle import JOINING, is_leaving, is_up
 from folkmoot.membership.neighbours import Neighbour, Neighbours
 from folkmoot.membership.placement_plan import plan
+from folkmoot.membership.planted import PlantedControl
 from folkmoot.membership.transition import INVALID, KNOWN_DISK, NAME_TAKEN, UNCHANGED
 from folkmoot.membership.voters import next_change
 from folkmoot.raft.ready import COMMITTED
@@ -108,11 +109,18 @@ class Controller:
         neighbours: The links of this member.
         me: This process, as others know it.
         options: Times and limits.
+        planted: Bugs, for tests.
         now: The current time, at or after the election.
     """
 
     def __init__(
-        self, log: ConfigurationLog, neighbours: Neighbours, me: Neighbour, options: ControlOptions, now: int
+        self,
+        log: ConfigurationLog,
+        neighbours: Neighbours,
+        me: Neighbour,
+        options: ControlOptions,
+        planted: PlantedControl,
+        now: int,
     ) -> None:
         assert log.is_leader, "the controller leads the log"
         self.log = log
@@ -123,6 +131,7 @@ class Controller:
         self._neighbours = neighbours
         self._me = me
         self._options = options
+        self._planted = planted
         self._leases = GrantedLeases(options.lease_ns, now)
         self._began_ns = now
         self._reports: dict[int, _Report] = {}  # by disk
@@ -159,7 +168,8 @@ class Controller:
     def _judge(self, process: Neighbour, beat: Beat, now: int) -> int:
         log = self.log
         disk = process.disk
-        if not log.may_grant(now) or beat.lineage != log.lineage:
+        may_grant = log.may_grant(now) or (self._planted.grant_alone and log.is_leader)
+        if not may_grant or beat.lineage != log.lineage:
             return NOT_LEADING
         for claim in beat.ended:
             self._claims[claim] = now
@@ -177,8 +187,9 @@ class Controller:
                 self._due_ns = now
             if former is None or not beat.up:
                 self._due_ns = now
-            if former is not None and former.beat.stalled != beat.stalled:
+            if former is not None and (former.beat.stalled != beat.stalled or former.beat.returned != beat.returned):
                 self._due_ns = now
+                self._is_dirty = True
             self._reports[disk] = _Report(process, beat, now)
         if beat.returned:
             if self._leases.given_back(disk, process.incarnation, beat.returned, now):
@@ -365,7 +376,7 @@ class Controller:
                 lasting.append(pair)
             else:
                 self._due_ns = min(self._due_ns, since_ns + self._options.link_patience_ns)
-        chosen = _worst(lasting, self._me.disk)
+        chosen = [] if self._planted.ignores_links else _worst(lasting, self._me.disk)
         for disk in list(self._denied):
             if disk not in chosen and not [key for key in self._open if key[0] == MARK_AWAY and key[1] == disk]:
                 del self._denied[disk]
@@ -385,7 +396,8 @@ class Controller:
     def _find_lost(self, now: int) -> None:
         """Mark members as away whose lease is certainly over, and put out those that an operator named."""
         for claim in list(self._claims):
-            if not self._neighbours.is_linked(claim[0]) or self._is_newer(claim):
+            linked = self._neighbours.is_linked(claim[0]) and not self._planted.believes_claims
+            if not linked or self._is_newer(claim):
                 self._leases.ended(claim[0], claim[1], now)
                 del self._claims[claim]
             elif now - self._claims[claim] >= _CLAIM_NS:
@@ -402,10 +414,12 @@ class Controller:
             if self._is_open(MARK_AWAY, disk, incarnation) or self._is_open(EVICT, disk, incarnation):
                 continue
             over_ns = self._leases.over_ns(disk, incarnation)
-            if now < over_ns:
+            early = self._planted.away_early and now >= over_ns - self._options.lease_ns // 2
+            if now < over_ns and not early:
                 self._due_ns = min(self._due_ns, over_ns)
                 continue
-            self._leases.revoke(disk, incarnation, now)
+            if not early:
+                self._leases.revoke(disk, incarnation, now)
             command: Command
             if self._evictions.get(disk, 0) == incarnation:
                 command = Evict(disk, incarnation)
@@ -416,8 +430,7 @@ class Controller:
 
     def _reason(self, member: ClusterMember, is_proved: bool) -> int:
         """Return why a member is away; is_proved: its end is proved, or it gave its lease back."""
-        report = self._report(member)
-        if report is not None and report.beat.returned:
+        if self._stops(member):
             return STOPPED
         if is_proved:
             return ENDED
@@ -452,11 +465,12 @@ class Controller:
                 continue
             if is_up(member.state):
                 over_ns = self._leases.over_ns(disk, incarnation)
-                if now < over_ns:
+                if now < over_ns and not self._planted.start_beside:
                     self._due_ns = min(self._due_ns, over_ns)
                     continue
-                self._leases.revoke(disk, incarnation, now)
-            started = Activate(disk, member.version, report.process.process)
+                if now >= over_ns:
+                    self._leases.revoke(disk, incarnation, now)
+            started = Activate(disk, member.version, report.process.process, beat.seen, beat.branches)
             if not self._propose(disk, incarnation, started, now) and is_up(member.state):
                 self._leases.restore(disk, incarnation)
 
@@ -532,12 +546,15 @@ class Controller:
     # What they have
 
     def _see_disks(self, now: int) -> None:
-        """Bring to the configuration which disks lack room."""
+        """Bring to the configuration which disks lack room, or are slow."""
         for member in self._up():
             report = self._report(member)
-            if report is None or report.beat.full == member.full or self._is_open(FULL, member.disk, 0):
+            if report is None or self._is_open(STRAIN, member.disk, 0):
                 continue
-            self._propose(member.disk, 0, Full(member.disk, member.incarnation, member.version, report.beat.full), now)
+            full, slow = report.beat.full, report.beat.slow
+            if full != member.full or slow != member.slow:
+                command = Strain(member.disk, member.incarnation, member.version, full, slow)
+                self._propose(member.disk, 0, command, now)
 
     def _see_gone(self, now: int) -> None:
         """Find members that have been away for so long that their copies are made anew elsewhere."""
@@ -577,7 +594,7 @@ class Controller:
         A former leader that has is known to have stopped: only then is its copy dropped (`placement_plan`).
         """
         for member in self._up():
-            if member.disk == self._me.disk:
+            if member.disk == self._me.disk or self._planted.drops_early:
                 continue
             report = self._report(member)
             if report is None or report.beat.applied < self._roles:
@@ -605,13 +622,19 @@ class Controller:
             self._retry(now)
             return
         behind = [disk for disk in log.learners if log.acknowledged(disk) + _BEHIND < log.commit]
-        change = next_change(log.configuration, log.voters, log.learners, self._me.disk, self._gone, behind)
+        stopping = [member.disk for member in self._up() if self._stops(member)]
+        change = next_change(log.configuration, log.voters, log.learners, self._me.disk, self._gone, behind, stopping)
         if change is None:
             if behind:
                 self._retry(now)
             return
         log.propose_change(change[0], change[1], now)
         self._retry(now)
+
+    def _stops(self, member: ClusterMember) -> bool:
+        """Tell whether the process of a member has asked to be away."""
+        report = self._report(member)
+        return report is not None and report.beat.returned > 0
 
     def _hand_over(self) -> None:
         """Choose a successor if this member should not lead the log any more."""

@@ -14,6 +14,7 @@ from folkmoot.kernel.event import ERROR, WARNING, Event
 from folkmoot.membership.control_message import Greeting
 from folkmoot.membership.control_option import ControlOptions
 from folkmoot.membership.neighbours import Neighbour, Neighbours
+from folkmoot.membership.planted import PlantedControl
 
 __all__ = ["Founding"]
 
@@ -24,13 +25,14 @@ _ASK_NS: Final = 300_000_000
 class Founding:
     """What one process without a cluster is about to do, from `look` to `look`."""
 
-    def __init__(self, now: int) -> None:
+    def __init__(self, now: int, planted: PlantedControl) -> None:
         self.founds: bool = False  # it is the one to found a cluster
         self.asks: int = 0  # the disk of the leader that it is to ask now whether it may join; 0: nobody
         self.cluster: int = 0  # which it wants to join
         self.joins: int = 0  # the lineage of it
         self.due_ns: int = now  # when to look again at the latest
         self.events: list[Event] = []
+        self._planted = planted
         self._since_ns = now
         self._complain_ns = now + _COMPLAIN_NS
         self._asked_ns: int = 0
@@ -129,7 +131,7 @@ class Founding:
         if not seeds:
             return True
         if seeds[0] != me.process.address and residents.get(seeds[0], "") != me.node_id:
-            return False
+            return self._planted.found_beside and now - self._since_ns >= options.found_ns
         if now - self._since_ns >= options.found_ns:
             return True
         self.due_ns = min(self.due_ns, self._since_ns + options.found_ns)
