@@ -250,6 +250,30 @@ def test_a_configuration_that_breaks_a_rule_is_a_value_error(what: str, rule: st
         decode_configuration(encode_configuration(tampered(what)))
 
 
+@pytest.mark.parametrize(
+    ("ancestors", "parent", "strength", "rule"),
+    [
+        ([(1, 1), (2, 2)], 2, 0, "descend from itself"),
+        ([(2, 1), (2, 2)], 2, 0, "descend from itself"),
+        ([(3, 2), (2, 2)], 2, 0, "behind what it shares"),
+        ([(2, 3)], 2, 0, "behind what it shares"),
+        ([(3, 2)], 2, 0, "newest ancestor"),
+        ([(number, number - 1) for number in range(2, 19)], 18, 0, "17 things follow"),
+        ([(2, 2)], 2, 5, "one leader"),
+        ([], 0, 1, "no fork"),
+    ],
+)
+def test_a_configuration_with_an_impossible_descent_is_a_value_error(
+    ancestors: list[tuple[int, int]], parent: int, strength: int, rule: str
+) -> None:
+    found = tampered("")
+    found.ancestors = ancestors
+    found.parent = parent
+    found.strength = strength
+    with pytest.raises(ValueError, match=rule):
+        decode_configuration(encode_configuration(found))
+
+
 def test_a_configuration_of_a_newer_build_is_refused() -> None:
     data = encode_configuration(ClusterConfiguration())
     with pytest.raises(ValueError, match="format 2"):

@@ -18,8 +18,9 @@ from folkmoot.membership.lifecycle import is_up
 from folkmoot.membership.partition_state import PartitionState
 from folkmoot.store.epoch import COUNTER_MAX
 
-__all__ = ["REMOVALS_MAX", "ClusterConfiguration", "Removal"]
+__all__ = ["ANCESTORS_MAX", "REMOVALS_MAX", "ClusterConfiguration", "Removal"]
 
+ANCESTORS_MAX: Final = 16  # the oldest are forgotten
 REMOVALS_MAX: Final = 1024  # disks that were members; the oldest are forgotten, and could join without a new start
 
 
@@ -44,6 +45,8 @@ class ClusterConfiguration:
         self.lineage: int = 0
         self.parent: int = 0
         self.parent_index: int = 0
+        self.ancestors: list[tuple[int, int]] = []  # oldest first: (lineage, counter of what is shared with it)
+        self.strength: int = 0  # partitions that had a leader when this lineage began; 0 if it is no fork
         self.copies: int = 0
         self.features: int = 0  # those that are on
         self.members: dict[int, ClusterMember] = {}  # by disk
@@ -142,6 +145,7 @@ class ClusterConfiguration:
         names: set[str] = set()
         assert self.changed <= self.counter(), "what was changed was changed by an entry"
         assert self.base < COUNTER_MAX, "numbers are left for epochs"
+        self._check_lineage()
         for disk in self.disks():
             member = self.members[disk]
             assert member.disk == disk, "members are found by their disks"
@@ -163,3 +167,18 @@ class ClusterConfiguration:
         assert len(self.removed) <= REMOVALS_MAX, "removals are bounded"
         for setting in self.settings.values.values():
             assert setting.number <= self.index, "a setting was put by an entry"
+
+    def _check_lineage(self) -> None:
+        """Assert what holds for the lineage and its ancestors."""
+        shared = 0
+        known: set[int] = {self.lineage}
+        for lineage, counter in self.ancestors:
+            assert lineage > 0, "an ancestor is a lineage"
+            assert lineage not in known, "a lineage does not descend from itself"
+            assert shared < counter < self.counter(), "each lineage goes on behind what it shares with its parent"
+            known.add(lineage)
+            shared = counter
+        assert len(self.ancestors) <= ANCESTORS_MAX, "ancestors are bounded"
+        assert not self.ancestors or self.ancestors[-1][0] == self.parent, "the parent is the newest ancestor"
+        assert self.strength <= len(self.partitions), "a partition has one leader"
+        assert self.strength == 0 or self.ancestors, "a lineage that is no fork has no strength"

@@ -8,7 +8,7 @@ from folkmoot.kernel.pack import BYTE, varint
 from folkmoot.membership.cluster_member import ClusterMember, put_member, take_id, take_member
 from folkmoot.membership.cluster_settings import take_settings
 from folkmoot.membership.command import COPIES_MAX, MEMBERS_MAX, PARTITIONS_MAX, REPLICAS_MAX
-from folkmoot.membership.configuration import REMOVALS_MAX, ClusterConfiguration, Removal
+from folkmoot.membership.configuration import ANCESTORS_MAX, REMOVALS_MAX, ClusterConfiguration, Removal
 from folkmoot.membership.partition_state import PartitionState
 from folkmoot.peer.cursor import Cursor
 
@@ -24,6 +24,9 @@ def encode_configuration(configuration: ClusterConfiguration) -> bytes:
     parts = [BYTE[_FORMAT], varint(configuration.index), varint(configuration.cluster), varint(configuration.lineage)]
     parts += [varint(configuration.base), varint(configuration.changed)]
     parts += [varint(configuration.parent), varint(configuration.parent_index)]
+    parts.append(varint(len(configuration.ancestors)))
+    parts.extend([varint(lineage) + varint(counter) for lineage, counter in configuration.ancestors])
+    parts.append(varint(configuration.strength))
     parts += [varint(configuration.copies), varint(configuration.features)]
     parts.append(varint(len(disks)))
     parts.extend([put_member(configuration.members[disk]) for disk in disks])
@@ -97,6 +100,10 @@ def _take(cursor: Cursor) -> ClusterConfiguration:
     configuration.changed = take_id(cursor, 0, "counter")
     configuration.parent = take_id(cursor, 0, "lineage")
     configuration.parent_index = take_id(cursor, 0, "index")
+    for _ in range(cursor.count(ANCESTORS_MAX)):
+        lineage = take_id(cursor, 1, "lineage")
+        configuration.ancestors.append((lineage, take_id(cursor, 1, "counter")))
+    configuration.strength = cursor.integer()
     configuration.copies = cursor.integer()
     configuration.features = take_id(cursor, 0, "set of features")
     if configuration.copies > COPIES_MAX or (configuration.copies > 0) != configuration.is_founded():

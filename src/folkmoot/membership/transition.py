@@ -201,8 +201,24 @@ class Transition:
 
     def apply_command(self, index: int, command: Command) -> Result:
         """Apply a command that was decoded already."""
+        assert index > self.configuration.index, "entries are applied in their order"
+        return self._apply_at(index, command)
+
+    def begin(self, index: int, deaths: list[MarkAway]) -> None:
+        """Make the first configuration of a fork (`membership/fork`): deaths that are known at once are one entry.
+
+        Those that do not fit are refused, like any.
+        """
         configuration = self.configuration
-        assert index > configuration.index, "entries are applied in their order"
+        assert index > configuration.index, "a fork goes on behind its parent"
+        assert configuration.is_founded(), "a fork is of a cluster"
+        for command in deaths:
+            self._apply_at(index, command)
+        configuration.index = index
+        configuration.changed = configuration.counter()
+
+    def _apply_at(self, index: int, command: Command) -> Result:
+        configuration = self.configuration
         result = Result(index, command)
         self._index = index
         self._changed = []
