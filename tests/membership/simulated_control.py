@@ -12,6 +12,7 @@ from copy import deepcopy
 from heapq import heappop, heappush
 
 from folkmoot.kernel.rng import Rng
+from folkmoot.membership.configuration import ClusterConfiguration
 from folkmoot.membership.configuration_format import encode_configuration
 from folkmoot.membership.control import Control
 from folkmoot.membership.control_option import ControlOptions
@@ -57,6 +58,7 @@ class Machine:
         self.events: list[str] = []
         self.sent = 0
         self.fill_at = 0
+        self.copies: dict[int, tuple[int, int]] = {}  # partition -> where its copy was changed last: lineage, counter
         self.at: tuple[int, int] = (0, 0)  # the lineage and index of the configuration that is installed
         self.replicas: dict[int, list[int]] = {}
         self.leading: dict[int, tuple[int, int, list[int]]] = {}  # partition -> (epoch, index, whom it waits for)
@@ -442,6 +444,7 @@ class Cluster:
         control.installed = 0 if control.log is None else control.log.index
         if configuration is None or (control.lineage, configuration.index) == machine.at:
             return
+        self.keep(machine, configuration)
         before = machine.replicas if machine.at[0] == control.lineage else {}
         machine.at = (control.lineage, configuration.index)
         replicas: dict[int, list[int]] = {}
@@ -454,6 +457,23 @@ class Cluster:
                 waits = [*state.replicas, *before.get(number, [])]
                 machine.leading[number] = (state.leader_epoch, configuration.index, waits)
         machine.replicas = replicas
+
+    def keep(self, machine: Machine, configuration: ClusterConfiguration) -> None:
+        """Note in which lineage the copies of a machine were changed, and which of them are branches here."""
+        control = machine.control
+        assert control is not None
+        shared = dict(configuration.ancestors)
+        shared[configuration.lineage] = 1 << 62
+        if not control.is_up:
+            control.branches = [
+                number
+                for number, (lineage, counter) in sorted(machine.copies.items())
+                if counter > shared.get(lineage, 0)
+            ]
+            return
+        for number, state in enumerate(configuration.partitions):
+            if machine.disk in state.isr and state.leader:
+                machine.copies[number] = (configuration.lineage, configuration.counter())
 
     def fill(self, machine: Machine) -> None:
         """Let a leader fill a learner at times."""
@@ -520,6 +540,7 @@ class Cluster:
         """Replace the disk of a machine by an empty one."""
         assert machine.control is None
         machine.store = MemoryStore()
+        machine.copies = {}
         self.disks += 1
         machine.disk = self.disks * 10
         machine.incarnation = self.disks * 1000

@@ -79,6 +79,7 @@ from folkmoot.membership.transition import ACCEPTED, Result
 from folkmoot.peer.kind import CONFIGURATION_LOG, CONTROL
 from folkmoot.peer.member import Member
 from folkmoot.raft.recovery import Persisted
+from folkmoot.store.key import META, plain_key
 from folkmoot.store.reader import Reader
 from folkmoot.store.writer import Writer
 
@@ -88,6 +89,7 @@ OUTSIDE: Final = 0
 OPENING: Final = 1
 INSIDE: Final = 2
 
+_BARRIER_KEY: Final = plain_key(0, META, b"barrier")  # of no row
 _HELD_MAX: Final = 64  # answers to heartbeats that wait until entries are applied
 _GREET_NS: Final = 200_000_000  # between two greetings of one process because of small changes
 
@@ -187,6 +189,8 @@ class Control:
         self._found: Persisted | None = None  # to be written
         self._opening: CurrentLineage | None = None  # to be written
         self._opening_token: int = 0  # of the batch that has it; 0: it is in none yet
+        self._named: int = 0  # the lineage that the disk names
+        self._fallback: int = 0  # the lineage that it names, while this process has no configuration of another one
         self._addresses: dict[str, int] = {}  # that others named, and until when they are tried
         self._begin(now)
 
@@ -195,6 +199,7 @@ class Control:
         if current is None:
             return
         self.cluster = current.cluster
+        self._named = current.lineage
         self._enter(current, read_lineage(self._reader, current.lineage), now)
 
     def _enter(self, current: CurrentLineage, persisted: Persisted, now: int) -> None:
@@ -210,6 +215,7 @@ class Control:
         self._asks.clear()
         self._filled.clear()
         self._beat_ns = now
+        self._splits.begin(now)
         for neighbour in self.neighbours.links.values():
             self.log.connected(neighbour.disk, now)
 
@@ -340,9 +346,7 @@ class Control:
         log = self.log
         lineage = lineage_of(body)
         if log is None and self.phase == OUTSIDE and self._founding.joins == lineage:
-            current = CurrentLineage(self._founding.cluster, lineage)
-            self._opening = current
-            self._enter(current, Persisted.nothing(), now)
+            self._enter(CurrentLineage(self._founding.cluster, lineage), Persisted.nothing(), now)
             log = self.log
         if log is not None and log.lineage == lineage:
             log.step(neighbour.disk, body, now)
@@ -578,11 +582,17 @@ class Control:
     def _goes_over(self, log: ConfigurationLog, now: int) -> bool:
         """Go over to another lineage, or fork, if it is time; tell whether it was."""
         configuration = self.configuration
-        if configuration is None or self.stopping or self._opening is not None:
+        if self.stopping or self._opening is not None:
             return False
-        lineage = self._splits.better(configuration, now)
+        lineage = self._splits.better(self.cluster, log.lineage, configuration, now)
         if lineage:
             self.events.append(Event(WARNING, "lineage_left", {"from": log.lineage, "to": lineage}))
+            if self._fallback == 0 and configuration is not None:
+                self._fallback = log.lineage
+        elif configuration is None:
+            if self._fallback == 0 or not self._splits.waited(now):
+                return False
+            lineage = self._fallback  # nobody has sent the configuration of the other lineage
         elif self._splits.forks(configuration, log.index, now):
             lineage = 1 + self._rng.below(ID_MAX - 1)
             forked = fork_of(configuration, lineage, self._splits.absent(configuration))
@@ -597,9 +607,13 @@ class Control:
         return True
 
     def _leave_lineage(self, to: CurrentLineage) -> None:
-        """End to take part in the lineage; the rows of it stay, with the vote."""
+        """End to take part in the lineage; the rows of it stay, with the vote.
+
+        The disk names the other lineage when its configuration is here, not before: a process that is started again
+        must not be without one.
+        """
         assert self.log is not None, "who leaves a lineage is in one"
-        self._lease.give_back()
+        self._lease.begin()
         self._held.clear()
         self.log = None
         self.controller = None
@@ -745,15 +759,20 @@ class Control:
     def collect(self, writer: Writer, now: int) -> None:
         """Put the rows of this turn into its batch, and take what has been committed."""
         if self._opening is not None and self._opening_token == 0:
-            assert self.log is None or self._found is None, "who founds a lineage is in none"
+            assert self.log is None, "who opens a lineage is in none"
             if self._found is not None:
                 put_founding(writer, self._opening.lineage, self._found)
-            put_current(writer, self._opening)
+                self._name(writer, self._opening)
+            else:
+                writer.private_delete(_BARRIER_KEY)  # a batch, behind which all rows of the lineage are durable
             self._opening_token = writer.token
         log = self.log
         if log is None:
             return
         log.collect(writer, now)
+        if self._named != log.lineage and log.configuration.is_founded():
+            self._fallback = 0
+            self._name(writer, CurrentLineage(self.cluster, log.lineage))
         if log.fault:
             self.fault = log.fault
         if log.lost_suffix:
@@ -782,6 +801,11 @@ class Control:
                 self.out.append((to.node_id, CONFIGURATION_LOG, data))
         log.out.clear()
         self._extend_lease(log)
+
+    def _name(self, writer: Writer, current: CurrentLineage) -> None:
+        """Let the disk name its lineage."""
+        self._named = current.lineage
+        put_current(writer, current)
 
     def _is_change(self, result: Result) -> bool:
         return len(result.disks) > 0 or len(result.partitions) > 0

@@ -102,6 +102,11 @@ class Lease:
         self._sent = {}
         return self._number
 
+    def begin(self) -> None:
+        """End the lease, and begin anew with the leaders of another log, whose terms are others."""
+        self.give_back()
+        self._term = 0
+
     def close(self) -> None:
         """End the lease for good, because the process stops: to the leader this is as good as its end."""
         self.give_back()

@@ -9,18 +9,17 @@ while: its best informed member founds a lineage that goes on from what it has, 
 - Of the silent processes of one lineage on a side the one with the newest log forks; of equal ones that with the lowest
   disk; the next ones, if it does not, a while later.
 
-A member goes over to another lineage of its cluster when a process that leads that lineage under a lease would let it
-up there: if the other one outranks its own (`fork.outranks`), or if it is silent. What it has changed in its own
-lineage is a branch in the other one, which is merged.
+A member goes over to another lineage of its cluster when that one is the trunk of all that it meets (`fork.trunk_of`),
+its own among them unless it is silent, and the leader of its log, under a lease, would let it up. What it has changed
+in its own lineage is a branch in the other one, which is merged.
 """
 
 from __future__ import annotations
 
 from folkmoot.membership.cluster_member import DATA
 from folkmoot.membership.configuration import ClusterConfiguration
-from folkmoot.membership.control_message import Greeting
 from folkmoot.membership.control_option import ControlOptions
-from folkmoot.membership.fork import outranks
+from folkmoot.membership.fork import Lineage, lineage_in, trunk_of
 from folkmoot.membership.lifecycle import is_up
 from folkmoot.membership.neighbours import Neighbour, Neighbours
 from folkmoot.membership.planted import PlantedControl
@@ -38,6 +37,10 @@ class Splits:
         self._options = options
         self._planted = planted
         self._seen_ns: int = 0
+
+    def begin(self, now: int) -> None:
+        """Count from now on: this process takes part in another lineage."""
+        self.since_ns = now
 
     def look(self, is_live: bool, now: int) -> None:
         """Note whether this process has a lease; call it at least with every heartbeat."""
@@ -86,27 +89,27 @@ class Splits:
                 found.append((disk, member.incarnation))
         return found
 
-    def better(self, configuration: ClusterConfiguration, now: int) -> int:
-        """Return the lineage to which this process is to go over now; 0: none."""
-        best: Greeting | None = None
+    def waited(self, now: int) -> bool:
+        """Tell whether this process has waited long enough for what others could send."""
+        return self._is_silent_for(self._options.fork_ns, now)
+
+    def better(self, cluster: int, lineage: int, configuration: ClusterConfiguration | None, now: int) -> int:
+        """Return the lineage to which this process is to go over now; 0: none.
+
+        cluster, lineage: its own; configuration: of its lineage, None if it has none yet.
+        """
+        met: dict[int, Lineage] = {}
+        welcome: dict[int, bool] = {}
         for node_id in self._neighbours.named():
             greeting = self._neighbours.links[node_id].greeting
-            if greeting is None or greeting.cluster != configuration.cluster or not greeting.welcome:
+            if greeting is None or greeting.cluster != cluster or not greeting.live:
                 continue
-            if not greeting.live or greeting.lineage == configuration.lineage:
-                continue
-            if best is None or _outranks(greeting, best):
-                best = greeting
-        if best is None:
+            met[greeting.lineage] = Lineage(greeting.lineage, greeting.ancestors, greeting.strength)
+            welcome[greeting.lineage] = greeting.welcome or welcome.get(greeting.lineage, False)
+        met.pop(lineage, None)
+        if not met:
             return 0
-        own = [lineage for lineage, _counter in configuration.ancestors]
-        better = outranks(
-            best.lineage, best.ancestors, best.strength, configuration.lineage, own, configuration.strength
-        )
-        if better or self._is_silent_for(self._options.fork_ns // 2, now):
-            return best.lineage
-        return 0
-
-
-def _outranks(one: Greeting, other: Greeting) -> bool:
-    return outranks(one.lineage, one.ancestors, one.strength, other.lineage, other.ancestors, other.strength)
+        if configuration is not None and not self._is_silent_for(self._options.fork_ns // 2, now):
+            met[lineage] = lineage_in(configuration)
+        trunk = trunk_of(list(met.values())).lineage
+        return trunk if trunk != lineage and welcome[trunk] else 0
