@@ -96,6 +96,7 @@ class Cluster:
         self.disk_max = 4 * MS
         self.disks = 0
         self.log: list[str] = []
+        self.planted: list[str] = []
         for _ in range(count):
             self.add()
 
@@ -129,7 +130,13 @@ class Cluster:
         machine.inbox = []
         me = self.member(machine)
         machine.control = Control(
-            me, 0, machine.options, machine.store, self.rng.next64() & 0xFFFFFF, machine.clock(self.now)
+            me,
+            0,
+            machine.options,
+            machine.store,
+            self.rng.next64() & 0xFFFFFF,
+            machine.clock(self.now),
+            self.planted,
         )
         machine.control.seeds = list(machine.seeds)
         machine.control.seeds_unknown = machine.seeds_unknown
