@@ -55,7 +55,9 @@ def fork_of(configuration: ClusterConfiguration, lineage: int, absent: list[tupl
         absent: The members that the founders do not reach: disks and incarnations. A process that has started since is
             not meant.
     """
-    assert lineage not in [configuration.lineage, *[one[0] for one in configuration.ancestors]], "a fork is new"
+    known = {configuration.lineage}
+    known.update([one[0] for one in configuration.ancestors])
+    assert lineage not in known, "a fork is new"
     fork = decode_configuration(encode_configuration(configuration))
     fork.ancestors = [*fork.ancestors, (fork.lineage, fork.counter())][-ANCESTORS_MAX:]
     fork.parent = fork.lineage
