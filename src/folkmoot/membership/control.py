@@ -189,6 +189,7 @@ class Control:
         self._found: Persisted | None = None  # to be written
         self._opening: CurrentLineage | None = None  # to be written
         self._opening_token: int = 0  # of the batch that has it; 0: it is in none yet
+        self._up_after: int = 0  # the counter of the last START that this process has not lived in its lineage
         self._named: int = 0  # the lineage that the disk names
         self._fallback: int = 0  # the lineage that it names, while this process has no configuration of another one
         self._addresses: dict[str, int] = {}  # that others named, and until when they are tried
@@ -211,6 +212,7 @@ class Control:
         self.phase = INSIDE
         self.controller = None
         self.installed = 0
+        self._up_after = 0
         self._held.clear()
         self._asks.clear()
         self._filled.clear()
@@ -241,9 +243,14 @@ class Control:
 
     @property
     def is_up(self) -> bool:
-        """Whether this process is up in the configuration."""
+        """Whether this process is up in the configuration, by a START of its own time in it.
+
+        One that comes back from another lineage may find itself up as it was before: it is not, its copies may differ.
+        """
         member = self.member
-        return member is not None and is_up(member.state) and member.incarnation == self.me.incarnation
+        if member is None or member.incarnation != self.me.incarnation or not is_up(member.state):
+            return False
+        return member.started > self._up_after
 
     @property
     def lease_until_ns(self) -> int:
@@ -544,12 +551,16 @@ class Control:
         if founding.founds:
             self._found_cluster()
         elif founding.asks:
-            to = self.neighbours.of(founding.asks)
-            if to is not None:
-                self._numbers += 1
-                member = ClusterMember(self.me.disk, self.me.node_id, self.me.kind, self.me.process)
-                request = Request(founding.joins, self._numbers, encode_command(Join(member)))
-                self.out.append((to.node_id, CONTROL, request.encoded()))
+            self._ask_to_join(founding.asks, founding.joins)
+
+    def _ask_to_join(self, leader: int, lineage: int) -> None:
+        """Ask the leader of a log to make this disk a member; if it is one already, that does no harm."""
+        to = self.neighbours.of(leader)
+        if to is not None:
+            self._numbers += 1
+            member = ClusterMember(self.me.disk, self.me.node_id, self.me.kind, self.me.process)
+            request = Request(lineage, self._numbers, encode_command(Join(member)))
+            self.out.append((to.node_id, CONTROL, request.encoded()))
 
     def _found_cluster(self) -> None:
         """Found a cluster with this process as the first member."""
@@ -590,9 +601,13 @@ class Control:
             if self._fallback == 0 and configuration is not None:
                 self._fallback = log.lineage
         elif configuration is None:
-            if self._fallback == 0 or not self._splits.waited(now):
+            if not self._splits.waited(now):
                 return False
             lineage = self._fallback  # nobody has sent the configuration of the other lineage
+            if lineage == 0:
+                self.log = None  # nor of the one that it was to join
+                self.phase = OUTSIDE
+                return True
         elif self._splits.forks(configuration, log.index, now):
             lineage = 1 + self._rng.below(ID_MAX - 1)
             forked = fork_of(configuration, lineage, self._splits.absent(configuration))
@@ -643,7 +658,11 @@ class Control:
         self._beat_ns = now + self.options.heartbeat_ns
         leader = self._leader(log)
         configuration = self.configuration
-        if leader == 0 or configuration is None:
+        if leader == 0:
+            return
+        if configuration is None:  # it may have become a member in another lineage
+            self._beat_ns = now + self.options.reply_ns // 2
+            self._ask_to_join(leader, log.lineage)
             return
         if self._beaten != leader:
             self._beaten = leader
@@ -844,6 +863,9 @@ class Control:
             try:
                 persisted = found if found is not None else read_lineage(self._reader, opening.lineage)
                 self._enter(opening, persisted, now)
+                member = self.member
+                if found is None and member is not None:
+                    self._up_after = member.started
             except CorruptStore as fault:
                 self.fault = str(fault)
                 self.events.append(Event(ERROR, "log_damaged", {"why": str(fault)}))

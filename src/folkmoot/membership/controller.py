@@ -197,7 +197,9 @@ class Controller:
             return NOT_UP
         if process.incarnation != member.incarnation or not is_up(member.state) or disk in self._denied:
             return NOT_UP
-        if self._evictions.get(disk, 0) >= process.incarnation or beat.stalled:
+        if not beat.up and beat.applied >= member.version:
+            self._denied[disk] = CUT_OFF  # it was in another lineage: it comes up anew
+        if self._evictions.get(disk, 0) >= process.incarnation or beat.stalled or disk in self._denied:
             return NOT_UP
         return GRANTED if self._leases.heard(disk, process.incarnation, beat.number, now, True) else NOT_UP
 

@@ -106,10 +106,11 @@ class Splits:
                 continue
             met[greeting.lineage] = Lineage(greeting.lineage, greeting.ancestors, greeting.strength)
             welcome[greeting.lineage] = greeting.welcome or welcome.get(greeting.lineage, False)
-        met.pop(lineage, None)
-        if not met:
+        if configuration is None and not self.waited(now):
             return 0
         if configuration is not None and not self._is_silent_for(self._options.fork_ns // 2, now):
             met[lineage] = lineage_in(configuration)
+        if not met:
+            return 0
         trunk = trunk_of(list(met.values())).lineage
         return trunk if trunk != lineage and welcome[trunk] else 0
