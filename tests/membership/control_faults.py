@@ -180,7 +180,8 @@ class Faults:
         if old and self.rng.chance(2, 3):
             store, disk, incarnation = old[self.rng.below(len(old))]
             self.cluster.restore(machine, (store, disk, incarnation))  # type: ignore[arg-type]
-        else:
+        elif machine is not self.cluster.machines[0]:
+            # The first of the seeds with an empty disk, out of reach of all others, founds another cluster.
             self.cluster.wipe(machine)
         self.start(machine)
 

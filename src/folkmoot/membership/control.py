@@ -75,7 +75,7 @@ from folkmoot.membership.log_rows import CurrentLineage, put_current, put_foundi
 from folkmoot.membership.neighbours import Neighbour, Neighbours
 from folkmoot.membership.planted import PlantedControl
 from folkmoot.membership.splits import Splits
-from folkmoot.membership.transition import ACCEPTED, Result
+from folkmoot.membership.transition import ACCEPTED, NAME_TAKEN, WAS_EVICTED, Result
 from folkmoot.peer.kind import CONFIGURATION_LOG, CONTROL
 from folkmoot.peer.member import Member
 from folkmoot.raft.recovery import Persisted
@@ -191,6 +191,7 @@ class Control:
         self._opening_token: int = 0  # of the batch that has it; 0: it is in none yet
         self._up_after: int = 0  # the counter of the last START that this process has not lived in its lineage
         self._named: int = 0  # the lineage that the disk names
+        self._is_refused: bool = False  # that it has been told
         self._fallback: int = 0  # the lineage that it names, while this process has no configuration of another one
         self._addresses: dict[str, int] = {}  # that others named, and until when they are tried
         self._begin(now)
@@ -402,6 +403,14 @@ class Control:
             self.out.append((neighbour.node_id, CONTROL, Reply(request.number, 0, ACCEPTED, True).encoded()))
 
     def _replied(self, reply: Reply, now: int) -> None:
+        if self.configuration is None:  # it has asked to join
+            if reply.refused == WAS_EVICTED and not reply.lost:
+                self._set_back("the members have removed this disk")
+            elif reply.refused == NAME_TAKEN and not reply.lost and not self._is_refused:
+                self._is_refused = True
+                why = "another process with the name of this node lives: give this one another name, or end that one"
+                self.events.append(Event(ERROR, "name_taken", {"why": why}))
+            return
         for key, ask in list(self._asks.items()):
             if ask.number != reply.number:
                 continue

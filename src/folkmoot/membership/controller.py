@@ -263,6 +263,7 @@ class Controller:
             self.out.append((disk, Reply(number, 0, UNCHANGED, False)))
             return
         self._evictions[command.disk] = command.incarnation
+        self._is_dirty = True
         self._due_ns = now
         self.out.append((disk, Reply(number, 0, 0, True)))  # to be asked again until it is so
 
@@ -624,7 +625,7 @@ class Controller:
             self._retry(now)
             return
         behind = [disk for disk in log.learners if log.acknowledged(disk) + _BEHIND < log.commit]
-        stopping = [member.disk for member in self._up() if self._stops(member)]
+        stopping = [member.disk for member in self._up() if self._stops(member) or member.disk in self._evictions]
         change = next_change(log.configuration, log.voters, log.learners, self._me.disk, self._gone, behind, stopping)
         if change is None:
             if behind:
