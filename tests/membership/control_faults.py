@@ -21,6 +21,7 @@ class Faults:
         self.cluster.planted = planted
         self.rng = self.cluster.rng
         self.copies: dict[str, list[tuple[object, int, int]]] = {}
+        self.reset_at = -3 * S
         self.kinds = [
             self.kill_or_start,
             self.kill_or_start,
@@ -33,6 +34,9 @@ class Faults:
             self.bridge,
             self.heal,
             self.heal,
+            self.lag,
+            self.slow,
+            self.reset,
             self.power,
             self.disk,
             self.join,
@@ -150,8 +154,49 @@ class Faults:
                 self.cluster.cut(machine, other, False)
                 self.cluster.cut(other, machine, False)
 
+    def lag(self) -> None:
+        """Let bytes of a machine, or to it, take long."""
+        machine = self.any()
+        for other in self.cluster.machines:
+            if other is not machine and self.rng.chance(2, 3):
+                self.cluster.link(machine, other).lag[self.rng.below(2)] = self.rng.below(600 * MS)
+
+    def slow(self) -> None:
+        """Let a disk be slow."""
+        self.any().disk_lag = self.rng.below(800 * MS)
+
+    def reset(self) -> None:
+        """A firewall between two machines answers as if nothing listened.
+
+        One such firewall proves nothing where three are up. Between the only two, or two firewalls at once before one
+        machine, it does: what a member says on its lease alone is not certain then, what is stored is.
+        """
+        one, other = self.any(), self.any()
+        if one is other or one.control is None or other.control is None or self.cluster.now < self.reset_at + 3 * S:
+            return
+        if len([machine for machine in self.cluster.machines if machine.is_live(self.cluster.now)]) < 3:
+            return
+        self.reset_at = self.cluster.now
+        self.cluster.cut(one, other, True)
+        self.cluster.cut(other, one, True)
+        link = self.cluster.link(one, other)
+        if link.up:
+            self.cluster.close(one, other, link)
+        for here, there in ((one, other), (other, one)):
+            incarnation, disk, name = there.control.me.incarnation, there.disk, there.name  # type: ignore[union-attr]
+            self.cluster.happen(
+                here,
+                lambda here=here, incarnation=incarnation, disk=disk, name=name: self.cluster._down(  # type: ignore[misc]
+                    here, name, incarnation, disk, True
+                ),
+            )
+
     def heal(self) -> None:
-        """Let everything be reached."""
+        """Let everything be reached, and nothing be slow."""
+        for machine in self.cluster.machines:
+            machine.disk_lag = 0
+        for link in self.cluster.links.values():
+            link.lag = [0, 0]
         for one in self.cluster.machines:
             for other in self.cluster.machines:
                 if one is not other:

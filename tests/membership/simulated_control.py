@@ -29,6 +29,7 @@ MS = 1_000_000
 S = 1_000_000_000
 PARTITIONS = 8
 SILENCE = 2 * S  # after which a link without bytes is closed
+APART = 6 * S  # two members with leases may be without a link for so long
 
 
 class Violation(Exception):
@@ -46,6 +47,8 @@ class Machine:
         self.writer = Writer(PARTITIONS, 1)
         self.pending: list[tuple[int, object]] = []
         self.incarnation = 0
+        self.began = 0
+        self.lived = 0  # since when it has a lease, as far as was looked
         self.process = 0  # counts processes of this machine, also on other disks
         self.control: Control | None = None
         self.stopped_until = 0
@@ -58,10 +61,16 @@ class Machine:
         self.events: list[str] = []
         self.sent = 0
         self.fill_at = 0
+        self.disk_lag = 0
+        self.disk_free = 0  # when the batches under way are durable
         self.copies: dict[int, tuple[int, int]] = {}  # partition -> where its copy was changed last: lineage, counter
         self.at: tuple[int, int] = (0, 0)  # the lineage and index of the configuration that is installed
         self.replicas: dict[int, list[int]] = {}
         self.leading: dict[int, tuple[int, int, list[int]]] = {}  # partition -> (epoch, index, whom it waits for)
+
+    def is_live(self, now: int) -> bool:
+        """Tell whether its process runs and has a lease."""
+        return self.control is not None and self.stopped_until <= now and self.control.is_live(self.clock(now))
 
     def clock(self, now: int) -> int:
         """Return what its clock shows."""
@@ -78,6 +87,10 @@ class Link:
         self.waiting: list[list[tuple[int, bytes]]] = [[], []]
         self.arrives: list[int] = [0, 0]
         self.number = 0
+        self.apart_since = 0
+        self.lag = [0, 0]  # what bytes take longer, by direction
+        self.bad_since = 0  # since when a direction is cut
+        self.good_since = 0
 
 
 class Cluster:
@@ -99,6 +112,7 @@ class Cluster:
         self.planted: list[str] = []
         for _ in range(count):
             self.add()
+        self.at(0, self.watch)
 
     # Machines
 
@@ -142,6 +156,8 @@ class Cluster:
         machine.control.seeds_unknown = machine.seeds_unknown
         machine.control.residents = {one.name: one.name for one in self.machines}
         machine.wake_at = 0
+        machine.disk_free = 0
+        machine.began = self.now
         machine.at = (0, 0)
         machine.replicas = {}
         machine.leading = {}
@@ -265,6 +281,11 @@ class Cluster:
         if link.cut[way] == flag:
             return
         link.cut[way] = flag
+        if link.cut[0] or link.cut[1]:
+            link.bad_since = link.bad_since or self.now
+        else:
+            link.bad_since = 0
+            link.good_since = self.now
         if flag:
             number = link.number
             self.at(SILENCE + self.rng.below(S // 5), lambda: self.find_dead(sender, to, number))
@@ -349,7 +370,7 @@ class Cluster:
             link.waiting[way].append((kind, body))
             return
         number = link.number
-        at = max(self.now + self.latency(), link.arrives[way])
+        at = max(self.now + self.latency() + link.lag[way], link.arrives[way])
         link.arrives[way] = at
         self.at(at - self.now, lambda: self.arrive(sender, to, kind, body, number))
 
@@ -382,7 +403,9 @@ class Cluster:
         if batch is not None:
             process = machine.process
             machine.pending.append((batch.token, batch))
-            self.at(MS // 10 + self.rng.below(self.disk_max), lambda: self.durable(machine, process))
+            delay = MS // 10 + self.rng.below(self.disk_max) + self.rng.below(machine.disk_lag + 1)
+            machine.disk_free = max(machine.disk_free, self.now + delay)
+            self.at(machine.disk_free - self.now, lambda: self.durable(machine, process))
         for node_id, kind, body in control.out:
             to = self.named(node_id)
             machine.sent += 1
@@ -390,6 +413,8 @@ class Cluster:
         control.out.clear()
         for event in control.events:
             machine.events.append(event.kind)
+            if event.kind == "cluster_forked":
+                self.check_fork(machine)
             self.log.append(f"{self.now / 1e9:.3f} {machine.name} {event!r}")
         control.events.clear()
         self.check(machine)
@@ -524,6 +549,32 @@ class Cluster:
                 if other is not None:
                     raise Violation(f"{self.now / 1e9:.3f}: {machine.name} and {other.name} lead {place[1]}")
                 found[place] = machine
+
+    def check_fork(self, machine: Machine) -> None:
+        """Nobody forks beside a process that has had a lease all the time, and that it reaches."""
+        for other in self.machines:
+            if other is machine or other.control is None or machine.control is None:
+                continue
+            link = self.link(machine, other)
+            steady = other.lived > 0 and min(self.now - link.good_since, self.now - other.lived) > 2 * S
+            steady = steady and other.is_live(self.now)
+            if link.up and not link.bad_since and not link.lag[0] and not link.lag[1] and steady:
+                raise Violation(f"{self.now / 1e9:.3f}: {machine.name} forks, and reaches {other.name}")
+
+    def watch(self) -> None:
+        """Look now and then at what may be so for a while, and not for long."""
+        for at, one in enumerate(self.machines):
+            live = one.is_live(self.now)
+            one.lived = (one.lived or self.now) if live else 0
+            for other in self.machines[:at]:
+                link = self.link(one, other)
+                apart = link.bad_since > 0 and live and other.is_live(self.now)
+                one_lineage = apart and one.at[0] == other.at[0]
+                if not one_lineage or not link.apart_since:
+                    link.apart_since = self.now if one_lineage else 0
+                elif self.now - link.apart_since > APART:
+                    raise Violation(f"{self.now / 1e9:.3f}: {one.name} and {other.name} serve without a link")
+        self.at(200 * MS, self.watch)
 
     # Disks
 

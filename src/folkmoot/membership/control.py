@@ -314,6 +314,8 @@ class Control:
                 self.controller.ended(disk, incarnation, now)
             if self.log is not None and not self.neighbours.is_linked(disk):
                 self.log.leader_ended(disk, now)
+                if self.me.disk in self.log.voters:  # a second witness for the controller, and not hundreds
+                    self._beat_ns = min(self._beat_ns, now)
 
     def _hurry(self, now: int) -> None:
         """Send a heartbeat soon, if this process waits to be let up; others say what is new with the next one."""
@@ -591,7 +593,7 @@ class Control:
             return
         log.wake(now)
         self._lead(log, now)
-        if now >= self._beat_ns:
+        if now >= self._beat_ns or (log.leader and log.leader != self._beaten):
             self._beat(log, now)
         if self.controller is not None:
             self.controller.step(now)
@@ -617,7 +619,7 @@ class Control:
                 self.log = None  # nor of the one that it was to join
                 self.phase = OUTSIDE
                 return True
-        elif self._splits.forks(configuration, log.index, now):
+        elif not log.is_leader and self._splits.forks(configuration, log.index, now):
             lineage = 1 + self._rng.below(ID_MAX - 1)
             forked = fork_of(configuration, lineage, self._splits.absent(configuration))
             self._found = ConfigurationLog.fork(forked, self.me.disk)

@@ -6,8 +6,9 @@ without it, and waits a lease before it takes anything from a member that has no
 
 Evidence
 - *silence*: the lease of a process is certainly over (`lease.GrantedLeases`).
-- *ended*: its host refuses connections, as some member has seen. That counts only while the controller has no link to
-  the process itself: a firewall between two others that answers with resets proves nothing.
+- *ended*: its host refuses connections, as two members have seen, or the only other one. That counts only while the
+  controller has no link to the process itself. So a firewall between two members that answers with resets proves
+  nothing; one before all of them looks like the end of the process.
 - *links*: two members that are up report that they are not linked, for longer than the patience. As each of them may
   have to keep what the other leads, one has to go: the one with most such links, of equal ones that with the higher
   disk. A link to the controller is no such evidence: without it there are no heartbeats.
@@ -135,7 +136,7 @@ class Controller:
         self._leases = GrantedLeases(options.lease_ns, now)
         self._began_ns = now
         self._reports: dict[int, _Report] = {}  # by disk
-        self._claims: dict[tuple[int, int], int] = {}  # processes that some member has seen end, and when it was told
+        self._claims: dict[tuple[int, int], dict[int, int]] = {}  # processes -> who has seen them end, and when
         self._denied: dict[int, int] = {}  # disks that are answered no more, and why (MarkAway)
         self._evictions: dict[int, int] = {}  # disks and incarnations that an operator wants out
         self._joins: dict[int, tuple[Join, list[int]]] = {}  # by disk, with the numbers of its requests
@@ -168,12 +169,13 @@ class Controller:
     def _judge(self, process: Neighbour, beat: Beat, now: int) -> int:
         log = self.log
         disk = process.disk
-        may_grant = log.may_grant(now) or (self._planted.grant_alone and log.is_leader)
-        if not may_grant or beat.lineage != log.lineage:
+        if beat.lineage != log.lineage:
             return NOT_LEADING
         for claim in beat.ended:
-            self._claims[claim] = now
+            self._claims.setdefault(claim, {})[disk] = now
             self._due_ns = now
+        if not log.may_grant(now) and not (self._planted.grant_alone and log.is_leader):
+            return NOT_LEADING
         member = log.configuration.members.get(disk)
         if member is None:
             return STRANGER
@@ -213,7 +215,7 @@ class Controller:
 
     def ended(self, disk: int, incarnation: int, now: int) -> None:
         """This member has seen the proof that a process has ended."""
-        self._claims[(disk, incarnation)] = now
+        self._claims.setdefault((disk, incarnation), {})[self._me.disk] = now
         self._due_ns = now
 
     def request(self, disk: int, number: int, data: bytes, now: int) -> None:
@@ -398,13 +400,7 @@ class Controller:
 
     def _find_lost(self, now: int) -> None:
         """Mark members as away whose lease is certainly over, and put out those that an operator named."""
-        for claim in list(self._claims):
-            linked = self._neighbours.is_linked(claim[0]) and not self._planted.believes_claims
-            if not linked or self._is_newer(claim):
-                self._leases.ended(claim[0], claim[1], now)
-                del self._claims[claim]
-            elif now - self._claims[claim] >= _CLAIM_NS:
-                del self._claims[claim]
+        self._weigh_claims(now)
         for disk in list(self._evictions):
             member = self.log.configuration.members.get(disk)
             if member is None or member.incarnation != self._evictions[disk] or member.evicted >= member.incarnation:
@@ -430,6 +426,23 @@ class Controller:
                 command = MarkAway(disk, incarnation, member.version, self._reason(member, over_ns == 0))
             if not self._propose(disk, incarnation, command, now):
                 self._leases.restore(disk, incarnation)
+
+    def _weigh_claims(self, now: int) -> None:
+        """Take processes for ended that enough members have seen end."""
+        up = [member.disk for member in self._up()]
+        for claim in list(self._claims):
+            seen = self._claims[claim]
+            for witness in list(seen):
+                if now - seen[witness] >= _CLAIM_NS:
+                    del seen[witness]
+            needed = min(2, len([disk for disk in up if disk != claim[0]]))
+            linked = self._neighbours.is_linked(claim[0])
+            proved = len(seen) >= needed and not linked
+            if not seen:
+                del self._claims[claim]
+            elif proved or self._is_newer(claim) or self._planted.believes_claims:
+                self._leases.ended(claim[0], claim[1], now)
+                del self._claims[claim]
 
     def _reason(self, member: ClusterMember, is_proved: bool) -> int:
         """Return why a member is away; is_proved: its end is proved, or it gave its lease back."""
@@ -468,11 +481,10 @@ class Controller:
                 continue
             if is_up(member.state):
                 over_ns = self._leases.over_ns(disk, incarnation)
-                if now < over_ns and not self._planted.start_beside:
+                if now < over_ns:
                     self._due_ns = min(self._due_ns, over_ns)
                     continue
-                if now >= over_ns:
-                    self._leases.revoke(disk, incarnation, now)
+                self._leases.revoke(disk, incarnation, now)
             started = Activate(disk, member.version, report.process.process, beat.seen, beat.branches)
             if not self._propose(disk, incarnation, started, now) and is_up(member.state):
                 self._leases.restore(disk, incarnation)

@@ -14,7 +14,7 @@ from folkmoot.peer.member import Member
 
 __all__ = ["Neighbour", "Neighbours"]
 
-_ENDED_NS: Final = 2_000_000_000  # for so long a proof is told to the controller
+_ENDED_NS: Final = 500_000_000  # for so long a proof is told to the controller
 
 
 class Neighbour:

@@ -19,7 +19,6 @@ PLANTED: Final[list[str]] = [
     "grant_alone",
     "ignores_links",
     "lease_unapplied",
-    "start_beside",
     "stays_set_back",
 ]
 """The names of all bugs."""
@@ -39,5 +38,4 @@ class PlantedControl:
         self.grant_alone: bool = "grant_alone" in names  # a leader that may be deposed answers heartbeats
         self.ignores_links: bool = "ignores_links" in names  # members without a link between them stay
         self.lease_unapplied: bool = "lease_unapplied" in names  # a lease counts before the entries are applied
-        self.start_beside: bool = "start_beside" in names  # a process comes up beside its predecessor
         self.stays_set_back: bool = "stays_set_back" in names  # a folder that was set back goes on as it is

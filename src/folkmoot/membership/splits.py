@@ -3,8 +3,8 @@
 A side without a quorum of voters is *silent*: nobody on it has a lease. With the policy for it, the side forks after a
 while: its best informed member founds a lineage that goes on from what it has, and the others on that side follow.
 
-- A process that is linked to one that has a lease does not fork: the cluster goes on, if without this process. So a
-  member that was cut off by some never makes a cluster beside theirs.
+- A process that is linked to one that has a lease, or leads the log, does not fork: the cluster goes on, if without
+  this process. So a member that was cut off by some never makes a cluster beside theirs.
 - A process that stood still, or was just started, knows nothing of the others: its silence counts from then.
 - Of the silent processes of one lineage on a side the one with the newest log forks; of equal ones that with the lowest
   disk; the next ones, if it does not, a while later.
@@ -69,7 +69,8 @@ class Splits:
                 return False  # it has not said yet what it is
             if greeting.cluster != configuration.cluster:
                 continue
-            if greeting.live and not self._planted.fork_beside:
+            leads = greeting.leader == neighbour.disk and greeting.lineage == configuration.lineage
+            if (greeting.live or leads) and not self._planted.fork_beside:
                 return False
             if greeting.lineage == configuration.lineage and neighbour.kind == DATA:
                 if (-greeting.index, neighbour.disk) < (-index, self._me.disk):
