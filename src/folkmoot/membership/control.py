@@ -852,7 +852,7 @@ class Control:
         """Take the answers to heartbeats whose entries are applied by now."""
         held: list[BeatAnswer] = []
         for answer in self._held:
-            if log.index < answer.commit and not self._planted.lease_unapplied:
+            if log.index < answer.commit:
                 held.append(answer)
             elif self.is_up and not self.stopping:
                 self._lease.answered(answer.term, answer.number)

@@ -183,16 +183,7 @@ class Controller:
             return OUTDATED
         if process.incarnation <= member.evicted:
             return EVICTED
-        former = self._reports.get(disk)
-        if former is None or former.incarnation <= process.incarnation:
-            if former is None or former.beat.applied != beat.applied or former.beat.missing != beat.missing:
-                self._due_ns = now
-            if former is None or not beat.up:
-                self._due_ns = now
-            if former is not None and (former.beat.stalled != beat.stalled or former.beat.returned != beat.returned):
-                self._due_ns = now
-                self._is_dirty = True
-            self._reports[disk] = _Report(process, beat, now)
+        self._note(process, beat, now)
         if beat.returned:
             if self._leases.given_back(disk, process.incarnation, beat.returned, now):
                 self._due_ns = now
@@ -204,6 +195,19 @@ class Controller:
         if self._evictions.get(disk, 0) >= process.incarnation or beat.stalled or disk in self._denied:
             return NOT_UP
         return GRANTED if self._leases.heard(disk, process.incarnation, beat.number, now, True) else NOT_UP
+
+    def _note(self, process: Neighbour, beat: Beat, now: int) -> None:
+        """Remember a heartbeat, and look soon if it says something new."""
+        former = self._reports.get(process.disk)
+        if former is not None and former.incarnation > process.incarnation:
+            return
+        self._reports[process.disk] = _Report(process, beat, now)
+        before = None if former is None else former.beat
+        if before is None or not beat.up or before.applied != beat.applied or before.missing != beat.missing:
+            self._due_ns = now
+        elif before.stalled != beat.stalled or before.returned != beat.returned:
+            self._due_ns = now
+            self._is_dirty = True
 
     def _tell_loads(self, disk: int, answer: BeatAnswer) -> None:
         """Add the figures of other members that have changed since this one was told."""

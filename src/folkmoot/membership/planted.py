@@ -18,7 +18,6 @@ PLANTED: Final[list[str]] = [
     "found_beside",
     "grant_alone",
     "ignores_links",
-    "lease_unapplied",
     "stays_set_back",
 ]
 """The names of all bugs."""
@@ -37,5 +36,4 @@ class PlantedControl:
         self.found_beside: bool = "found_beside" in names  # any process founds a cluster, not the first one
         self.grant_alone: bool = "grant_alone" in names  # a leader that may be deposed answers heartbeats
         self.ignores_links: bool = "ignores_links" in names  # members without a link between them stay
-        self.lease_unapplied: bool = "lease_unapplied" in names  # a lease counts before the entries are applied
         self.stays_set_back: bool = "stays_set_back" in names  # a folder that was set back goes on as it is
