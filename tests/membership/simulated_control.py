@@ -61,6 +61,7 @@ class Machine:
         self.events: list[str] = []
         self.sent = 0
         self.fill_at = 0
+        self.is_frozen = False  # it applies entries, and installs none
         self.disk_lag = 0
         self.disk_free = 0  # when the batches under way are durable
         self.copies: dict[int, tuple[int, int]] = {}  # partition -> where its copy was changed last: lineage, counter
@@ -473,6 +474,8 @@ class Cluster:
         control = machine.control
         assert control is not None
         configuration = control.configuration
+        if machine.is_frozen:
+            return
         control.installed = 0 if control.log is None else control.log.index
         if configuration is None or (control.lineage, configuration.index) == machine.at:
             return

@@ -188,6 +188,26 @@ def test_a_firewall_that_resets_ends_nobody() -> None:
     assert is_up(configuration.members[other.disk].state)
 
 
+@pytest.mark.parametrize("planted", [[], ["drops_early"]])
+def test_copies_move_when_all_have_installed_the_last_roles(planted: list[str]) -> None:
+    cluster = Cluster(43, 3)
+    cluster.planted = planted
+    for machine in cluster.machines:
+        cluster.start(machine)
+    cluster.until(cluster.is_whole, 10 * S)
+    machine = follower(cluster)
+    machine.is_frozen = True
+    added = cluster.add()
+    cluster.start(added)
+    cluster.run(5 * S)
+    configuration = control(controller(cluster)).configuration
+    assert configuration is not None
+    assert is_up(configuration.members[added.disk].state)
+    assert configuration.holds(added.disk) == (len(planted) > 0)
+    machine.is_frozen = False
+    cluster.until(cluster.is_whole, 20 * S)
+
+
 # What operators ask for
 
 
