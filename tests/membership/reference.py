@@ -18,7 +18,7 @@ from folkmoot.membership.command import (
     Evict,
     Features,
     Found,
-    Full,
+    IsrItem,
     Join,
     Lead,
     Leave,
@@ -29,6 +29,7 @@ from folkmoot.membership.command import (
     Remove,
     Renew,
     Stay,
+    Strain,
     Withdraw,
 )
 from folkmoot.membership.configuration import ClusterConfiguration
@@ -65,6 +66,8 @@ class Reference:
         self.removed: dict[int, int] = {}
         self.settings: dict[str, tuple[bytes, int]] = {}
         self.features = 0
+        self.base = 0
+        self.changed = 0
 
     def up(self, disk: int) -> bool:
         return disk in self.members and self.members[disk]["state"] in ("active", "leaving")
@@ -73,7 +76,12 @@ class Reference:
         """Apply a command; True if it was accepted."""
         name = type(command).__name__.lower()
         handler = getattr(self, "features_on" if name == "features" else name)
-        return bool(handler(index, command))
+        accepted = bool(handler(index, command))
+        for partition in self.partitions:
+            partition["branches"] = partition["branches"] & (set(partition["replicas"]) - partition["isr"])
+        if accepted and not isinstance(command, (Put, Delete, Features)):
+            self.changed = index + self.base
+        return accepted
 
     def found(self, index: int, command: Found) -> bool:
         if self.members:
@@ -86,13 +94,16 @@ class Reference:
                 "incarnation": one.incarnation,
                 "evicted": 0,
                 "full": False,
+                "slow": False,
                 "version": index,
                 "features": one.process.features,
                 "started": index,
+                "away": 0,
+                "why": 0,
             }
         for _ in range(command.partitions):
             self.partitions.append(
-                {"replicas": [], "isr": set(), "leader": 0, "epoch": 0, "version": 0, "lost": False},
+                {"replicas": [], "isr": set(), "leader": 0, "epoch": 0, "version": 0, "lost": False, "branches": set()},
             )
         return True
 
@@ -109,9 +120,12 @@ class Reference:
             "incarnation": one.incarnation,
             "evicted": 0,
             "full": False,
+            "slow": False,
             "version": index,
             "features": one.process.features,
             "started": 0,
+            "away": 0,
+            "why": 0,
         }
         return True
 
@@ -124,26 +138,52 @@ class Reference:
             return False
         if self.features & ~command.process.features:
             return False
+        wrong = [number for number in command.branches if number >= len(self.partitions)]
+        if wrong or command.branches != sorted(set(command.branches)) or (command.branches and one["kind"] != DATA):
+            return False
+        if command.seen - index - self.base > 1 << 22:
+            return False
+        while index + self.base <= command.seen:
+            self.base += command.seen - index - self.base + 1
         one["state"] = "leaving" if "leaving" in one["state"] else "active"
-        one["started"] = index
+        one["started"] = index + self.base
+        one["why"] = 0
         one.update(incarnation=incarnation, version=index, features=command.process.features)
-        for partition in self.partitions:
-            if command.disk in partition["isr"] and partition["leader"] in (0, command.disk):
+        for number, partition in enumerate(self.partitions):
+            if number in command.branches:
+                self.branch(partition, command.disk)
+            elif command.disk in partition["isr"] and partition["leader"] in (0, command.disk):
                 partition["leader"] = 0
                 self.lead_again(partition)
                 partition["version"] += 1
         return True
 
+    def branch(self, partition: dict[str, Any], disk: int) -> None:
+        if disk not in partition["replicas"]:
+            partition["replicas"] = [*partition["replicas"], disk]
+        if partition["isr"] <= {disk}:
+            partition["isr"] = {disk}
+            partition["leader"] = 0
+        else:
+            partition["isr"] = partition["isr"] - {disk}
+            partition["branches"] = partition["branches"] | {disk}
+        if partition["leader"] in (0, disk):
+            self.lead_again(partition)
+        partition["version"] += 1
+
     def lead_again(self, partition: dict[str, Any]) -> None:
         able = [disk for disk in partition["replicas"] if disk in partition["isr"] and self.up(disk)]
-        roomy = [disk for disk in able if not self.members[disk]["full"]]
-        chosen = (roomy or able or [0])[0]
+        well = [disk for disk in able if not (self.members[disk]["full"] or self.members[disk]["slow"])]
+        chosen = (well or able or [0])[0]
         if chosen and chosen != partition["leader"]:
             partition["epoch"] += 1
         partition["leader"] = chosen
 
-    def gone_away(self, index: int, disk: int) -> None:
+    def gone_away(self, index: int, disk: int, why: int) -> None:
         one = self.members[disk]
+        if "away" not in one["state"] or one["why"] == 0:
+            one["away"] = index + self.base
+        one["why"] = why
         one["state"] = "away-leaving" if "leaving" in one["state"] else "away"
         one["version"] = index
         for partition in self.partitions:
@@ -161,9 +201,9 @@ class Reference:
         one = self.members.get(command.disk)
         if one is None or (one["incarnation"], one["version"]) != (command.incarnation, command.version):
             return False
-        if "away" in one["state"]:
+        if "away" in one["state"] or command.why == 0:
             return False
-        self.gone_away(index, command.disk)
+        self.gone_away(index, command.disk, command.why)
         return True
 
     def evict(self, index: int, command: Evict) -> bool:
@@ -171,7 +211,7 @@ class Reference:
         if one is None or one["incarnation"] != command.incarnation or one["evicted"] >= command.incarnation:
             return False
         one["evicted"] = command.incarnation
-        self.gone_away(index, command.disk)
+        self.gone_away(index, command.disk, 5)
         return True
 
     def leave(self, index: int, command: Leave) -> bool:
@@ -188,13 +228,13 @@ class Reference:
         one.update(state="active" if one["state"] == "leaving" else "away", version=index)
         return True
 
-    def full(self, index: int, command: Full) -> bool:
+    def strain(self, index: int, command: Strain) -> bool:
         one = self.members.get(command.disk)
         if one is None or (one["incarnation"], one["version"]) != (command.incarnation, command.version):
             return False
-        if one["full"] == command.full:
+        if (one["full"], one["slow"]) == (command.full, command.slow):
             return False
-        one.update(full=command.full, version=index)
+        one.update(full=command.full, slow=command.slow, version=index)
         return True
 
     def remove(self, index: int, command: Remove) -> bool:
@@ -204,7 +244,9 @@ class Reference:
         mine = [partition for partition in self.partitions if command.disk in partition["replicas"]]
         if one["state"] == "leaving" and mine:
             return False
-        if not command.force and [partition for partition in mine if partition["isr"] == {command.disk}]:
+        only = [partition for partition in mine if command.disk in partition["branches"]]
+        only += [partition for partition in mine if partition["isr"] == {command.disk}]
+        if only and not command.force:
             return False
         for partition in mine:
             if partition["isr"] == {command.disk}:
@@ -246,18 +288,20 @@ class Reference:
         return True
 
     def alterisr(self, index: int, command: AlterIsr) -> bool:
-        if command.partition >= len(self.partitions):
+        return True in [self.alter_one(command, item) for item in command.items]
+
+    def alter_one(self, command: AlterIsr, item: IsrItem) -> bool:
+        if item.partition >= len(self.partitions):
             return False
-        partition = self.partitions[command.partition]
+        partition = self.partitions[item.partition]
         leadership = (partition["leader"], partition["epoch"], partition["version"])
-        if leadership != (command.leader, command.leader_epoch, command.version):
+        if leadership != (command.leader, item.leader_epoch, item.version):
             return False
-        wanted = set(command.isr)
-        if len(wanted) < len(command.isr) or command.leader not in wanted or wanted - set(partition["replicas"]):
+        wanted = set(item.isr)
+        if len(wanted) < len(item.isr) or command.leader not in wanted or wanted - set(partition["replicas"]):
             return False
-        for at, disk in enumerate(command.isr):
-            known = self.members[disk]["incarnation"] == command.incarnations[at]
-            if disk not in partition["isr"] and not (self.up(disk) and known):
+        for disk in wanted - partition["isr"]:
+            if not self.up(disk) or self.members[disk]["incarnation"] != command.incarnations[disk]:
                 return False
         if wanted == partition["isr"]:
             return False
@@ -322,6 +366,7 @@ class Reference:
     def compare(self, configuration: ClusterConfiguration) -> None:
         """Assert that the configuration is this one."""
         assert configuration.features == self.features
+        assert (configuration.base, configuration.changed) == (self.base, self.changed)
         assert sorted(configuration.members) == sorted(self.members)
         for disk, one in self.members.items():
             found = configuration.members[disk]
@@ -332,9 +377,12 @@ class Reference:
                 "incarnation": found.incarnation,
                 "evicted": found.evicted,
                 "full": found.full,
+                "slow": found.slow,
                 "version": found.version,
                 "features": found.process.features,
                 "started": found.started,
+                "away": found.away,
+                "why": found.why,
             }
         assert len(configuration.partitions) == len(self.partitions)
         for number, state in enumerate(configuration.partitions):
@@ -343,6 +391,7 @@ class Reference:
             assert set(state.isr) == partition["isr"]
             assert (state.leader, state.leader_epoch) == (partition["leader"], partition["epoch"])
             assert state.version == partition["version"]
+            assert set(configuration.branches.get(number, [])) == partition["branches"]
             assert (number in configuration.lost) == partition["lost"]
         values = {key: (found.value, found.number) for key, found in configuration.settings.values.items()}
         assert values == self.settings
@@ -390,13 +439,21 @@ class Drawer:
         if kind in (2, 3, 4):
             number = 1 + rng.below(12) if found is None else max(1, incarnation + rng.below(3) - (rng.below(4) == 0))
             features = ALL_FEATURES if rng.chance(9, 10) else 1
-            return Activate(disk, version, process(number, disk, features))
+            seen = configuration.counter() + rng.below(6) - 3 if rng.chance(1, 4) and found is not None else 0
+            if rng.chance(1, 30):
+                seen += 2 << 22
+            branches: list[int] = []
+            if configuration.partitions and rng.chance(1, 3):
+                branches = self.some(list(range(len(configuration.partitions) + (rng.below(12) == 0))))
+            if not rng.chance(1, 12):
+                branches.sort()
+            return Activate(disk, version, process(number, disk, features), seen, branches)
         if kind == 5 and rng.chance(1, 2):
-            return MarkAway(disk, incarnation, version, 1 + rng.below(4))
+            return MarkAway(disk, incarnation, version, rng.below(5))
         if kind == 6:
             return Leave(disk, version) if rng.chance(1, 2) else Stay(disk, version)
         if kind == 7:
-            return Evict(disk, incarnation) if rng.chance(1, 4) else Full(disk, incarnation, version, rng.chance(1, 2))
+            return Evict(disk, incarnation) if rng.chance(1, 4) else self.strain(disk, incarnation, version)
         if kind == 8 and rng.chance(1, 2):
             return Remove(disk, version, 1 + rng.below(3), rng.chance(1, 3))
         if kind == 13 and configuration.partitions and rng.chance(2, 3):
@@ -410,6 +467,9 @@ class Drawer:
         if kind == 14:
             return Put(key, bytes(rng.below(20)), expected, "root") if rng.chance(2, 3) else Delete(key, expected, "a")
         return Features(1 << rng.below(4)) if rng.chance(1, 10) else MarkAway(disk, incarnation, version, 1)
+
+    def strain(self, disk: int, incarnation: int, version: int) -> Strain:
+        return Strain(disk, incarnation, version, self.rng.chance(1, 2), self.rng.chance(1, 3))
 
     def replicas(self, configuration: ClusterConfiguration, number: int) -> list[int]:
         """Draw replicas: mostly members that are active, besides those that are replicas already."""
@@ -437,9 +497,22 @@ class Drawer:
                     items.append(PlaceItem(other, known, self.replicas(configuration, other)))
             return Place(items)
         if kind in (11, 12) and state.leader:
-            wanted = self.some(state.replicas)
-            if state.leader not in wanted and rng.chance(9, 10):
-                wanted.append(state.leader)
-            incarnations = [configuration.members[disk].incarnation + (rng.below(12) == 0) for disk in wanted]
-            return AlterIsr(number, state.leader, state.leader_epoch, version, wanted, incarnations)
+            return self.alter(configuration, number, version)
         return Lead(number, version, self.pick(state.isr or self.disks))
+
+    def alter(self, configuration: ClusterConfiguration, number: int, version: int) -> AlterIsr:
+        """Draw what the leader of a partition asks for; sometimes with items for others, some led by another."""
+        rng = self.rng
+        leader = configuration.partitions[number].leader
+        items: list[IsrItem] = []
+        for other, state in enumerate(configuration.partitions):
+            if other != number and (not state.leader_epoch or not rng.chance(1, 2)):
+                continue
+            wanted = self.some(state.replicas)
+            if leader in state.replicas and leader not in wanted and rng.chance(9, 10):
+                wanted.append(leader)
+            items.append(IsrItem(other, state.leader_epoch, version if other == number else state.version, wanted))
+        incarnations: dict[int, int] = {}
+        for disk in sorted({disk for item in items for disk in item.isr}):
+            incarnations[disk] = configuration.members[disk].incarnation + (rng.below(12) == 0)
+        return AlterIsr(leader, items, incarnations)

@@ -12,8 +12,9 @@ from folkmoot.kernel.rng import Rng
 from folkmoot.membership.cluster_member import ClusterMember, Process
 from folkmoot.membership.command import Activate, Found, Join, MarkAway, Put
 from folkmoot.membership.configuration import ClusterConfiguration
-from folkmoot.membership.configuration_format import decode_configuration, encode_configuration
+from folkmoot.membership.configuration_format import encode_configuration
 from folkmoot.membership.configuration_log import ConfigurationLog, lineage_of
+from folkmoot.membership.fork import fork_of
 from folkmoot.membership.log_rows import (
     CurrentLineage,
     drop_lineage,
@@ -304,11 +305,9 @@ class Group:
             self.forks += 1
             self.lineages += 1
             machine.writer = Writer(4, 1)
-            configuration = decode_configuration(encode_configuration(log.configuration))
-            configuration.parent = TRUNK
-            configuration.parent_index = log.index
-            configuration.lineage = self.lineages
-            configuration.index = log.index + 1
+            members = log.configuration.members.values()
+            absent = [(one.disk, one.incarnation) for one in members if one.disk != machine.disk]
+            configuration = fork_of(log.configuration, self.lineages, absent if self.rng.chance(1, 2) else [])
             put_founding(machine.writer, self.lineages, ConfigurationLog.fork(configuration, machine.disk))
             put_current(machine.writer, CurrentLineage(CLUSTER, self.lineages))
             machine.commit_rows()

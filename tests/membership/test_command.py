@@ -21,7 +21,7 @@ from folkmoot.membership.command import (
     Evict,
     Features,
     Found,
-    Full,
+    IsrItem,
     Join,
     Lead,
     Leave,
@@ -32,6 +32,7 @@ from folkmoot.membership.command import (
     Remove,
     Renew,
     Stay,
+    Strain,
     UnknownCommand,
     Withdraw,
     decode_command,
@@ -41,16 +42,18 @@ from folkmoot.membership.configuration import ClusterConfiguration
 from folkmoot.membership.configuration_format import decode_configuration, encode_configuration
 from folkmoot.membership.lifecycle import LEAVING
 from folkmoot.membership.transition import Transition
+from folkmoot.store.epoch import COUNTER_MAX
 from tests.membership.reference import Drawer, founded
 
 PROCESS = Process(ID_MAX, "[2001:db8::1]:1884", "Zürich", "host-1", 3, 65_535, "0.2.0", ID_MAX)
-MEMBER = ClusterMember(ID_MAX, "nœud", WITNESS, PROCESS, LEAVING, True, 5, ID_MAX, ID_MAX - 1)
+MEMBER = ClusterMember(ID_MAX, "nœud", WITNESS, PROCESS, LEAVING, True, 5, ID_MAX, ID_MAX - 1, ID_MAX - 2, 255, True)
 SMALL = ClusterMember(1, "a", DATA, Process(1, "", "", ""))
 
 COMMANDS: list[Command] = [
     Found(ID_MAX, 1, 2, 3, [MEMBER, SMALL], 256, 3),
     Join(MEMBER),
-    Activate(ID_MAX, ID_MAX, PROCESS),
+    Activate(ID_MAX, ID_MAX, PROCESS, ID_MAX, [0, 7, 65_535]),
+    Activate(1, 0, PROCESS),
     MarkAway(1, 2, 3, 4),
     Leave(1, 2),
     Stay(1, 2),
@@ -59,9 +62,11 @@ COMMANDS: list[Command] = [
     Remove(1, 2, 3, False),
     Place([PlaceItem(255, 7, [ID_MAX, 1, 300]), PlaceItem(0, 0, []), PlaceItem(1, 1, [1])]),
     Place([]),
-    AlterIsr(1, 2, 3, 4, [2, 5], [1, ID_MAX]),
+    AlterIsr(2, [IsrItem(1, 3, 4, [2, 5]), IsrItem(7, 9, 0, [ID_MAX])], {5: ID_MAX, 2: 1, ID_MAX: 6}),
+    AlterIsr(2, [], {}),
     Lead(1, 2, 3),
-    Full(1, 2, 3, True),
+    Strain(1, 2, 3, True, False),
+    Strain(1, 2, 3, False, True),
     Put("access/rules", bytes(range(256)), ANY, "root"),
     Put("k", b"", ABSENT, ""),
     Delete("k", ID_MAX - 1, "é"),
@@ -76,7 +81,7 @@ def fields(value: object) -> object:
     """Everything that a command has, as plain values."""
     if isinstance(value, list):
         return [fields(one) for one in value]
-    if isinstance(value, (int, str, bytes)):
+    if isinstance(value, (int, str, bytes, dict)):
         return value
     names = [name for name in dir(value) if not name.startswith("_")]
     found = {name: getattr(value, name) for name in names}
@@ -90,12 +95,12 @@ def test_a_command_is_read_as_it_was_written(command: Command) -> None:
     assert type(found) is type(command)
     assert fields(found) == fields(command)
     assert encode_command(found) == data
-    assert KINDS[command.kind] in repr(found) or isinstance(command, (Found, Full))
+    assert KINDS[command.kind] in repr(found) or isinstance(command, Found)
 
 
 def test_every_kind_is_tested() -> None:
     assert {command.kind for command in COMMANDS} == set(KINDS)
-    assert len(AWAY_REASONS) == 4
+    assert len(AWAY_REASONS) == 5
     assert len(REMOVE_REASONS) == 3
 
 
@@ -103,6 +108,8 @@ def test_bytes_that_must_never_change() -> None:
     # Logs and snapshots have them: format 1, kind 4, disk 300, incarnation 2, version 3, why 1.
     assert encode_command(MarkAway(300, 2, 3, 1)) == bytes([1, 4, 0xAC, 0x02, 2, 3, 1])
     assert encode_command(Place([PlaceItem(5, 1, [9, 7])])) == bytes([1, 9, 2, 7, 9, 1, 5, 1, 2, 1, 0])
+    alter = AlterIsr(9, [IsrItem(5, 4, 1, [9, 7])], {9: 2, 7: 3})
+    assert encode_command(alter) == bytes([1, 10, 9, 2, 7, 3, 9, 2, 1, 5, 4, 1, 2, 1, 0])
     assert encode_command(Put("k", b"v", ANY, "a")) == bytes([1, 13, 1, 107, 1, 118, 0, 1, 97])
 
 
@@ -124,6 +131,10 @@ def test_what_a_newer_build_wrote_is_told_apart(data: bytes) -> None:
         b"\x01\x08\x01\x01\x01\x02",  # force is neither yes nor no
         b"\x01\x09\x01\x07\x01\x05\x01\x01\x01",  # row 1 of one disk
         b"\x01\x09\x02\x07\x07\x01\x05\x01\x01\x00",  # a disk listed twice
+        b"\x01\x0a\x09\x01\x09\x01\x01\x05\x01\x01\x01\x01",  # row 1 of one disk
+        b"\x01\x0a\x09\x02\x07\x01\x09\x01\x01\x05\x01\x01\x01\x01",  # a disk that is in no ISR
+        b"\x01\x0a\x09\x02\x09\x01\x09\x01\x01\x05\x01\x01\x01\x01",  # a disk listed twice
+        b"\x01\x0a\x09\x01\x09\x01\x01\x05\x00\x01\x01\x00",  # a leadership without a number
         b"\x01\x0e\x02\xff\xff\x00\x00",  # a key that is not UTF-8
     ],
 )
@@ -157,6 +168,7 @@ def large() -> ClusterConfiguration:
     configuration = transition.configuration
     assert configuration.removed
     assert configuration.settings.changes
+    assert configuration.branches
     assert [state for state in configuration.partitions if state.isr]
     return configuration
 
@@ -186,6 +198,80 @@ def test_a_damaged_configuration_is_a_value_error() -> None:
         found.check()
         assert encode_configuration(found) == bytes(damaged)
     assert refused > 1000
+
+
+def tampered(what: str) -> ClusterConfiguration:
+    """A configuration that breaks one rule."""
+    transition = Transition(ClusterConfiguration())
+    transition.apply_command(1, founded([10, 11, 12], 4))
+    transition.apply_command(2, Place([PlaceItem(number, 0, [10, 11, 12]) for number in range(4)]))
+    transition.apply_command(3, MarkAway(12, 1, 1, 2))
+    found = transition.configuration
+    up = found.members[10]
+    away = found.members[12]
+    if what == "base":
+        found.base = COUNTER_MAX
+    elif what == "changed":
+        found.changed += 1
+    elif what == "started":
+        up.started = found.changed + 1
+    elif what == "away":
+        away.away = found.changed + 1
+    elif what == "never up":
+        up.started = 0
+    elif what == "no reason":
+        away.why = 0
+    elif what == "no branch":
+        found.branches[0] = []
+    elif what == "a branch in sync":
+        found.branches[0] = [10, 12]
+    elif what == "a reason":
+        up.why = 1
+    return found
+
+
+@pytest.mark.parametrize(
+    ("what", "rule"),
+    [
+        ("base", "numbers are left"),
+        ("changed", "changed by an entry"),
+        ("started", "comes and goes"),
+        ("away", "comes and goes"),
+        ("never up", "has come up"),
+        ("no reason", "for a reason"),
+        ("no branch", "without branches"),
+        ("a branch in sync", "not in sync"),
+        ("a reason", "for a reason"),
+    ],
+)
+def test_a_configuration_that_breaks_a_rule_is_a_value_error(what: str, rule: str) -> None:
+    decode_configuration(encode_configuration(tampered("")))
+    with pytest.raises(ValueError, match=rule):
+        decode_configuration(encode_configuration(tampered(what)))
+
+
+@pytest.mark.parametrize(
+    ("ancestors", "parent", "strength", "rule"),
+    [
+        ([(1, 1), (2, 2)], 2, 0, "descend from itself"),
+        ([(2, 1), (2, 2)], 2, 0, "descend from itself"),
+        ([(3, 2), (2, 2)], 2, 0, "behind what it shares"),
+        ([(2, 3)], 2, 0, "behind what it shares"),
+        ([(3, 2)], 2, 0, "newest ancestor"),
+        ([(number, number - 1) for number in range(2, 19)], 18, 0, "17 things follow"),
+        ([(2, 2)], 2, 5, "one leader"),
+        ([], 0, 1, "no fork"),
+    ],
+)
+def test_a_configuration_with_an_impossible_descent_is_a_value_error(
+    ancestors: list[tuple[int, int]], parent: int, strength: int, rule: str
+) -> None:
+    found = tampered("")
+    found.ancestors = ancestors
+    found.parent = parent
+    found.strength = strength
+    with pytest.raises(ValueError, match=rule):
+        decode_configuration(encode_configuration(found))
 
 
 def test_a_configuration_of_a_newer_build_is_refused() -> None:

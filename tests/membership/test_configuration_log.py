@@ -7,9 +7,11 @@ import pytest
 from folkmoot.kernel.errors import CorruptStore
 from folkmoot.kernel.pack import varint
 from folkmoot.membership.cluster_member import WITNESS, ClusterMember, Process
-from folkmoot.membership.command import Found, Join, Put, encode_command
+from folkmoot.membership.command import CUT_OFF, Found, Join, Put, encode_command
 from folkmoot.membership.configuration_format import decode_configuration, encode_configuration
 from folkmoot.membership.configuration_log import SNAPSHOT_ENTRIES, ConfigurationLog, Fate, lineage_of
+from folkmoot.membership.fork import fork_of
+from folkmoot.membership.lifecycle import ACTIVE
 from folkmoot.membership.log_rows import CurrentLineage, put_current, put_founding, read_lineage
 from folkmoot.membership.transition import KNOWN_DISK
 from folkmoot.raft.configuration import DEMOTE, REMOVE
@@ -300,7 +302,8 @@ def test_the_vote_of_a_lineage_survives_another_one() -> None:
     """A member that votes, founds a lineage of its own and comes back does not vote for another candidate."""
     machine = Machine(2, Options(), [], False, False)
     configuration = decode_configuration(founding(1).snapshot.data)
-    configuration.members[2] = member(2).in_state(1, 1)
+    configuration.members[2] = member(2).in_state(ACTIVE, 1)
+    configuration.members[2].started = 1
     voters = ConfigurationLog.fork(configuration, 1).snapshot.configuration
     for other in (2, 3):
         following = voters.after(1, other)
@@ -324,9 +327,8 @@ def test_the_vote_of_a_lineage_survives_another_one() -> None:
         return answer.verdict
 
     assert verdict(1) == GRANTED
-    configuration.lineage = TRUNK + 1
-    configuration.parent, configuration.parent_index, configuration.index = TRUNK, 1, 2
-    put_founding(machine.writer, TRUNK + 1, ConfigurationLog.fork(configuration, 2))
+    fork = ConfigurationLog.fork(fork_of(configuration, TRUNK + 1, [(1, 1)]), 2)
+    put_founding(machine.writer, TRUNK + 1, fork)
     put_current(machine.writer, CurrentLineage(CLUSTER, TRUNK + 1))
     machine.commit_rows()
     machine.begin(now)
@@ -337,6 +339,7 @@ def test_the_vote_of_a_lineage_survives_another_one() -> None:
     assert log.is_leader
     assert log.index == 3
     assert (log.configuration.parent, log.configuration.parent_index) == (TRUNK, 1)
+    assert log.configuration.members[1].why == CUT_OFF
     put_current(machine.writer, CurrentLineage(CLUSTER, TRUNK))
     machine.commit_rows()
     machine.begin(now)

@@ -14,7 +14,7 @@ from folkmoot.membership.command import (
     Command,
     Evict,
     Found,
-    Full,
+    IsrItem,
     Join,
     Lead,
     Leave,
@@ -22,6 +22,7 @@ from folkmoot.membership.command import (
     Place,
     Remove,
     Stay,
+    Strain,
     encode_command,
 )
 from folkmoot.membership.configuration import ClusterConfiguration
@@ -46,6 +47,7 @@ class Planned:
         self.added = 0  # copies that were given to members
         self.led = 0  # leaderships that were handed over
         self.most_filling = 0
+        self.merges = True  # branches are merged as soon as a leader is there
         self.slow: Rng | None = None  # some copies take longer than others
         self.do(Found(1, 1, 0, 0, [self.member(disk) for disk in range(1, size + 1)], PARTITIONS, copies))
 
@@ -71,10 +73,10 @@ class Planned:
         if gone:
             self.gone.append(disk)
 
-    def start(self, disk: int) -> None:
+    def start(self, disk: int, branches: list[int] | None = None) -> None:
         before = self.configuration.members[disk].process
         process = Process(before.incarnation + 1, "", before.zone, before.host)
-        self.do(Activate(disk, self.version(disk), process))
+        self.do(Activate(disk, self.version(disk), process, 0, branches))
         self.gone = [other for other in self.gone if other != disk]
 
     def plan(self) -> list[Command]:
@@ -106,13 +108,16 @@ class Planned:
         filling = 0
         for number, state in enumerate(self.configuration.partitions):
             learners = [disk for disk in state.learners() if self.configuration.can_lead(disk)]
+            if not self.merges:
+                learners = [disk for disk in learners if not self.configuration.is_branch(number, disk)]
             if state.leader and learners:
                 filling += len(learners)
                 if self.slow is not None and self.slow.chance(1, 2):
                     continue
                 isr = [*state.isr, *learners]
-                incarnations = [self.configuration.members[disk].incarnation for disk in isr]
-                self.do(AlterIsr(number, state.leader, state.leader_epoch, state.version, isr, incarnations))
+                incarnations = {disk: self.configuration.members[disk].incarnation for disk in isr}
+                items = [IsrItem(number, state.leader_epoch, state.version, isr)]
+                self.do(AlterIsr(state.leader, items, incarnations))
         self.most_filling = max(self.most_filling, filling)
         return filling > 0
 
@@ -265,7 +270,7 @@ def test_a_member_without_room_leads_nothing_and_gets_nothing() -> None:
     found = Planned(4)
     found.settle()
     held = [number for number, state in enumerate(found.configuration.partitions) if 1 in state.replicas]
-    found.do(Full(1, 1, found.version(1), True))
+    found.do(Strain(1, 1, found.version(1), True, False))
     found.settle()
     assert found.led_by()[1] == 0
     found.away(2)
@@ -273,7 +278,7 @@ def test_a_member_without_room_leads_nothing_and_gets_nothing() -> None:
     now = [number for number, state in enumerate(found.configuration.partitions) if 1 in state.replicas]
     assert set(now) <= set(held)
     assert found.led_by()[1] == 0
-    found.do(Full(1, 1, found.version(1), False))
+    found.do(Strain(1, 1, found.version(1), False, False))
     found.settle()
     found.is_whole()
     assert found.led_by()[1] >= PARTITIONS / 3 * 0.8
@@ -282,9 +287,40 @@ def test_a_member_without_room_leads_nothing_and_gets_nothing() -> None:
 def test_a_member_without_room_leads_what_nobody_else_can() -> None:
     found = Planned(1)
     found.settle()
-    found.do(Full(1, 1, found.version(1), True))
+    found.do(Strain(1, 1, found.version(1), True, False))
     found.settle()
     assert found.led_by() == {1: PARTITIONS}
+
+
+def test_a_slow_member_leads_nothing_and_keeps_its_copies() -> None:
+    found = Planned(4)
+    found.settle()
+    before = [state.replicas for state in found.configuration.partitions]
+    found.do(Strain(1, 1, found.version(1), False, True))
+    found.settle()
+    assert found.led_by()[1] == 0
+    assert [sorted(state.replicas) for state in found.configuration.partitions] == [sorted(one) for one in before]
+    found.away(2)
+    found.settle()
+    found.is_whole()
+    assert found.held_by() == {1: PARTITIONS, 2: 0, 3: PARTITIONS, 4: PARTITIONS}, "it is given copies"
+    assert found.led_by()[1] == 0
+    found.do(Strain(1, 1, found.version(1), False, False))
+    found.settle()
+    assert found.led_by()[1] >= PARTITIONS / 3 * 0.8
+
+
+def test_a_slow_member_leads_what_nobody_else_can() -> None:
+    found = Planned(2)
+    found.settle()
+    for disk in (1, 2):
+        found.do(Strain(disk, 1, found.version(disk), False, True))
+    led = found.led_by()
+    found.settle()
+    assert found.led_by() == led
+    found.away(1)
+    found.settle()
+    assert found.led_by() == {1: 0, 2: PARTITIONS}
 
 
 def test_a_lost_partition_begins_with_what_another_has() -> None:
@@ -307,6 +343,73 @@ def test_a_lost_partition_begins_with_what_another_has() -> None:
     found.settle()
     found.is_whole()
     assert sorted(found.configuration.lost) == lost, "the losses stay listed"
+
+
+def test_a_branch_is_kept_until_it_is_merged() -> None:
+    found = Planned(5)
+    found.settle()
+    found.away(1)
+    found.settle()
+    assert found.held_by()[1] == 0
+    found.merges = False
+    found.start(1, list(range(0, PARTITIONS, 4)))
+    found.away(1, gone=False)
+    for gone in ([], [1]):  # its copies are to be at others, and then it has none besides
+        found.gone = gone
+        found.settle()
+        assert sorted(found.configuration.branches) == list(range(0, PARTITIONS, 4))
+        assert found.held_by()[1] >= PARTITIONS / 4
+    found.start(1)
+    found.do(Leave(1, found.version(1)))
+    found.settle()
+    assert found.held_by()[1] == PARTITIONS / 4, "it leaves, and keeps its branches"
+    found.merges = True
+    found.settle()
+    assert 1 not in found.configuration.members
+    assert found.configuration.branches == {}
+    found.is_whole()
+
+
+def test_a_partition_that_was_lost_keeps_its_branches() -> None:
+    found = Planned(3, copies=1)
+    found.settle()
+    number = next(n for n, state in enumerate(found.configuration.partitions) if state.isr == [1])
+    found.merges = False
+    found.start(2, [number])
+    found.away(2)
+    found.away(1)
+    found.do(Remove(1, found.version(1), FORGOTTEN, True))
+    assert number in found.configuration.lost
+    found.settle()
+    state = found.configuration.partitions[number]
+    assert (state.isr, state.leader, found.configuration.branches[number]) == ([3], 3, [2])
+
+
+def test_a_branch_is_kept_while_copies_are_made() -> None:
+    found = Planned(4, copies=2)
+    found.settle()
+    found.merges = False
+    state = found.configuration.partitions[0]
+    (outside, *_) = [disk for disk in (1, 2, 3, 4) if disk not in state.replicas]
+    found.start(outside, [0])
+    found.settle()
+    state = found.configuration.partitions[0]
+    found.do(AlterIsr(state.leader, [IsrItem(0, state.leader_epoch, state.version, [state.leader])], {state.leader: 1}))
+    assert found.plan() == []
+    assert found.configuration.branches == {0: [outside]}
+
+
+def test_nothing_begins_where_only_branches_are_left() -> None:
+    found = Planned(3, copies=1)
+    found.settle()
+    number = next(n for n, state in enumerate(found.configuration.partitions) if state.isr == [1])
+    found.merges = False
+    found.start(2, [number])
+    found.away(2)
+    found.away(1)
+    found.do(Remove(1, found.version(1), FORGOTTEN, True))
+    found.away(3, gone=False)
+    assert found.plan() == []
 
 
 def test_a_partition_that_waits_keeps_no_other_one_waiting() -> None:
@@ -391,9 +494,10 @@ def happen(found: Planned, rng: Rng, fresh: int) -> None:
     elif what == 5 and is_leaving(member.state):
         found.do(Stay(disk, member.version))
     elif what == 6:
-        found.do(Full(disk, member.incarnation, member.version, not member.full))
+        found.do(Strain(disk, member.incarnation, member.version, not member.full, rng.chance(1, 3)))
     elif not is_up(member.state):
-        found.start(disk)
+        some = [number for number in range(PARTITIONS) if rng.chance(1, 8)]
+        found.start(disk, some if member.kind == DATA and rng.chance(1, 2) else [])
 
 
 @pytest.mark.parametrize("seed", [*range(12), 204])
@@ -411,11 +515,14 @@ def test_drawn_clusters_come_to_rest_with_all_copies(seed: int) -> None:
     # At last everybody has room, and nobody is in between: who is away is gone.
     for disk in sorted(found.configuration.members):
         member = found.configuration.members[disk]
-        if member.full:
-            found.do(Full(disk, member.incarnation, member.version, False))
-        if member.state == AWAY and disk not in found.gone:
+        if member.is_strained():
+            found.do(Strain(disk, member.incarnation, member.version, False, False))
+        if not is_up(member.state) and [1 for branches in found.configuration.branches.values() if disk in branches]:
+            found.start(disk)
+        elif member.state == AWAY and disk not in found.gone:
             found.gone.append(disk)
     found.settle()
     found.is_whole()
+    assert [n for n in found.configuration.branches if found.configuration.partitions[n].leader] == []
     members = found.configuration.members
     assert [disk for disk in members if is_leaving(members[disk].state) and not found.configuration.holds(disk)] == []

@@ -15,10 +15,13 @@ from folkmoot.membership.cluster_settings import (
 )
 from folkmoot.membership.command import (
     ENDED,
+    EVICTED,
     FORGOTTEN,
     KINDS,
     LEFT,
     REPLACED,
+    REPLICAS_MAX,
+    SILENT,
     Activate,
     AlterIsr,
     Command,
@@ -26,7 +29,7 @@ from folkmoot.membership.command import (
     Evict,
     Features,
     Found,
-    Full,
+    IsrItem,
     Join,
     Lead,
     Leave,
@@ -35,7 +38,9 @@ from folkmoot.membership.command import (
     PlaceItem,
     Put,
     Remove,
+    Renew,
     Stay,
+    Strain,
     encode_command,
 )
 from folkmoot.membership.configuration import REMOVALS_MAX, ClusterConfiguration
@@ -61,11 +66,13 @@ from folkmoot.membership.transition import (
     UNCHANGED,
     UNKNOWN_DISK,
     UNKNOWN_PARTITION,
+    UNMERGED,
     WAS_EVICTED,
     WRONG_STATE,
     Result,
     Transition,
 )
+from folkmoot.store.epoch import COUNTER_MAX
 from tests.membership.reference import ALL_FEATURES, Drawer, Reference, founded, member, process
 
 LARGE = (1 << 62) - 1 - 200  # disks with identities that need all bytes
@@ -131,8 +138,8 @@ class Log:
 
     def isr(self, disks: list[int], partition: int = 0) -> AlterIsr:
         state = self.configuration.partitions[partition]
-        incarnations = [self.of(disk).incarnation for disk in disks]
-        return AlterIsr(partition, state.leader, state.leader_epoch, state.version, disks, incarnations)
+        incarnations = {disk: self.of(disk).incarnation for disk in disks}
+        return AlterIsr(state.leader, [IsrItem(partition, state.leader_epoch, state.version, disks)], incarnations)
 
     def shows(self, partition: int = 0) -> tuple[list[int], list[int], int, int]:
         state = self.configuration.partitions[partition]
@@ -298,6 +305,53 @@ def test_starts_are_fenced() -> None:
     assert log.of(1).state == ACTIVE, "the same process was cut off, and is there again"
 
 
+def test_counters_grow_above_what_a_member_has_seen() -> None:
+    log = Log([1, 2, 3])
+    configuration = log.configuration
+    assert configuration.counter() == configuration.index
+    log.do(Activate(1, 0, process(2, 1), configuration.counter()))
+    assert configuration.base == 0, "this entry has a higher counter anyway"
+    seen = configuration.counter() + 1
+    result = log.do(Activate(2, 0, process(2, 2), seen))
+    assert (configuration.base, configuration.counter()) == (1, seen + 1)
+    assert log.of(2).started == seen + 1 == configuration.counter_at(result.index)
+    started = [log.of(disk).started for disk in (1, 2, 3)]
+    log.do(Activate(3, 0, process(2, 3), seen + 1000))
+    assert configuration.counter() == seen + 1001
+    assert [log.of(disk).started for disk in (1, 2)] == started[:2], "they compare with epochs of then"
+    log.do(Activate(1, 0, process(3, 1), seen))
+    assert configuration.counter() == seen + 1002, "a counter that is known already raises nothing"
+
+
+def test_a_counter_far_ahead_is_refused() -> None:
+    log = Log([1, 2, 3])
+    far = log.next + (1 << 22)
+    assert log.refused(Activate(1, 0, process(2, 1), far + 1)) == INVALID
+    far += 1  # the refusal was an entry
+    log.do(Activate(1, 0, process(2, 1), far))
+    assert log.configuration.counter() == far + 1
+    log.next = COUNTER_MAX - log.configuration.base - 9
+    last = Activate(2, 0, process(2, 2), COUNTER_MAX - 1)
+    assert log.refused(Activate(2, 0, process(2, 2), COUNTER_MAX)) == INVALID, "no number would be left"
+    log.do(last)
+    assert log.configuration.counter() == COUNTER_MAX
+
+
+def test_what_changes_no_role_is_no_change() -> None:
+    log = Log([1, 2, 3])
+    configuration = log.configuration
+    assert configuration.changed == configuration.counter()
+    changed = configuration.changed
+    log.do(Put("k", b"v", ANY, "a"))
+    log.do(Delete("k", ANY, "a"))
+    log.do(Features(1))
+    assert log.refused(log.isr([1, 2, 3])) == UNCHANGED
+    assert configuration.changed == changed < configuration.counter()
+    for command in (log.isr([1, 2]), Strain(3, 1, log.of(3).version, True, False), Renew(1, 1)):
+        log.do(command)
+        assert configuration.changed == configuration.counter(), command
+
+
 def test_a_leader_that_starts_again_gets_another_epoch() -> None:
     log = Log([1, 2, 3])
     log.start(1)
@@ -339,17 +393,65 @@ def test_deaths_are_fenced() -> None:
     assert log.refused(MarkAway(9, 1, 1, ENDED)) == UNKNOWN_DISK
 
 
+def test_a_member_remembers_when_and_why_it_went_away() -> None:
+    log = Log([1, 2, 3])
+    assert (log.of(1).away, log.of(1).why) == (0, 0)
+    log.do(Activate(2, 0, process(2, 2), log.next + 100))
+    assert log.refused(MarkAway(1, 1, log.of(1).version, 0)) == INVALID, "nobody goes for no reason"
+    log.do(MarkAway(1, 1, log.of(1).version, SILENT))
+    away = log.configuration.counter()
+    assert away > log.configuration.index
+    assert (log.of(1).away, log.of(1).why) == (away, SILENT)
+    log.leave(1)
+    log.do(Evict(1, 1))
+    assert (log.of(1).away, log.of(1).why) == (away, EVICTED), "it was away before"
+    log.start(1)
+    assert (log.of(1).away, log.of(1).why) == (away, 0), "it is up, and had been away"
+    log.do(Evict(1, 2))
+    assert (log.of(1).away, log.of(1).why) == (log.configuration.counter(), EVICTED)
+
+
+def test_who_never_was_up_has_never_gone_away() -> None:
+    log = Log([1])
+    log.do(Join(member(4)))
+    log.leave(4)
+    assert (log.of(4).state, log.of(4).away, log.of(4).why) == (AWAY_LEAVING, 0, 0)
+    log.do(Evict(4, 1))
+    assert (log.of(4).away, log.of(4).why) == (log.configuration.counter(), EVICTED)
+
+
 def test_a_full_member_leads_only_what_no_other_can() -> None:
     log = Log([1, 2, 3])
-    log.do(Full(2, 1, log.of(2).version, True))
-    assert log.refused(Full(2, 1, log.of(2).version, True)) == UNCHANGED
-    assert log.refused(Full(2, 2, log.of(2).version, False)) == OLD_INCARNATION
+    log.do(Strain(2, 1, log.of(2).version, True, False))
+    assert log.refused(Strain(2, 1, log.of(2).version, True, False)) == UNCHANGED
+    assert log.refused(Strain(2, 2, log.of(2).version, False, False)) == OLD_INCARNATION
     log.away(1)
     assert log.shows()[2] == 3
     log.away(3)
     assert log.shows()[2] == 2
-    log.do(Full(2, 1, log.of(2).version, False))
+    log.do(Strain(2, 1, log.of(2).version, False, False))
     assert not log.of(2).full
+
+
+def test_a_slow_member_leads_only_what_no_other_can() -> None:
+    log = Log([1, 2, 3])
+    log.do(Strain(2, 1, log.of(2).version, False, True))
+    assert log.refused(Strain(2, 1, log.of(2).version, False, True)) == UNCHANGED
+    assert log.refused(Strain(2, 1, 1, True, True)) == OLD_VERSION
+    log.away(1)
+    assert log.shows()[2] == 3
+    log.do(Strain(3, 1, log.of(3).version, True, False))
+    log.start(1)
+    log.do(log.isr([1, 2, 3]))
+    log.away(3)
+    assert log.shows()[2] == 1
+    log.away(1)
+    assert log.shows()[2] == 2
+    log.start(2)
+    assert (log.of(2).full, log.of(2).slow) == (False, True), "a new process may have the same disk to wait for"
+    log.do(Strain(2, 2, log.of(2).version, True, True))
+    log.do(Strain(2, 2, log.of(2).version, True, False))
+    assert (log.of(2).full, log.of(2).slow) == (True, False)
 
 
 def test_a_leave_hands_over_and_can_be_taken_back() -> None:
@@ -459,6 +561,120 @@ def test_a_witness_holds_nothing() -> None:
     assert log.refused(Place([PlaceItem(0, log.version(), [1, 2, 3])])) == INELIGIBLE
 
 
+# Branches
+
+
+def branched(log: Log, disk: int, branches: list[int]) -> Result:
+    """Let a member come back from another lineage."""
+    return log.do(Activate(disk, log.of(disk).version, process(log.of(disk).incarnation + 1, disk), 0, branches))
+
+
+def test_a_copy_from_another_lineage_leaves_the_isr_and_is_a_branch() -> None:
+    log = Log([1, 2, 3, 4], partitions=3)
+    assert branched(log, 1, [0, 2]).partitions == [0, 1, 2]
+    assert log.configuration.branches == {0: [1], 2: [1]}
+    assert [log.shows(number) for number in (0, 1)] == [([1, 2, 3], [2, 3], 2, 2), ([1, 2, 3], [1, 2, 3], 1, 2)]
+    branched(log, 4, [0, 1])
+    assert log.shows(0) == ([1, 2, 3, 4], [2, 3], 2, 2), "it becomes a replica"
+    assert log.configuration.branches == {0: [1, 4], 1: [4], 2: [1]}
+
+
+def test_the_only_copy_in_sync_is_the_partition_whatever_it_has() -> None:
+    log = Log([1, 2, 3], copies=2)
+    log.away(1)
+    log.away(2)
+    branched(log, 1, [0])
+    assert (log.shows()[1:3], log.configuration.branches) == (([2], 0), {0: [1]}), "2 is away, and alone in sync"
+    branched(log, 2, [0])
+    assert (log.shows()[1:3], log.configuration.branches) == (([2], 2), {0: [1]})
+    epoch = log.shows()[3]
+    branched(log, 2, [0])
+    assert log.shows()[1:] == ([2], 2, epoch + 1)
+
+
+def test_what_nobody_has_in_sync_begins_with_a_copy_from_another_lineage() -> None:
+    log = Log([1, 2, 3], copies=1)
+    log.away(1)
+    log.do(Remove(1, log.of(1).version, FORGOTTEN, True))
+    assert log.shows() == ([], [], 0, 1)
+    branched(log, 2, [0])
+    assert (log.shows(), log.configuration.branches) == (([2], [2], 2, 2), {})
+    branched(log, 3, [0])
+    assert log.configuration.branches == {0: [3]}
+
+
+def test_a_branch_ends_when_it_is_in_sync() -> None:
+    log = Log([1, 2, 3])
+    for disk in (2, 3):
+        branched(log, disk, [0])
+    log.do(log.isr([1, 2]))
+    assert log.configuration.branches == {0: [3]}
+    log.do(log.isr([1, 2, 3]))
+    assert log.configuration.branches == {}
+
+
+def test_a_branch_ends_with_its_replica() -> None:
+    log = Log([1, 2, 3])
+    for disk in (2, 3):
+        branched(log, disk, [0])
+    log.place([3, 1])
+    assert (log.shows()[0], log.configuration.branches) == ([3, 1], {0: [3]})
+    log.leave(3)
+    assert log.refused(Remove(3, log.of(3).version, LEFT, True)) == HOLDS_COPIES
+    log.away(3)
+    assert log.refused(Remove(3, log.of(3).version, LEFT, False)) == UNMERGED
+    log.do(Remove(3, log.of(3).version, LEFT, True))
+    assert (log.shows()[0], log.configuration.branches) == ([1], {})
+
+
+def test_a_lost_partition_that_begins_with_a_branch_has_merged_it() -> None:
+    log = Log([1, 2, 3], copies=2)
+    log.away(2)
+    branched(log, 3, [0])
+    branched(log, 2, [0])
+    log.away(1)
+    log.do(Remove(1, log.of(1).version, FORGOTTEN, True))
+    assert (log.shows()[:2], log.configuration.branches) == (([2, 3], []), {0: [2, 3]})
+    log.place([3, 2])
+    assert (log.shows()[:3], log.configuration.branches) == (([3, 2], [3], 3), {0: [2]})
+
+
+def test_a_branch_outlives_the_processes_of_its_member() -> None:
+    log = Log([1, 2, 3])
+    branched(log, 3, [0])
+    version = log.version()
+    log.away(3)
+    log.start(3)
+    assert (log.configuration.branches, log.version()) == ({0: [3]}, version)
+    repeated = Activate(3, log.of(3).version, process(log.of(3).incarnation, 3), 0, [0])
+    assert log.refused(repeated) == UNCHANGED
+
+
+def test_nobody_is_added_to_an_isr_who_has_branched_since() -> None:
+    log = Log([1, 2, 3])
+    log.away(3)
+    log.start(3)
+    for _ in range(2):
+        seen = log.isr([1, 2, 3])
+        log.away(3)  # it is cut off, and acknowledges writes in another lineage
+        log.do(Activate(3, log.of(3).version, process(log.of(3).incarnation, 3), 0, [0]))
+        assert log.refused(seen) == OLD_VERSION, "the same process, but its copy has changed"
+
+
+def test_a_start_with_branches_that_make_no_sense_is_refused() -> None:
+    disks = list(range(1, 67))
+    log = Log(disks, partitions=2, copies=3)
+    log.do(Join(member(70, kind=WITNESS)))
+    assert log.refused(Activate(70, 0, process(2, 70), 0, [0])) == INVALID
+    assert log.refused(Activate(1, 0, process(2, 1), 0, [1, 0])) == INVALID
+    assert log.refused(Activate(1, 0, process(2, 1), 0, [1, 1])) == INVALID
+    assert log.refused(Activate(1, 0, process(2, 1), 99, [0, 2])) == UNKNOWN_PARTITION
+    log.do(Place([PlaceItem(1, log.version(1), disks[:REPLICAS_MAX])]))
+    assert log.refused(Activate(66, 0, process(2, 66), 99, [0, 1])) == NO_ROOM
+    log.do(Activate(64, 0, process(2, 64), 0, [0, 1]))
+    assert log.configuration.branches == {0: [64], 1: [64]}
+
+
 # Partitions
 
 
@@ -501,14 +717,42 @@ def test_the_isr_is_changed_by_its_leader_alone() -> None:
     wrong.leader = 3
     assert log.refused(wrong) == OTHER_LEADER
     wrong = log.isr([1, 2, 3])
-    wrong.leader_epoch += 1
+    wrong.items[0].leader_epoch += 1
     assert log.refused(wrong) == OTHER_LEADER
     assert log.refused(log.isr([3])) == INVALID, "without its leader"
     assert log.refused(log.isr([1, 3, 3])) == INVALID
     assert log.refused(log.isr([3, 1])) == UNCHANGED
     wrong = log.isr([1, 3])
-    wrong.partition = 5
+    wrong.items[0].partition = 5
     assert log.refused(wrong) == UNKNOWN_PARTITION
+
+
+def test_isrs_are_judged_one_by_one() -> None:
+    log = Log([1, 2, 3], partitions=4)
+    log.do(Lead(3, log.version(3), 2))
+    items = [log.isr(disks, number).items[0] for number, disks in enumerate([[1], [1, 2], [1, 2, 3], [1, 2]])]
+    items += [IsrItem(9, 1, 1, [1]), items[0], IsrItem(1, 1, log.version(1), [1, 3])]
+    result = log.do(AlterIsr(1, items, {1: 1, 2: 1, 3: 1}))
+    assert result.partitions == [0, 1]
+    assert result.skipped == [
+        (2, UNCHANGED),
+        (3, OTHER_LEADER),
+        (9, UNKNOWN_PARTITION),
+        (0, OLD_VERSION),
+        (1, OLD_VERSION),
+    ]
+    assert [log.shows(number)[1] for number in range(4)] == [[1], [1, 2], [1, 2, 3], [1, 2, 3]]
+    assert log.refused(AlterIsr(1, items[4:6], {1: 1})) == UNKNOWN_PARTITION, "the first reason"
+    assert log.refused(AlterIsr(1, [], {})) == UNCHANGED
+
+
+def test_all_isrs_of_a_leader_are_one_small_entry() -> None:
+    disks = [LARGE + number for number in range(200)]
+    log = Log(disks, partitions=256)
+    items = [log.isr(disks[:2], number).items[0] for number in range(256)]
+    command = AlterIsr(disks[0], items, dict.fromkeys(disks[:2], 1))
+    assert len(encode_command(command)) <= 256 * 8 + 64
+    assert log.do(command).partitions == list(range(256))
 
 
 def test_only_what_is_up_is_added_to_the_isr() -> None:

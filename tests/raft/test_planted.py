@@ -22,12 +22,12 @@ EXPLORED = {
     "changes_overlap": 29,
     "commit_old_term": 3378,  # in one run of scenarios/figure-8-planted.txt
     "count_unsaved": 172,
-    "learner_counts": 3051,
+    "learner_counts": 1611,
     "read_alone": 12,
     "read_before_noop": 27,
     "snapshot_back": 92,
     "stale_match": 1,
-    "truncate_committed": 1,
+    "truncate_committed": 7,
     "vote_against_log": 1,
     "vote_twice": 0,
     "vote_unsaved": 45,
@@ -39,7 +39,7 @@ TIMED = {
     "leader_moves": 25,
     "lease_after_transfer": 48,
     "no_fetch": 22,
-    "no_pre_vote": 17,
+    "no_pre_vote": 8,
 }
 """Bugs that need clocks and topologies."""
 

@@ -111,8 +111,12 @@ class ClusterMember:
         evicted: The newest incarnation that must not come back; 0: none.
         version: The index of the entry that changed this member last; commands of proposers that know an older one are
             refused.
-        started: The index of the entry by which it came up last, 0: it never did. While that is the same, it has lost
-            nothing of what it has in memory of the others, nor they of it.
+        started: The counter of the configuration (`ClusterConfiguration.counter`) by which it came up last, 0: it never
+            did. While that is the same, it has lost nothing of what it has in memory of the others, nor they of it.
+        away: The counter of the configuration by which it went away last; 0: it never did.
+        why: The reason (`command.AWAY_REASONS`); 0 while it is up, and if it never was.
+        slow: Its disk or its loop is slow, but moves: it leads only what no other member can lead; it keeps copies, and
+            is given new ones.
     """
 
     def __init__(
@@ -126,6 +130,9 @@ class ClusterMember:
         evicted: int = 0,
         version: int = 0,
         started: int = 0,
+        away: int = 0,
+        why: int = 0,
+        slow: bool = False,
     ) -> None:
         assert 0 < disk <= ID_MAX, "the identity of a disk is positive and has 62 bits"
         assert node_id, "a node has a name"
@@ -140,6 +147,9 @@ class ClusterMember:
         self.evicted = evicted
         self.version = version
         self.started = started
+        self.away = away
+        self.why = why
+        self.slow = slow
 
     @property
     def incarnation(self) -> int:
@@ -150,25 +160,41 @@ class ClusterMember:
         """Tell whether it holds data and is up."""
         return self.kind == DATA and is_up(self.state)
 
+    def is_strained(self) -> bool:
+        """Tell whether it should lead nothing that another member can lead."""
+        return self.full or self.slow
+
     def in_state(self, state: int, version: int) -> ClusterMember:
         """Return the member in another state."""
-        return self.changed(self.process, state, self.full, self.evicted, version, self.started)
+        found = self.copied(version)
+        found.state = state
+        return found
 
-    def changed(
-        self, process: Process, state: int, full: bool, evicted: int, version: int, started: int
-    ) -> ClusterMember:
-        """Return the member with another process, state, lack of room, eviction and start."""
-        assert version > self.version, "versions of a member grow"
-        assert process.incarnation >= self.process.incarnation, "incarnations of a member grow"
-        assert evicted >= self.evicted, "an eviction is not taken back"
-        assert started >= self.started, "starts of a member follow each other"
-        return ClusterMember(self.disk, self.node_id, self.kind, process, state, full, evicted, version, started)
+    def copied(self, version: int) -> ClusterMember:
+        """Return a copy with a newer version, which may be changed until somebody else sees it."""
+        found = ClusterMember(self.disk, self.node_id, self.kind, self.process, self.state, self.full, self.evicted)
+        found.version = version
+        found.started = self.started
+        found.away = self.away
+        found.why = self.why
+        found.slow = self.slow
+        return found
+
+    def succeeds(self, before: ClusterMember) -> bool:
+        """Tell whether this can be the state right after `before`: its numbers have grown as they must."""
+        if self.version <= before.version or self.incarnation < before.incarnation:
+            return False
+        return self.evicted >= before.evicted and self.started >= before.started and self.away >= before.away
 
     def __repr__(self) -> str:
         parts = [f"{self.node_id} disk {self.disk} {KINDS[self.kind]} {STATES[self.state]}"]
         parts.append(f"incarnation {self.incarnation} version {self.version}")
         if self.full:
             parts.append("full")
+        if self.slow:
+            parts.append("slow")
+        if self.why:
+            parts.append(f"away {self.away} why {self.why}")
         if self.evicted:
             parts.append(f"evicted {self.evicted}")
         return " ".join(parts)
@@ -178,7 +204,15 @@ def put_member(member: ClusterMember) -> bytes:
     """Return a member as bytes, with its state."""
     head = varint(member.disk) + put_text(member.node_id) + BYTE[member.kind] + member.process.encoded()
     tail = varint(member.evicted) + varint(member.version) + varint(member.started)
-    return head + BYTE[member.state] + BYTE[member.full] + tail
+    return (
+        head
+        + BYTE[member.state]
+        + BYTE[member.full]
+        + tail
+        + varint(member.away)
+        + BYTE[member.why]
+        + BYTE[member.slow]
+    )
 
 
 def take_member(cursor: Cursor) -> ClusterMember:
@@ -191,9 +225,12 @@ def take_member(cursor: Cursor) -> ClusterMember:
     full = cursor.byte()
     evicted = take_id(cursor, 0, "incarnation")
     version = take_id(cursor, 0, "version")
-    started = take_id(cursor, 0, "index")
-    if not node_id or kind >= len(KINDS) or state >= len(STATES) or full > 1:
+    started = take_id(cursor, 0, "counter")
+    away = take_id(cursor, 0, "counter")
+    why = cursor.byte()
+    slow = cursor.byte()
+    if not node_id or kind >= len(KINDS) or state >= len(STATES) or full > 1 or slow > 1:
         raise ValueError(f"a member {node_id!r} has fields that no member has")
-    if started > version:
-        raise ValueError(f"a member {node_id!r} has started after its last change")
-    return ClusterMember(disk, node_id, kind, process, state, full == 1, evicted, version, started)
+    return ClusterMember(
+        disk, node_id, kind, process, state, full == 1, evicted, version, started, away, why, slow == 1
+    )

@@ -26,14 +26,14 @@ __all__ = [
     "Delete",
     "ENDED",
     "EVICT",
+    "EVICTED",
     "Evict",
     "FEATURES",
     "FORGOTTEN",
     "FOUND",
-    "FULL",
     "Features",
     "Found",
-    "Full",
+    "IsrItem",
     "JOIN",
     "Join",
     "KINDS",
@@ -62,7 +62,9 @@ __all__ = [
     "START",
     "STAY",
     "STOPPED",
+    "STRAIN",
     "Stay",
+    "Strain",
     "UnknownCommand",
     "WITHDRAW",
     "Withdraw",
@@ -83,7 +85,7 @@ REMOVE: Final = 8
 PLACE: Final = 9
 ALTER_ISR: Final = 10
 LEAD: Final = 11
-FULL: Final = 12
+STRAIN: Final = 12
 PUT: Final = 13
 DELETE: Final = 14
 FEATURES: Final = 15
@@ -101,7 +103,7 @@ KINDS: Final[dict[int, str]] = {
     PLACE: "place",
     ALTER_ISR: "alter-isr",
     LEAD: "lead",
-    FULL: "full",
+    STRAIN: "strain",
     PUT: "put",
     DELETE: "delete",
     FEATURES: "features",
@@ -114,13 +116,15 @@ ENDED: Final = 1
 SILENT: Final = 2
 CUT_OFF: Final = 3
 STOPPED: Final = 4
+EVICTED: Final = 5
 AWAY_REASONS: Final[dict[int, str]] = {
     ENDED: "its process has ended",
     SILENT: "it was not heard of",
     CUT_OFF: "it does not reach the other members",
     STOPPED: "it was stopped in order",
+    EVICTED: "its process was put out",
 }
-"""Why a member is away, for people; newer builds may have further reasons."""
+"""Why a member is away, for people; newer builds may have further reasons, and 0 is none."""
 
 LEFT: Final = 1
 REPLACED: Final = 2
@@ -211,22 +215,36 @@ class Join(Command):
 class Activate(Command):
     """START: a process of a member serves.
 
-    It is proposed when the lease of an earlier process on the same disk is certainly over. `version`: of the member; it
-    counts when the incarnation is known already.
+    It is proposed when the lease of an earlier process on the same disk is certainly over.
+
+    Args:
+        disk: Of the member.
+        version: Of the member; it counts when the incarnation is known already.
+        process: What it says of itself.
+        seen: The highest counter of a configuration that it knows, from any lineage; 0: none.
+        branches: Partitions, ascending, of which its copy has changes that were acknowledged in another lineage.
     """
 
-    def __init__(self, disk: int, version: int, process: Process) -> None:
+    def __init__(
+        self, disk: int, version: int, process: Process, seen: int = 0, branches: list[int] | None = None
+    ) -> None:
         super().__init__(START)
+        self.branches = branches or []
         self.disk = disk
         self.version = version
         self.process = process
+        self.seen = seen
 
     def body(self) -> bytes:
         """Return the bytes behind format and kind."""
-        return varint(self.disk) + varint(self.version) + self.process.encoded()
+        parts = [varint(self.disk), varint(self.version), self.process.encoded(), varint(self.seen)]
+        parts.append(varint(len(self.branches)))
+        parts.extend([varint(number) for number in self.branches])
+        return b"".join(parts)
 
     def __repr__(self) -> str:
-        return f"start {self.disk} incarnation {self.process.incarnation}"
+        branches = f" with branches of {self.branches}" if self.branches else ""
+        return f"start {self.disk} incarnation {self.process.incarnation}{branches}"
 
 
 class MarkAway(Command):
@@ -348,40 +366,60 @@ class Place(Command):
         return f"place {', '.join([repr(item) for item in self.items])}"
 
 
-class AlterIsr(Command):
-    """Ask for another ISR, as the leader of the partition (Kafka's AlterPartition: KIP-497, KIP-841, KIP-903).
+class IsrItem:
+    """The ISR that the leader of one partition asks for.
 
     Args:
         partition: Its number.
-        leader: The disk that asks.
-        leader_epoch: The number of its leadership.
+        leader_epoch: The number of the leadership.
         version: Of the partition.
         isr: The wanted ISR, in any order.
-        incarnations: Of the members of `isr`, as the leader knows them: one that has started again since is not added.
     """
 
-    def __init__(
-        self, partition: int, leader: int, leader_epoch: int, version: int, isr: list[int], incarnations: list[int]
-    ) -> None:
-        super().__init__(ALTER_ISR)
-        assert len(isr) == len(incarnations), "each member of an ISR has an incarnation"
+    def __init__(self, partition: int, leader_epoch: int, version: int, isr: list[int]) -> None:
         self.partition = partition
-        self.leader = leader
         self.leader_epoch = leader_epoch
         self.version = version
         self.isr = isr
+
+    def __repr__(self) -> str:
+        return f"{self.partition}/{self.leader_epoch}: {self.isr}"
+
+
+class AlterIsr(Command):
+    """Ask for other ISRs, as the leader of the partitions; each item is judged by itself.
+
+    This is Kafka's AlterPartition (KIP-497, KIP-841, KIP-903), for all partitions of a leader at once.
+
+    Args:
+        leader: The disk that asks.
+        items: What it asks for.
+        incarnations: Of all members of these ISRs, as the leader knows them: one that has started again since is not
+            added.
+    """
+
+    def __init__(self, leader: int, items: list[IsrItem], incarnations: dict[int, int]) -> None:
+        super().__init__(ALTER_ISR)
+        self.leader = leader
+        self.items = items
         self.incarnations = incarnations
+        assert {disk for item in items for disk in item.isr} == set(incarnations), "members of ISRs have incarnations"
 
     def body(self) -> bytes:
-        """Return the bytes behind format and kind."""
-        parts = [varint(self.partition), varint(self.leader), varint(self.leader_epoch), varint(self.version)]
-        parts.append(varint(len(self.isr)))
-        for at, disk in enumerate(self.isr):
-            parts.append(varint(disk) + varint(self.incarnations[at]))
+        """Return the bytes behind format and kind: a table of disks and incarnations, and the numbers of its rows."""
+        disks = sorted(self.incarnations)
+        row: dict[int, bytes] = {disk: varint(number) for number, disk in enumerate(disks)}
+        parts = [varint(self.leader), varint(len(disks))]
+        parts.extend([varint(disk) + varint(self.incarnations[disk]) for disk in disks])
+        parts.append(varint(len(self.items)))
+        for item in self.items:
+            parts.append(varint(item.partition) + varint(item.leader_epoch) + varint(item.version))
+            parts.append(varint(len(item.isr)))
+            parts.extend([row[disk] for disk in item.isr])
         return b"".join(parts)
 
     def __repr__(self) -> str:
-        return f"alter-isr {self.partition} leader {self.leader}/{self.leader_epoch}: {self.isr}"
+        return f"alter-isr leader {self.leader}: {', '.join([repr(item) for item in self.items])}"
 
 
 class Lead(Command):
@@ -404,22 +442,31 @@ class Lead(Command):
         return f"lead {self.partition}: {self.leader}"
 
 
-class Full(Command):
-    """Say that the disk of a member has no room, or has room again."""
+class Strain(Command):
+    """Say what a member suffers from.
 
-    def __init__(self, disk: int, incarnation: int, version: int, full: bool) -> None:
-        super().__init__(FULL)
+    Args:
+        disk: Of the member.
+        incarnation: Of its process.
+        version: Of the member.
+        full: Its disk has no room.
+        slow: Its disk, or its loop, is slow, but moves.
+    """
+
+    def __init__(self, disk: int, incarnation: int, version: int, full: bool, slow: bool) -> None:
+        super().__init__(STRAIN)
         self.disk = disk
         self.incarnation = incarnation
         self.version = version
         self.full = full
+        self.slow = slow
 
     def body(self) -> bytes:
         """Return the bytes behind format and kind."""
-        return varint(self.disk) + varint(self.incarnation) + varint(self.version) + BYTE[self.full]
+        return varint(self.disk) + varint(self.incarnation) + varint(self.version) + BYTE[self.full] + BYTE[self.slow]
 
     def __repr__(self) -> str:
-        return f"{'full' if self.full else 'room'} {self.disk}"
+        return f"strain {self.disk}:{' full' if self.full else ''}{' slow' if self.slow else ''}"
 
 
 class Withdraw(Command):
@@ -546,7 +593,7 @@ def _take(cursor: Cursor, kind: int) -> Command:
     if kind == JOIN:
         return Join(take_member(cursor))
     if kind == START:
-        return Activate(_disk(cursor), _version(cursor), take_process(cursor))
+        return _take_start(cursor)
     if kind == MARK_AWAY:
         return MarkAway(_disk(cursor), _incarnation(cursor), _version(cursor), cursor.byte())
     if kind == LEAVE:
@@ -557,7 +604,7 @@ def _take(cursor: Cursor, kind: int) -> Command:
         return Evict(_disk(cursor), _incarnation(cursor))
     if kind == REMOVE:
         return Remove(_disk(cursor), _version(cursor), cursor.byte(), _flag(cursor))
-    if kind in (PLACE, ALTER_ISR, LEAD, WITHDRAW, RENEW, FULL):
+    if kind in (PLACE, ALTER_ISR, LEAD, WITHDRAW, RENEW, STRAIN):
         return _take_of_partitions(cursor, kind)
     if kind == PUT:
         return Put(cursor.text(), cursor.bytes_(), _expected(cursor), cursor.text())
@@ -581,8 +628,8 @@ def _take_of_partitions(cursor: Cursor, kind: int) -> Command:
         return Withdraw(disk, incarnation, [cursor.integer() for _ in range(cursor.count(PARTITIONS_MAX))])
     if kind == RENEW:
         return Renew(_disk(cursor), _incarnation(cursor))
-    assert kind == FULL, "every kind is read"
-    return Full(_disk(cursor), _incarnation(cursor), _version(cursor), _flag(cursor))
+    assert kind == STRAIN, "every kind is read"
+    return Strain(_disk(cursor), _incarnation(cursor), _version(cursor), _flag(cursor), _flag(cursor))
 
 
 def _take_found(cursor: Cursor) -> Found:
@@ -594,33 +641,53 @@ def _take_found(cursor: Cursor) -> Found:
     return Found(cluster, lineage, parent, parent_index, members, cursor.integer(), cursor.integer())
 
 
+def _take_start(cursor: Cursor) -> Activate:
+    disk = _disk(cursor)
+    version = _version(cursor)
+    process = take_process(cursor)
+    seen = take_id(cursor, 0, "counter")
+    return Activate(disk, version, process, seen, [cursor.integer() for _ in range(cursor.count(PARTITIONS_MAX))])
+
+
 def _take_place(cursor: Cursor) -> Place:
     disks = [_disk(cursor) for _ in range(cursor.count(MEMBERS_MAX))]
     items: list[PlaceItem] = []
     for _ in range(cursor.count(PARTITIONS_MAX)):
         partition = cursor.integer()
         version = _version(cursor)
-        replicas: list[int] = []
-        for _ in range(cursor.count(REPLICAS_MAX)):
-            row = cursor.integer()
-            if row >= len(disks):
-                raise ValueError("a placement names a disk that it does not list")
-            replicas.append(disks[row])
-        items.append(PlaceItem(partition, version, replicas))
+        items.append(PlaceItem(partition, version, _take_rows(cursor, disks)))
     return Place(items)
 
 
 def _take_alter(cursor: Cursor) -> AlterIsr:
-    partition = cursor.integer()
     leader = _disk(cursor)
-    leader_epoch = take_id(cursor, 1, "leader epoch")
-    version = _version(cursor)
-    isr: list[int] = []
-    incarnations: list[int] = []
+    disks: list[int] = []
+    incarnations: dict[int, int] = {}
+    for _ in range(cursor.count(MEMBERS_MAX)):
+        disks.append(_disk(cursor))
+        incarnations[disks[-1]] = _incarnation(cursor)
+    items: list[IsrItem] = []
+    named: set[int] = set()
+    for _ in range(cursor.count(PARTITIONS_MAX)):
+        partition = cursor.integer()
+        leader_epoch = take_id(cursor, 1, "leader epoch")
+        version = _version(cursor)
+        items.append(IsrItem(partition, leader_epoch, version, _take_rows(cursor, disks)))
+        named.update(items[-1].isr)
+    if len(named) < len(incarnations):
+        raise ValueError("a command lists a disk that is in no ISR")
+    return AlterIsr(leader, items, incarnations)
+
+
+def _take_rows(cursor: Cursor, disks: list[int]) -> list[int]:
+    """Read a list of disks as rows of a table."""
+    found: list[int] = []
     for _ in range(cursor.count(REPLICAS_MAX)):
-        isr.append(_disk(cursor))
-        incarnations.append(_incarnation(cursor))
-    return AlterIsr(partition, leader, leader_epoch, version, isr, incarnations)
+        row = cursor.integer()
+        if row >= len(disks):
+            raise ValueError("a command names a disk that it does not list")
+        found.append(disks[row])
+    return found
 
 
 def _disk(cursor: Cursor) -> int:

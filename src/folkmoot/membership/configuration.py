@@ -1,5 +1,10 @@
 """The configuration of the cluster: its members, partitions, features and settings, at one index of the log.
 
+Counters. Rows and requests are ordered by epochs (`store/epoch`), which must grow also for a member that comes from
+another lineage, whose log may be longer. So the counter of a configuration is its index and a `base`, which START
+raises above the highest counter that the member knows. What is compared with epochs is kept as a counter, because later
+configurations may have another base. Of one lineage, two configurations with the same `changed` give the same roles.
+
 Only `membership/transition` changes it. `check` asserts everything that always holds.
 """
 
@@ -11,9 +16,11 @@ from folkmoot.membership.cluster_member import DATA, ClusterMember
 from folkmoot.membership.cluster_settings import ClusterSettings
 from folkmoot.membership.lifecycle import is_up
 from folkmoot.membership.partition_state import PartitionState
+from folkmoot.store.epoch import COUNTER_MAX
 
-__all__ = ["REMOVALS_MAX", "ClusterConfiguration", "Removal"]
+__all__ = ["ANCESTORS_MAX", "REMOVALS_MAX", "ClusterConfiguration", "Removal"]
 
+ANCESTORS_MAX: Final = 16  # the oldest are forgotten
 REMOVALS_MAX: Final = 1024  # disks that were members; the oldest are forgotten, and could join without a new start
 
 
@@ -32,21 +39,34 @@ class ClusterConfiguration:
 
     def __init__(self) -> None:
         self.index: int = 0
+        self.base: int = 0  # see `counter`
+        self.changed: int = 0  # the counter of the last entry that changed more than settings and features
         self.cluster: int = 0  # the identity of the cluster; 0: not founded
         self.lineage: int = 0
         self.parent: int = 0
         self.parent_index: int = 0
+        self.ancestors: list[tuple[int, int]] = []  # oldest first: (lineage, counter of what is shared with it)
+        self.strength: int = 0  # partitions that had a leader when this lineage began; 0 if it is no fork
         self.copies: int = 0
         self.features: int = 0  # those that are on
         self.members: dict[int, ClusterMember] = {}  # by disk
         self.partitions: list[PartitionState] = []
         self.lost: dict[int, int] = {}  # partition -> index of the entry that gave up its last copy
+        self.branches: dict[int, list[int]] = {}  # partition -> replicas with changes that its leader has to merge
         self.removed: list[Removal] = []  # oldest first
         self.settings = ClusterSettings()
 
     def is_founded(self) -> bool:
         """Tell whether the log has begun."""
         return self.cluster > 0
+
+    def counter(self) -> int:
+        """Return the number of this configuration for epochs (`store/epoch.make_epoch`); it grows with each entry."""
+        return self.counter_at(self.index)
+
+    def counter_at(self, index: int) -> int:
+        """Return the counter at another index with this base; at an earlier index it was that, or less."""
+        return index + self.base
 
     def disks(self) -> list[int]:
         """Return the disks of all members, ascending."""
@@ -73,14 +93,14 @@ class ClusterConfiguration:
         return newest
 
     def elect(self, replicas: list[int], isr: list[int]) -> int:
-        """Return who leads a partition with these replicas: the first in sync that is up, with room if one has; or 0.
+        """Return who leads a partition: the first of these replicas in sync that is up, without strain if one is; or 0.
 
         This is a rule of the log: every build must have the same.
         """
         spare = 0
         for disk in replicas:
             if disk in isr and self.can_lead(disk):
-                if not self.members[disk].full:
+                if not self.members[disk].is_strained():
                     return disk
                 if spare == 0:
                     spare = disk
@@ -93,6 +113,10 @@ class ClusterConfiguration:
                 return True
         return False
 
+    def is_branch(self, number: int, disk: int) -> bool:
+        """Tell whether a replica has changes from another lineage that are not merged yet."""
+        return number in self.branches and disk in self.branches[number]
+
     def check_partition(self, number: int) -> None:
         """Assert what holds for one partition."""
         state = self.partitions[number]
@@ -101,6 +125,10 @@ class ClusterConfiguration:
         for disk in state.replicas:
             assert disk in self.members, "replicas are members"
             assert self.members[disk].kind == DATA, "a witness holds nothing"
+        if number in self.branches:
+            branches = self.branches[number]
+            assert branches, "a partition without branches is not listed"
+            assert branches == [disk for disk in state.learners() if disk in branches], "branches are not in sync"
         if not state.isr:
             assert lost or not state.replicas, "a partition that is placed and not lost has a copy in sync"
         if len(state.isr) > 1:
@@ -115,11 +143,18 @@ class ClusterConfiguration:
     def check(self) -> None:
         """Assert everything that always holds; its time grows with members and partitions."""
         names: set[str] = set()
+        assert self.changed <= self.counter(), "what was changed was changed by an entry"
+        assert self.base < COUNTER_MAX, "numbers are left for epochs"
+        self._check_lineage()
         for disk in self.disks():
             member = self.members[disk]
             assert member.disk == disk, "members are found by their disks"
             assert member.node_id not in names, "the name of a node is unique"
             assert 0 < member.version <= self.index, "a member was changed by an entry"
+            assert max(member.started, member.away) <= self.changed, "a member comes and goes by entries that change it"
+            if is_up(member.state):
+                assert member.started > member.away, "a member that is up has come up since it was away"
+            assert (member.why > 0) == (member.away > member.started), "a member went away for a reason"
             assert not is_up(member.state) or member.evicted < member.incarnation, "an evicted process is not up"
             assert self.features & member.process.features == self.features, "every member has the features that are on"
             names.add(member.node_id)
@@ -127,6 +162,23 @@ class ClusterConfiguration:
             self.check_partition(number)
         for number in self.lost:
             assert number < len(self.partitions), "a partition that was lost is one"
+        for number in self.branches:
+            assert number < len(self.partitions), "a partition that has branches is one"
         assert len(self.removed) <= REMOVALS_MAX, "removals are bounded"
         for setting in self.settings.values.values():
             assert setting.number <= self.index, "a setting was put by an entry"
+
+    def _check_lineage(self) -> None:
+        """Assert what holds for the lineage and its ancestors."""
+        shared = 0
+        known: set[int] = {self.lineage}
+        for lineage, counter in self.ancestors:
+            assert lineage > 0, "an ancestor is a lineage"
+            assert lineage not in known, "a lineage does not descend from itself"
+            assert shared < counter < self.counter(), "each lineage goes on behind what it shares with its parent"
+            known.add(lineage)
+            shared = counter
+        assert len(self.ancestors) <= ANCESTORS_MAX, "ancestors are bounded"
+        assert not self.ancestors or self.ancestors[-1][0] == self.parent, "the parent is the newest ancestor"
+        assert self.strength <= len(self.partitions), "a partition has one leader"
+        assert self.strength == 0 or self.ancestors, "a lineage that is no fork has no strength"

@@ -8,7 +8,7 @@ from folkmoot.kernel.pack import BYTE, varint
 from folkmoot.membership.cluster_member import ClusterMember, put_member, take_id, take_member
 from folkmoot.membership.cluster_settings import take_settings
 from folkmoot.membership.command import COPIES_MAX, MEMBERS_MAX, PARTITIONS_MAX, REPLICAS_MAX
-from folkmoot.membership.configuration import REMOVALS_MAX, ClusterConfiguration, Removal
+from folkmoot.membership.configuration import ANCESTORS_MAX, REMOVALS_MAX, ClusterConfiguration, Removal
 from folkmoot.membership.partition_state import PartitionState
 from folkmoot.peer.cursor import Cursor
 
@@ -22,7 +22,11 @@ def encode_configuration(configuration: ClusterConfiguration) -> bytes:
     disks = configuration.disks()
     row: dict[int, int] = {disk: number for number, disk in enumerate(disks)}
     parts = [BYTE[_FORMAT], varint(configuration.index), varint(configuration.cluster), varint(configuration.lineage)]
+    parts += [varint(configuration.base), varint(configuration.changed)]
     parts += [varint(configuration.parent), varint(configuration.parent_index)]
+    parts.append(varint(len(configuration.ancestors)))
+    parts.extend([varint(lineage) + varint(counter) for lineage, counter in configuration.ancestors])
+    parts.append(varint(configuration.strength))
     parts += [varint(configuration.copies), varint(configuration.features)]
     parts.append(varint(len(disks)))
     parts.extend([put_member(configuration.members[disk]) for disk in disks])
@@ -31,6 +35,10 @@ def encode_configuration(configuration: ClusterConfiguration) -> bytes:
     parts.append(varint(len(configuration.lost)))
     for number in sorted(configuration.lost):
         parts.append(varint(number) + varint(configuration.lost[number]))
+    parts.append(varint(len(configuration.branches)))
+    for number in sorted(configuration.branches):
+        replicas = configuration.partitions[number].replicas
+        parts.append(varint(number) + varint(_bits(replicas, configuration.branches[number])))
     parts.append(varint(len(configuration.removed)))
     for removal in configuration.removed:
         head = varint(removal.disk) + varint(removal.incarnation)
@@ -43,13 +51,26 @@ def _put_partition(state: PartitionState, row: dict[int, int]) -> bytes:
     """Return a partition: its replicas as rows of the list of members, those in sync as bits of the replicas."""
     parts = [varint(len(state.replicas))]
     parts.extend([varint(row[disk]) for disk in state.replicas])
-    bits = 0
-    for at, disk in enumerate(state.replicas):
-        if disk in state.isr:
-            bits |= 1 << at
+    bits = _bits(state.replicas, state.isr)
     leader = state.replicas.index(state.leader) + 1 if state.leader else 0
     parts += [varint(bits), varint(leader), varint(state.leader_epoch), varint(state.version)]
     return b"".join(parts)
+
+
+def _bits(replicas: list[int], some: list[int]) -> int:
+    """Return some of the replicas as bits."""
+    bits = 0
+    for at, disk in enumerate(replicas):
+        if disk in some:
+            bits |= 1 << at
+    return bits
+
+
+def _of_bits(replicas: list[int], bits: int) -> list[int]:
+    """Return the replicas that bits stand for; raises ValueError."""
+    if bits >> len(replicas):
+        raise ValueError("a partition has more replicas in sync, or branches, than replicas")
+    return [disk for at, disk in enumerate(replicas) if bits >> at & 1]
 
 
 def decode_configuration(data: bytes) -> ClusterConfiguration:
@@ -75,8 +96,14 @@ def _take(cursor: Cursor) -> ClusterConfiguration:
     configuration.index = take_id(cursor, 0, "index")
     configuration.cluster = take_id(cursor, 0, "identity of a cluster")
     configuration.lineage = take_id(cursor, 0, "lineage")
+    configuration.base = take_id(cursor, 0, "counter")
+    configuration.changed = take_id(cursor, 0, "counter")
     configuration.parent = take_id(cursor, 0, "lineage")
     configuration.parent_index = take_id(cursor, 0, "index")
+    for _ in range(cursor.count(ANCESTORS_MAX)):
+        lineage = take_id(cursor, 1, "lineage")
+        configuration.ancestors.append((lineage, take_id(cursor, 1, "counter")))
+    configuration.strength = cursor.integer()
     configuration.copies = cursor.integer()
     configuration.features = take_id(cursor, 0, "set of features")
     if configuration.copies > COPIES_MAX or (configuration.copies > 0) != configuration.is_founded():
@@ -91,6 +118,11 @@ def _take(cursor: Cursor) -> ClusterConfiguration:
     for _ in range(cursor.count(PARTITIONS_MAX)):
         number = cursor.integer()
         configuration.lost[number] = take_id(cursor, 1, "index")
+    for _ in range(cursor.count(PARTITIONS_MAX)):
+        number = cursor.integer()
+        if number >= len(configuration.partitions):
+            raise ValueError(f"there is no partition {number} that has branches")
+        configuration.branches[number] = _of_bits(configuration.partitions[number].replicas, cursor.integer())
     for _ in range(cursor.count(REMOVALS_MAX)):
         disk = take_id(cursor, 1, "identity of a disk")
         incarnation = take_id(cursor, 1, "incarnation")
@@ -107,10 +139,7 @@ def _take_partition(cursor: Cursor, members: list[ClusterMember]) -> PartitionSt
         if row >= len(members) or members[row].disk in replicas:
             raise ValueError("a partition is kept by no member, or twice by one")
         replicas.append(members[row].disk)
-    bits = cursor.integer()
-    if bits >> len(replicas):
-        raise ValueError("a partition has more members in sync than replicas")
-    isr = [disk for at, disk in enumerate(replicas) if bits >> at & 1]
+    isr = _of_bits(replicas, cursor.integer())
     leader = cursor.integer()
     epoch = take_id(cursor, 0, "leader epoch")
     version = take_id(cursor, 0, "version")

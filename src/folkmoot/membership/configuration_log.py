@@ -135,7 +135,7 @@ class ConfigurationLog:
 
     @staticmethod
     def fork(configuration: ClusterConfiguration, disk: int) -> Persisted:
-        """Return the state in which the founder of a lineage begins with a configuration that was prepared for it.
+        """Return the state in which the founder of a lineage begins, with a configuration of `fork.fork_of`.
 
         The entries of the lineage follow its index, which is behind the entry of the parent from which it descends.
         """

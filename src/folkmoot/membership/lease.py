@@ -102,6 +102,11 @@ class Lease:
         self._sent = {}
         return self._number
 
+    def begin(self) -> None:
+        """End the lease, and begin anew with the leaders of another log, whose terms are others."""
+        self.give_back()
+        self._term = 0
+
     def close(self) -> None:
         """End the lease for good, because the process stops: to the leader this is as good as its end."""
         self.give_back()
@@ -188,6 +193,13 @@ class GrantedLeases:
         grant = self._grants.get((disk, incarnation))
         if grant is not None:
             grant.revoked = False
+
+    def started(self, disk: int, incarnation: int, now: int) -> None:
+        """Give a process that has just come up the time to send a heartbeat."""
+        grant = self._grant(disk, incarnation, now)
+        grant.heard_ns = max(now, grant.heard_ns)
+        grant.ended = False
+        grant.revoked = False
 
     def _grant(self, disk: int, incarnation: int, now: int) -> _Grant:
         """Return what is known of a process; with a new one, forget what is over anyway."""

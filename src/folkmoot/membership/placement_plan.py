@@ -3,16 +3,18 @@
 A pure function of the configuration: it is asked again after each change, and answers with nothing when all is well.
 
 1. A copy is added before another is dropped. A partition gets the missing members of its ideal placement as learners,
-   and loses what is not in it when all that are in it are in sync.
+   and loses what is not in it when all that are in it are in sync. A branch is no copy, and is never dropped: it has to
+   be merged first.
 2. No more than `fills` copies are filled at a time in the whole cluster; partitions with the fewest copies come first.
    Copies that cannot be filled, because their partition has no leader or they have no room, keep no other one waiting.
 3. A leadership never moves with a placement, but by a Lead of its own, for which the leader can end what it does.
-4. A member that leaves, or has no room, hands over what another member in sync can lead. Otherwise leaderships move
-   only if a member leads 10 % more or less than its share, and only from one that leads at least two more: every move
-   makes the sum of the squares smaller, so it ends.
+4. A member that leaves, has no room or is slow hands over what another member in sync can lead. One that is slow keeps
+   its copies and is given new ones, one without room keeps its own. Otherwise leaderships move only if a member leads
+   10 % more or less than its share, and only from one that leads at least two more: every move makes the sum of the
+   squares smaller, so it ends.
 5. A member that is away keeps its place until the caller says that it is gone. A partition whose only copy in sync is
    away waits for it; a partition whose last copy was given up begins with the first of the others that is up.
-6. A member that leaves, holds nothing and has no vote is removed.
+6. A member that leaves, holds nothing and has no vote is removed. A branch is something that it holds.
 """
 
 from __future__ import annotations
@@ -80,7 +82,7 @@ class _Plan:
             members.append(member)
             if member.full:
                 held[disk] = []
-            elif member.state == ACTIVE:
+            if member.state == ACTIVE and not member.is_strained():
                 self.leads[disk] = 0
         led = 0
         for number, state in enumerate(configuration.partitions):
@@ -126,13 +128,13 @@ class _Plan:
     # Leaderships
 
     def _hand_over(self) -> None:
-        """Take leaderships from members that leave, have no room, or shall not keep the partition."""
+        """Take leaderships from members that leave, are strained, or shall not keep the partition."""
         for number, state in enumerate(self.configuration.partitions):
             if state.leader and len(self.moves) < self.limits.leads:
                 leaves = is_leaving(self.configuration.members[state.leader].state)
-                full = self.configuration.members[state.leader].full
+                strained = self.configuration.members[state.leader].is_strained()
                 dropped = state.leader not in self.target[number] and self._is_complete(number)
-                if leaves or full or dropped:
+                if leaves or strained or dropped:
                     self._move_to(number, self._best_leader(number, dropped))
 
     def _is_complete(self, number: int) -> bool:
@@ -146,7 +148,7 @@ class _Plan:
     def _best_leader(self, number: int, anyone: bool) -> int:
         """Return the member in sync that leads least, of those that stay if one can; 0: there is none.
 
-        anyone: also one without room, because the leader cannot stay either.
+        anyone: also one that is strained, because the leader cannot stay either.
         """
         state = self.configuration.partitions[number]
         best = 0
@@ -270,8 +272,12 @@ class _Plan:
         if state.leader == 0:
             return []
         if self._is_complete(number):
-            return target if state.leader in target else []
-        wanted = [disk for disk in state.replicas if disk in target or disk in state.isr]
+            return [*target, *self._branches(number, target)] if state.leader in target else []
+        wanted = [
+            disk
+            for disk in state.replicas
+            if disk in target or disk in state.isr or self.configuration.is_branch(number, disk)
+        ]
         for disk in target:
             if budget > 0 and disk not in wanted and self._is_active(disk):
                 wanted.append(disk)
@@ -286,4 +292,9 @@ class _Plan:
         ]
         if waiting and not kept:
             return []
-        return [*kept, *[disk for disk in self.target[number] if self._is_active(disk) and disk not in kept]]
+        first = [*kept, *[disk for disk in self.target[number] if self._is_active(disk) and disk not in kept]]
+        return [*first, *self._branches(number, first)] if first else []
+
+    def _branches(self, number: int, others: list[int]) -> list[int]:
+        """Return the branches of a partition that are not among others."""
+        return [disk for disk in self.configuration.branches.get(number, []) if disk not in others]

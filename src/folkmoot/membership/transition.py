@@ -12,16 +12,28 @@ Why a START leaves a member in the ISR. A replica in sync has everything committ
 same: a copy that was set back is another member. If members left the ISR by starting again, then after a loss of all
 power whichever came up last would be the only one in sync. The leadership ends all the same: a leader that comes back
 may have sent records of its epoch that it has lost itself, so it must not append to that epoch (`leader_epoch` + 1).
+
+Branches. A member may come back from another lineage in which its copy of a partition has acknowledged changes; START
+lists these partitions. If nobody else is in sync, that copy is the partition. Else the member leaves the ISR, because
+its copy is not what the others have: the copy is a *branch*, and is kept until the leader of the partition has merged
+it. A branch is a replica that is not in sync, and ends as soon as it is in sync, or is no replica. Noting it always
+changes the version of the partition, so that no leader adds a member whose changes it has not seen. A later START does
+not end it, and who has one is removed only by force.
+
+Why START raises the base of counters. A member that comes back from another lineage has rows with its epochs. Were
+those of this one lower, new rows would count as older than the ones that they replace. A counter far ahead is refused:
+all would adopt it, and no numbers would be left.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from folkmoot.membership.cluster_member import DATA, ClusterMember, Process
+from folkmoot.membership.cluster_member import DATA, ClusterMember
 from folkmoot.membership.cluster_settings import ABSENT, AUTHOR_BYTES_MAX, KEY_BYTES_MAX, VALUE_BYTES_MAX
 from folkmoot.membership.command import (
     COPIES_MAX,
+    EVICTED,
     MEMBERS_MAX,
     PARTITIONS_MAX,
     REPLICAS_MAX,
@@ -32,7 +44,7 @@ from folkmoot.membership.command import (
     Evict,
     Features,
     Found,
-    Full,
+    IsrItem,
     Join,
     Lead,
     Leave,
@@ -43,6 +55,7 @@ from folkmoot.membership.command import (
     Remove,
     Renew,
     Stay,
+    Strain,
     Withdraw,
     decode_command,
 )
@@ -65,6 +78,7 @@ from folkmoot.membership.lifecycle import (
     next_state,
 )
 from folkmoot.membership.partition_state import PartitionState, unplaced
+from folkmoot.store.epoch import COUNTER_MAX, is_sane
 
 __all__ = [
     "ACCEPTED",
@@ -89,6 +103,7 @@ __all__ = [
     "UNCHANGED",
     "UNKNOWN_DISK",
     "UNKNOWN_PARTITION",
+    "UNMERGED",
     "WAS_EVICTED",
     "WRONG_STATE",
 ]
@@ -114,6 +129,7 @@ UNCHANGED: Final = 17
 OTHER_NUMBER: Final = 18
 NO_ROOM: Final = 19
 LACKS_FEATURES: Final = 20
+UNMERGED: Final = 21
 REASONS: Final[list[str]] = [
     "accepted",
     "the cluster is founded already",
@@ -136,6 +152,7 @@ REASONS: Final[list[str]] = [
     "the setting has another number than expected",
     "there is no room for the setting, the member or the replica",
     "a member lacks a feature that is on, or is to be",
+    "the member has changes from another lineage that are not merged yet: force gives them up",
 ]
 """Why a command was refused, as texts for people."""
 
@@ -143,7 +160,8 @@ REASONS: Final[list[str]] = [
 class Result:
     """What became of a command, and what a node has to install: disks of members, partitions, and keys of settings.
 
-    `skipped`: the items of a Place that were refused, with their reasons. A refused command has changed nothing.
+    `skipped`: the partitions of a Place or AlterIsr whose items were refused, with the reasons. A refused command has
+    changed nothing.
     """
 
     def __init__(self, index: int, command: Command) -> None:
@@ -183,8 +201,24 @@ class Transition:
 
     def apply_command(self, index: int, command: Command) -> Result:
         """Apply a command that was decoded already."""
+        assert index > self.configuration.index, "entries are applied in their order"
+        return self._apply_at(index, command)
+
+    def begin(self, index: int, deaths: list[MarkAway]) -> None:
+        """Make the first configuration of a fork (`membership/fork`): deaths that are known at once are one entry.
+
+        Those that do not fit are refused, like any.
+        """
         configuration = self.configuration
-        assert index > configuration.index, "entries are applied in their order"
+        assert index > configuration.index, "a fork goes on behind its parent"
+        assert configuration.is_founded(), "a fork is of a cluster"
+        for command in deaths:
+            self._apply_at(index, command)
+        configuration.index = index
+        configuration.changed = configuration.counter()
+
+    def _apply_at(self, index: int, command: Command) -> Result:
+        configuration = self.configuration
         result = Result(index, command)
         self._index = index
         self._changed = []
@@ -195,13 +229,15 @@ class Transition:
         else:
             result.refused = self._apply(command, result)
         configuration.index = index
+        if result.is_accepted() and not (result.keys or result.features):
+            configuration.changed = configuration.counter()
         result.partitions = sorted(set(self._changed))
         self._check(result)
         return result
 
     def _apply(self, command: Command, result: Result) -> int:
         if isinstance(command, AlterIsr):
-            return self._alter_isr(command)
+            return self._alter(command, result)
         if isinstance(command, Place):
             return self._place(command, result)
         if isinstance(command, Lead):
@@ -227,8 +263,8 @@ class Transition:
             return self._turn(command.disk, command.version, ON_STAY, result)
         if isinstance(command, Remove):
             return self._remove(command, result)
-        if isinstance(command, Full):
-            return self._full(command, result)
+        if isinstance(command, Strain):
+            return self._strain(command, result)
         assert isinstance(command, (Withdraw, Renew)), "every command is applied"
         return self._ask(command)
 
@@ -273,11 +309,15 @@ class Transition:
         return ACCEPTED
 
     def _put_member(self, member: ClusterMember, state: int, result: Result) -> None:
-        started = self._index if is_up(state) else 0
-        self.configuration.members[member.disk] = member.changed(
-            member.process, state, member.full, member.evicted, self._index, started
-        )
+        """Install a new member."""
+        after = member.in_state(state, self._index)
+        after.started = self._counter() if is_up(state) else 0
+        self.configuration.members[member.disk] = after
         result.disks.append(member.disk)
+
+    def _counter(self) -> int:
+        """Return the counter of the configuration that this entry makes."""
+        return self.configuration.counter_at(self._index)
 
     # Members
 
@@ -313,15 +353,56 @@ class Transition:
                 return OLD_VERSION
         if configuration.features & process.features != configuration.features:
             return LACKS_FEATURES
-        state = next_state(ON_START, member.state)
-        assert is_up(state), "a member that has started is up"
-        self._change(member, process, state, member.full, member.evicted, result)
+        if command.seen >= COUNTER_MAX or not is_sane(command.seen, self._counter()):
+            return INVALID
+        reason = self._judge_branches(member, command.branches)
+        if reason != ACCEPTED:
+            return reason
+        configuration.base += max(command.seen + 1 - self._counter(), 0)
+        after = member.copied(self._index)
+        after.process = process
+        after.state = next_state(ON_START, member.state)
+        assert is_up(after.state), "a member that has started is up"
+        after.why = 0
+        after.started = self._counter()
+        self._change(member, after, result)
+        branches = set(command.branches)
         for number, partition in enumerate(configuration.partitions):
-            if command.disk in partition.isr and partition.leader in (0, command.disk):
+            if number in branches:
+                self._branch(number, command.disk)
+            elif command.disk in partition.isr and partition.leader in (0, command.disk):
                 leader = configuration.elect(partition.replicas, partition.isr)
                 assert leader > 0, "the member itself can lead"
                 self._put_partition(number, partition.replicas, partition.isr, leader, True)
         return ACCEPTED
+
+    def _judge_branches(self, member: ClusterMember, branches: list[int]) -> int:
+        """Tell whether a member may have copies with these branches."""
+        partitions = self.configuration.partitions
+        last = -1
+        for number in branches:
+            if number <= last or member.kind != DATA:
+                return INVALID
+            if number >= len(partitions):
+                return UNKNOWN_PARTITION
+            if member.disk not in partitions[number].replicas and len(partitions[number].replicas) >= REPLICAS_MAX:
+                return NO_ROOM
+            last = number
+        return ACCEPTED
+
+    def _branch(self, number: int, disk: int) -> None:
+        """Take over a copy with changes from another lineage; where nobody else is in sync it is the partition."""
+        configuration = self.configuration
+        before = configuration.partitions[number]
+        replicas = before.replicas if disk in before.replicas else [*before.replicas, disk]
+        isr = [other for other in before.isr if other != disk]
+        if not isr:
+            self._put_partition(number, replicas, [disk], disk, True)
+            return
+        leader = before.leader if before.leader != disk else configuration.elect(replicas, isr)
+        self._put_partition(number, replicas, isr, leader, False)
+        branches = [*configuration.branches.get(number, []), disk]
+        configuration.branches[number] = [other for other in replicas if other in branches]
 
     def _away(self, command: MarkAway, result: Result) -> int:
         member = self.configuration.members.get(command.disk)
@@ -334,7 +415,12 @@ class Transition:
         state = next_state(ON_AWAY, member.state)
         if state == IMPOSSIBLE:
             return WRONG_STATE
-        self._change(member, member.process, state, member.full, member.evicted, result)
+        if command.why == 0:
+            return INVALID
+        after = member.in_state(state, self._index)
+        after.why = command.why
+        after.away = self._counter()
+        self._change(member, after, result)
         self._withdraw(member.disk)
         return ACCEPTED
 
@@ -348,7 +434,12 @@ class Transition:
             return UNCHANGED
         state = next_state(ON_EVICT, member.state)
         assert state in (AWAY, AWAY_LEAVING), "a member that was put out is away"
-        self._change(member, member.process, state, member.full, command.incarnation, result)
+        after = member.in_state(state, self._index)
+        after.evicted = command.incarnation
+        after.why = EVICTED
+        if member.why == 0:  # it was not away before
+            after.away = self._counter()
+        self._change(member, after, result)
         self._withdraw(member.disk)
         return ACCEPTED
 
@@ -363,10 +454,10 @@ class Transition:
         if state == IMPOSSIBLE:
             return WRONG_STATE
         assert is_up(state) == is_up(member.state), "a leave neither starts nor ends a process"
-        self._change(member, member.process, state, member.full, member.evicted, result)
+        self._change(member, member.in_state(state, self._index), result)
         return ACCEPTED
 
-    def _full(self, command: Full, result: Result) -> int:
+    def _strain(self, command: Strain, result: Result) -> int:
         member = self.configuration.members.get(command.disk)
         if member is None:
             return UNKNOWN_DISK
@@ -374,9 +465,12 @@ class Transition:
             return OLD_INCARNATION
         if command.version != member.version:
             return OLD_VERSION
-        if command.full == member.full:
+        if command.full == member.full and command.slow == member.slow:
             return UNCHANGED
-        self._change(member, member.process, member.state, command.full, member.evicted, result)
+        after = member.copied(self._index)
+        after.full = command.full
+        after.slow = command.slow
+        self._change(member, after, result)
         return ACCEPTED
 
     def _ask(self, command: Withdraw | Renew) -> int:
@@ -411,14 +505,11 @@ class Transition:
         self._put_partition(number, partition.replicas, isr, leader, False)
         return True
 
-    def _change(
-        self, member: ClusterMember, process: Process, state: int, full: bool, evicted: int, result: Result
-    ) -> None:
-        comes = is_up(state) and (process.incarnation != member.incarnation or not is_up(member.state))
-        started = self._index if comes else member.started
-        changed = member.changed(process, state, full, evicted, self._index, started)
-        self.configuration.members[member.disk] = changed
-        result.disks.append(member.disk)
+    def _change(self, before: ClusterMember, after: ClusterMember, result: Result) -> None:
+        """Install the next state of a member."""
+        assert after.succeeds(before), "numbers of a member grow"
+        self.configuration.members[after.disk] = after
+        result.disks.append(after.disk)
 
     def _withdraw(self, disk: int) -> None:
         """Take a member that is away out of the ISRs in which another remains, and give its leaderships to others.
@@ -457,6 +548,9 @@ class Transition:
             for partition in configuration.partitions:
                 if partition.isr == [disk]:
                     return LAST_COPY
+            for branches in configuration.branches.values():
+                if disk in branches:
+                    return UNMERGED
         for number, partition in enumerate(configuration.partitions):
             if disk in partition.replicas:
                 self._drop(number, partition, disk)
@@ -489,21 +583,33 @@ class Transition:
         assert after.succeeds(before), "epochs and versions of a partition grow one by one"
         configuration.partitions[number] = after
         self._changed.append(number)
+        if number in configuration.branches:
+            branches = [disk for disk in after.learners() if disk in configuration.branches[number]]
+            if branches:
+                configuration.branches[number] = branches
+            else:
+                del configuration.branches[number]
 
     def _place(self, command: Place, result: Result) -> int:
-        first = ACCEPTED
-        done = 0
         for item in command.items:
-            reason = self._place_one(item)
-            if reason == ACCEPTED:
-                done += 1
-                continue
-            result.skipped.append((item.partition, reason))
-            if first == ACCEPTED:
-                first = reason
-        if done:
+            self._note(item.partition, self._place_one(item), result)
+        return self._verdict(len(command.items), result)
+
+    def _alter(self, command: AlterIsr, result: Result) -> int:
+        for item in command.items:
+            self._note(item.partition, self._alter_one(command, item), result)
+        return self._verdict(len(command.items), result)
+
+    def _note(self, number: int, reason: int, result: Result) -> None:
+        """Note how one item was judged."""
+        if reason != ACCEPTED:
+            result.skipped.append((number, reason))
+
+    def _verdict(self, items: int, result: Result) -> int:
+        """Return what becomes of a command with items: it is accepted if one is, or has the first reason."""
+        if len(result.skipped) < items:
             return ACCEPTED
-        return first if command.items else UNCHANGED
+        return result.skipped[0][1] if items else UNCHANGED
 
     def _place_one(self, item: PlaceItem) -> int:
         configuration = self.configuration
@@ -543,30 +649,30 @@ class Transition:
         able = [disk for disk in replicas if self.configuration.can_lead(disk)]
         return able[:1] if number in self.configuration.lost else able
 
-    def _alter_isr(self, command: AlterIsr) -> int:
+    def _alter_one(self, command: AlterIsr, item: IsrItem) -> int:
         configuration = self.configuration
-        if command.partition >= len(configuration.partitions):
+        if item.partition >= len(configuration.partitions):
             return UNKNOWN_PARTITION
-        before = configuration.partitions[command.partition]
-        if command.leader != before.leader or command.leader_epoch != before.leader_epoch:
+        before = configuration.partitions[item.partition]
+        if command.leader != before.leader or item.leader_epoch != before.leader_epoch:
             return OTHER_LEADER
-        if command.version != before.version:
+        if item.version != before.version:
             return OLD_VERSION
-        wanted = command.isr
+        wanted = item.isr
         if command.leader not in wanted or len(set(wanted)) < len(wanted):
             return INVALID
-        for at, disk in enumerate(wanted):
+        for disk in wanted:
             if disk not in before.replicas:
                 return INELIGIBLE
             if disk in before.isr:
                 continue
             member = configuration.members[disk]
-            if not member.can_lead() or member.incarnation != command.incarnations[at]:
+            if not member.can_lead() or member.incarnation != command.incarnations[disk]:
                 return INELIGIBLE
         isr = [disk for disk in before.replicas if disk in wanted]
         if isr == before.isr:
             return UNCHANGED
-        self._put_partition(command.partition, before.replicas, isr, before.leader, False)
+        self._put_partition(item.partition, before.replicas, isr, before.leader, False)
         return ACCEPTED
 
     def _lead(self, command: Lead) -> int:

@@ -2,8 +2,9 @@
 
 Of fewer than three members one votes, of three or four three, from five on five, from fifty on seven; always an odd
 number, because an even one needs a larger quorum and survives no more. Members count while they are neither joining
-nor leaving. The number grows with members that are up, and shrinks only with members that leave or are removed: a
-death changes no number of voters, it is repaired by a replacement.
+nor leaving, and were not stopped in order. The number grows with members that are up, and shrinks only with members
+that leave, are stopped or removed: a death changes no number of voters, it is repaired by a replacement. So of members
+that are stopped one after the other the last one is the only voter, and goes on alone.
 
 Two members have one voter. With two voters the cluster would stand still without either of them; with one it stands
 still without that one alone, so that a second member never makes a cluster worse than the first one was by itself. The
@@ -19,8 +20,9 @@ better by a measure that nothing else changes, so the same configuration ends wi
 from __future__ import annotations
 
 from folkmoot.membership.cluster_member import DATA, WITNESS, ClusterMember
+from folkmoot.membership.command import STOPPED
 from folkmoot.membership.configuration import ClusterConfiguration
-from folkmoot.membership.lifecycle import ACTIVE, AWAY, JOINING, is_up
+from folkmoot.membership.lifecycle import ACTIVE, AWAY, is_up
 from folkmoot.raft.configuration import ADD_LEARNER, DEMOTE, PROMOTE, REMOVE
 
 __all__ = ["next_change", "voters_wanted"]
@@ -43,6 +45,7 @@ def next_change(
     leader: int,
     gone: list[int],
     behind: list[int],
+    stopping: list[int] | None = None,
 ) -> tuple[int, int] | None:
     """Return the next change as (kind, disk) with the kinds of `raft/configuration`, or None if all is as it should be.
 
@@ -52,6 +55,7 @@ def next_change(
         learners: Raft's learners.
         leader: The voter that leads the log; of equally good voters it is the last to be demoted.
         gone: Members that have been away for so long that they are to be replaced.
+        stopping: Members that are about to be stopped in order: they are not waited for either.
         behind: Learners that lack too much of the log to be promoted now: Raft would refuse them.
     """
     assert voters, "a log has a voter"
@@ -63,30 +67,41 @@ def next_change(
         if disk not in voters and disk not in learners:
             return (ADD_LEARNER, disk)
     able = [disk for disk in learners if disk not in behind]
-    return _Voters(configuration, voters, able, leader, gone).change()
+    return _Voters(configuration, voters, able, leader, gone, stopping or []).change()
+
+
+def _is_counted(member: ClusterMember) -> bool:
+    """Tell whether a member is up, or was lost: one that leaves, or was stopped in order, is not waited for."""
+    return member.state == ACTIVE or (member.state == AWAY and member.why != STOPPED)
 
 
 class _Voters:
     """The voters and those that could vote, for one decision."""
 
     def __init__(
-        self, configuration: ClusterConfiguration, voters: list[int], able: list[int], leader: int, gone: list[int]
+        self,
+        configuration: ClusterConfiguration,
+        voters: list[int],
+        able: list[int],
+        leader: int,
+        gone: list[int],
+        stopping: list[int],
     ) -> None:
         self.members: dict[int, ClusterMember] = configuration.members
         self.voters = voters
         self.leader = leader
         self.sound: list[int] = []  # voters that stay as far as their own state says
         for disk in voters:
-            state = self.members[disk].state if disk in self.members else JOINING
-            if state == ACTIVE or (state == AWAY and disk not in gone):
-                self.sound.append(disk)
+            if disk in self.members and disk not in stopping and _is_counted(self.members[disk]):
+                if self.members[disk].state == ACTIVE or disk not in gone:
+                    self.sound.append(disk)
         up: list[ClusterMember] = []
         counted: list[ClusterMember] = []
         for disk in configuration.disks():
             member = self.members[disk]
             if member.state == ACTIVE:
                 up.append(member)
-            if member.state in (ACTIVE, AWAY):
+            if _is_counted(member):
                 counted.append(member)
         self.few: bool = len(counted) < 3
         # Where one member votes alone, a witness is no candidate: it would be the cluster without having anything.

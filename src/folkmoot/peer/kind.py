@@ -9,6 +9,8 @@ __all__ = [
     "BROKER_FIRST",
     "CLOCK",
     "COMMIT",
+    "CONFIGURATION_LOG",
+    "CONTROL",
     "COPY",
     "DIGEST",
     "DURABLE",
@@ -47,6 +49,10 @@ HEALS: Final = 8
 # Of the node itself: marks of passwords that were right, and what its clock shows
 LOGINS: Final = 9
 CLOCK: Final = 10
+
+# The control of the cluster: greetings, heartbeats and requests (`membership/control_message`), and messages of Raft
+CONTROL: Final = 11
+CONFIGURATION_LOG: Final = 12
 
 # Replication
 REPLICATION_FIRST: Final = 16

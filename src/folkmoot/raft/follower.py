@@ -46,7 +46,10 @@ class Follower:
     # Entries
 
     def append(self, message: Message) -> None:
-        """Take entries over if the one before them matches (dissertation, 3.5)."""
+        """Take entries over if the one before them matches (dissertation, 3.5).
+
+        Without a round, the leader knows that this log matches, tells the commit index, and wants no answer.
+        """
         member = self._member
         log = member.log
         self._round = max(self._round, message.round)
@@ -73,7 +76,8 @@ class Follower:
         member.outbox.log_dirty = not log.is_saved()
         # Beyond `last`, this log may differ from the leader's.
         log.commit_to(min(message.commit, last))
-        self._confirm(last)
+        if message.round:
+            self._confirm(last)
 
     def _confirm(self, index: int) -> None:
         """Tell the leader that this log matches up to `index`, when it is durable so far."""

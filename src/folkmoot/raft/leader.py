@@ -311,9 +311,11 @@ class Leader:
         return progress.state != SNAPSHOT and self._member.log.term_at(progress.next - 1) < 0
 
     def _lacks_commit(self, progress: Progress) -> bool:
-        """Tell whether a follower can commit more than it knows."""
-        assert progress.match <= self._member.log.last_index(), "a match is within the log"
-        possible = min(self._member.log.commit, progress.next - 1)
+        """Tell whether a follower can commit more than it knows; a learner is told when it has confirmed it."""
+        log = self._member.log
+        assert progress.match <= log.last_index(), "a match is within the log"
+        votes = log.configuration().is_voter(progress.peer)
+        possible = min(log.commit, progress.next - 1 if votes else progress.match)
         return progress.state == REPLICATE and progress.sent_commit < possible
 
     def _flush_entries(self, progress: Progress) -> bool:
@@ -335,18 +337,21 @@ class Leader:
             self._send_append(progress, log.pages(progress.next, log.last_index(), options.message_bytes))
             sent = True
         if not sent and self._lacks_commit(progress):
-            self._send_append(progress, [])
+            # A learner that has confirmed everything would tell nothing new.
+            votes = log.configuration().is_voter(progress.peer)
+            self._send_append(progress, [], votes or progress.match < progress.next - 1)
             sent = True
         return sent
 
-    def _send_append(self, progress: Progress, entries: list[Entry]) -> None:
+    def _send_append(self, progress: Progress, entries: list[Entry], answered: bool = True) -> None:
+        """Send entries, and the commit index; answered: the follower is to confirm what it has."""
         member = self._member
         message = member.message(APPEND, progress.peer)
         message.index = progress.next - 1
         message.log_term = member.log.term_at(message.index)
         assert message.log_term >= 0, "the entry before those that are sent is known"
         message.commit = member.log.commit
-        message.round = self._round
+        message.round = self._round if answered else 0
         message.entries = entries
         if entries or progress.state == PROBE:
             size = 0

@@ -95,7 +95,8 @@ FIELDS: Final[dict[int, int]] = {
     PRE_VOTE_RESPONSE: _VERDICT | _POSITION,  # position: the last entry of the voter
     VOTE: _VERDICT | _POSITION,  # verdict: GRANTED when the leader has handed leadership over, else 0
     VOTE_RESPONSE: _VERDICT | _POSITION,
-    # position: the entry before `entries`. round: echoed by the follower, proves contact since its beginning
+    # position: the entry before `entries`. round: echoed by the follower, proves contact since its beginning; 0: no
+    # answer is wanted
     APPEND: _POSITION | _COMMIT | _ROUND | _ENTRIES,
     # position: GRANTED: index up to which the follower matches; else a hint where the logs may match.
     # commit: the index that was refused

@@ -1,0 +1,887 @@
+"""One member's part in the control of the cluster: from no cluster at all to a lease under a configuration.
+
+A process is in one of three phases.
+
+- *outside*: it has no configuration. It founds a cluster if it is the one to do so (`founding`), or asks to join.
+- *opening*: what it will go on from (a founding, a fork, another lineage) is on its way to the disk.
+- *inside*: it takes part in a configuration log. It sends heartbeats to the leader of the log, and gets its lease from
+  the answers; if it leads the log, it is the controller.
+
+Time is `now`, nanoseconds of a monotonic clock that goes on while the machine is suspended. A turn of the node is any
+number of inputs, `step`, and one call of `collect`, which puts rows into the batch of the turn. After it the node
+installs the configuration if that is another one, and sends what is in `out`.
+
+The lease is extended when this member has applied everything that the leader knew to be committed when it answered, so
+that a member under a lease knows of every entry that could have taken something away from it before that.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from folkmoot.kernel.errors import CorruptStore
+from folkmoot.kernel.event import ERROR, INFO, WARNING, Event
+from folkmoot.kernel.rng import Rng
+from folkmoot.membership.cluster_member import ID_MAX, ClusterMember
+from folkmoot.membership.command import (
+    FORGOTTEN,
+    AlterIsr,
+    Command,
+    Delete,
+    Evict,
+    Found,
+    IsrItem,
+    Join,
+    Leave,
+    Put,
+    Remove,
+    Renew,
+    Stay,
+    Withdraw,
+    encode_command,
+)
+from folkmoot.membership.configuration import ClusterConfiguration
+from folkmoot.membership.configuration_log import ConfigurationLog, lineage_of
+from folkmoot.membership.control_message import (
+    BEAT,
+    BEAT_ANSWER,
+    EVICTED,
+    GRANTED,
+    GREETING,
+    NOT_LEADING,
+    OUTDATED,
+    REPLY,
+    REQUEST,
+    STRANGER,
+    Beat,
+    BeatAnswer,
+    Greeting,
+    Reply,
+    Request,
+    decode_beat,
+    decode_beat_answer,
+    decode_greeting,
+    decode_reply,
+    decode_request,
+    kind_of,
+)
+from folkmoot.membership.control_option import ControlOptions
+from folkmoot.membership.controller import Controller
+from folkmoot.membership.fork import fork_of
+from folkmoot.membership.founding import Founding
+from folkmoot.membership.lease import Lease
+from folkmoot.membership.lifecycle import is_leaving, is_up
+from folkmoot.membership.log_rows import CurrentLineage, put_current, put_founding, read_current, read_lineage
+from folkmoot.membership.neighbours import Neighbour, Neighbours
+from folkmoot.membership.planted import PlantedControl
+from folkmoot.membership.splits import Splits
+from folkmoot.membership.transition import ACCEPTED, NAME_TAKEN, WAS_EVICTED, Result
+from folkmoot.peer.kind import CONFIGURATION_LOG, CONTROL
+from folkmoot.peer.member import Member
+from folkmoot.raft.recovery import Persisted
+from folkmoot.store.key import META, plain_key
+from folkmoot.store.reader import Reader
+from folkmoot.store.writer import Writer
+
+__all__ = ["INSIDE", "OPENING", "OUTSIDE", "Answer", "Control"]
+
+OUTSIDE: Final = 0
+OPENING: Final = 1
+INSIDE: Final = 2
+
+_BARRIER_KEY: Final = plain_key(0, META, b"barrier")  # of no row
+_HELD_MAX: Final = 64  # answers to heartbeats that wait until entries are applied
+_GREET_NS: Final = 200_000_000  # between two greetings of one process because of small changes
+
+
+class Answer:
+    """What became of a request for a setting: its ticket, the index of its entry, and `ACCEPTED` or why not."""
+
+    def __init__(self, ticket: int, index: int, refused: int) -> None:
+        self.ticket = ticket
+        self.index = index
+        self.refused = refused
+
+
+class _Ask:
+    """A request on its way, or one that was refused."""
+
+    def __init__(self, number: int, command: bytes, ticket: int) -> None:
+        self.number = number
+        self.command = command
+        self.ticket = ticket
+        self.sent_ns: int = 0
+        self.is_open: bool = True
+
+
+class Control:
+    """One member.
+
+    Args:
+        me: This process, as its links introduce it.
+        features: What it can do, a bit for each feature.
+        options: Times and limits.
+        reader: The store of the node, opened; nothing is on its way to it.
+        seed: Different at each start of each member.
+        now: The current time.
+        planted: Bugs, for tests (`membership/planted`).
+
+    Raises:
+        CorruptStore: The rows of the log are damaged.
+    """
+
+    def __init__(
+        self,
+        me: Member,
+        features: int,
+        options: ControlOptions,
+        reader: Reader,
+        seed: int,
+        now: int,
+        planted: list[str] | None = None,
+    ) -> None:
+        options.check()
+        assert me.disk > 0, "a member has a disk"
+        self.options = options
+        self.me = Neighbour(me, features)
+        self.neighbours = Neighbours(me.disk)
+        self.phase: int = OUTSIDE
+        self.cluster: int = 0
+        self.log: ConfigurationLog | None = None
+        self.controller: Controller | None = None
+        # Taken by the owner, which clears them:
+        self.out: list[tuple[str, int, bytes]] = []  # (node, kind, body)
+        self.events: list[Event] = []
+        self.answers: list[Answer] = []
+        # Set by the owner, and sent with the next heartbeat:
+        self.stalled: bool = False
+        self.full: bool = False
+        self.slow: bool = False
+        self.leaving: bool = False  # it wants to hand over what it holds, and leave
+        self.stopping: bool = False  # it is about to end, and shall be away
+        self.installed: int = 0  # the last entry whose configuration the node has installed
+        self.seeds: list[str] = []
+        self.seeds_unknown: bool = False
+        self.residents: dict[str, str] = {}  # by address the node that answered there
+        # For the owner:
+        self.verdict: int = NOT_LEADING  # of the controller, on the last heartbeat that it answered
+        self.fault: str = ""  # why this process cannot go on
+        self.renewal: str = ""  # why this disk needs another identity
+        self.loads: dict[int, dict[str, int]] = {}  # figures of the members, by disk
+        self.seen: int = 0  # the highest counter of a configuration that this disk knows; the owner may know more
+        self.branches: list[int] = []  # partitions of which it has changes of another lineage, as the owner knows
+        self._reader = reader
+        self._rng = Rng(seed)
+        self._planted = PlantedControl([] if planted is None else planted)
+        self._lease = Lease(options.lease_ns)
+        self._founding = Founding(now, self._planted)
+        self._splits = Splits(self.me, self.neighbours, options, self._planted)
+        self._load: dict[str, int] = {}
+        self._load_changed: bool = False
+        self._held: list[BeatAnswer] = []
+        self._beat_ns: int = 0  # when the next heartbeat is due
+        self._beaten: int = 0  # the disk to which the last heartbeat went
+        self._greet_ns: int = 0
+        self._asks: dict[str, _Ask] = {}
+        self._numbers: int = 0
+        self._filled: dict[tuple[int, int], tuple[int, int]] = {}  # (partition, disk) -> (leader epoch, incarnation)
+        self._isr_ns: int = 0  # when to ask for ISRs again
+        self._found: Persisted | None = None  # to be written
+        self._opening: CurrentLineage | None = None  # to be written
+        self._opening_token: int = 0  # of the batch that has it; 0: it is in none yet
+        self._up_after: int = 0  # the counter of the last START that this process has not lived in its lineage
+        self._named: int = 0  # the lineage that the disk names
+        self._is_refused: bool = False  # that it has been told
+        self._fallback: int = 0  # the lineage that it names, while this process has no configuration of another one
+        self._addresses: dict[str, int] = {}  # that others named, and until when they are tried
+        self._begin(now)
+
+    def _begin(self, now: int) -> None:
+        current = read_current(self._reader)
+        if current is None:
+            return
+        self.cluster = current.cluster
+        self._named = current.lineage
+        self._enter(current, read_lineage(self._reader, current.lineage), now)
+
+    def _enter(self, current: CurrentLineage, persisted: Persisted, now: int) -> None:
+        """Take part in a lineage, with what the disk has of it."""
+        raft = self.options.raft
+        seed = self._rng.next64()
+        self.log = ConfigurationLog(self.me.disk, current.lineage, raft, persisted, seed, now)
+        self.cluster = current.cluster
+        self.phase = INSIDE
+        self.controller = None
+        self.installed = 0
+        self._up_after = 0
+        self._held.clear()
+        self._asks.clear()
+        self._filled.clear()
+        self._beat_ns = now
+        self._splits.begin(now)
+        for neighbour in self.neighbours.links.values():
+            self.log.connected(neighbour.disk, now)
+
+    # What is known
+
+    @property
+    def configuration(self) -> ClusterConfiguration | None:
+        """The configuration, None before the first."""
+        if self.log is None or not self.log.configuration.is_founded():
+            return None
+        return self.log.configuration
+
+    @property
+    def member(self) -> ClusterMember | None:
+        """This member in the configuration, None if it is none."""
+        configuration = self.configuration
+        return None if configuration is None else configuration.members.get(self.me.disk)
+
+    @property
+    def lineage(self) -> int:
+        """The lineage of the configuration; 0: there is none."""
+        return 0 if self.log is None else self.log.lineage
+
+    @property
+    def is_up(self) -> bool:
+        """Whether this process is up in the configuration, by a START of its own time in it.
+
+        One that comes back from another lineage may find itself up as it was before: it is not, its copies may differ.
+        """
+        member = self.member
+        if member is None or member.incarnation != self.me.incarnation or not is_up(member.state):
+            return False
+        return member.started > self._up_after
+
+    @property
+    def lease_until_ns(self) -> int:
+        """When the lease of this member ends; 0: it has none."""
+        return self._lease.until_ns if self.is_up else 0
+
+    def is_live(self, now: int) -> bool:
+        """Tell whether this member has a lease."""
+        return now < self.lease_until_ns
+
+    @property
+    def has_left(self) -> bool:
+        """Whether this member was told to leave, and is a member no more."""
+        return self.leaving and self.verdict == STRANGER and not self.is_up
+
+    @property
+    def is_away(self) -> bool:
+        """Whether this process, which has asked to be away, is so and votes no more, or is the only one that could."""
+        if not self.stopping or self.phase == OPENING:
+            return False
+        configuration = self.configuration
+        if self.log is None or configuration is None:
+            return True
+        others = [disk for disk in configuration.disks() if disk != self.me.disk and configuration.can_lead(disk)]
+        return not others or (not self.is_up and self.me.disk not in self.log.voters)
+
+    def wants(self, now: int) -> list[str]:
+        """Return the addresses to which links should be kept: of seeds, members, and processes that others named."""
+        wanted: dict[str, bool] = dict.fromkeys(self.seeds, True)
+        configuration = self.configuration
+        if configuration is not None:
+            for disk in configuration.disks():
+                wanted[configuration.members[disk].process.address] = True
+        for address, until_ns in self._addresses.items():
+            if now < until_ns:
+                wanted[address] = True
+        wanted.pop(self.me.process.address, None)
+        wanted.pop("", None)
+        return list(wanted)
+
+    # Links
+
+    def up(self, member: Member, features: int, now: int) -> None:
+        """A link to a process was made."""
+        neighbour = self.neighbours.up(member, features)
+        if neighbour is None:
+            return
+        self._greet(neighbour, now)
+        log = self.log
+        if log is not None:
+            log.connected(neighbour.disk, now)
+        self._hurry(now)
+
+    def down(self, node_id: str, incarnation: int, disk: int, refused: bool, now: int) -> None:
+        """A link has ended; refused: the host of the process answers that nothing listens, so it has ended."""
+        self.neighbours.down(node_id, incarnation)
+        if refused and disk:
+            self.neighbours.proved(disk, incarnation, now)
+            if self.controller is not None:
+                self.controller.ended(disk, incarnation, now)
+            if self.log is not None and not self.neighbours.is_linked(disk):
+                self.log.leader_ended(disk, now)
+                if self.me.disk in self.log.voters:  # a second witness for the controller, and not hundreds
+                    self._beat_ns = min(self._beat_ns, now)
+
+    def _hurry(self, now: int) -> None:
+        """Send a heartbeat soon, if this process waits to be let up; others say what is new with the next one."""
+        if not self.is_up:
+            self._beat_ns = min(self._beat_ns, now)
+
+    def set_load(self, load: dict[str, int]) -> None:
+        """Set the figures that the other members see of this one: at most 64."""
+        if load != self._load:
+            self._load = load
+            self._load_changed = True
+
+    # Messages
+
+    def receive(self, node_id: str, kind: int, body: bytes, now: int) -> None:
+        """Take a message of kind CONTROL or CONFIGURATION_LOG; raises ValueError if no correct member sends it."""
+        neighbour = self.neighbours.links.get(node_id)
+        if neighbour is None:
+            return
+        if kind == CONFIGURATION_LOG:
+            self._take_log(neighbour, body, now)
+            return
+        what = kind_of(body)
+        if what == GREETING:
+            neighbour.greeting = decode_greeting(body)
+            for address in neighbour.greeting.addresses:
+                self._addresses[address] = now + self.options.address_ns
+        elif what == BEAT:
+            self._take_beat(neighbour, decode_beat(body), now)
+        elif what == BEAT_ANSWER:
+            self._answered(neighbour.disk, decode_beat_answer(body), now)
+        elif what == REQUEST:
+            self._take_request(neighbour, decode_request(body), now)
+        elif what == REPLY:
+            self._replied(decode_reply(body), now)
+
+    def _take_log(self, neighbour: Neighbour, body: bytes, now: int) -> None:
+        log = self.log
+        lineage = lineage_of(body)
+        if log is None and self.phase == OUTSIDE and self._founding.joins == lineage:
+            self._enter(CurrentLineage(self._founding.cluster, lineage), Persisted.nothing(), now)
+            log = self.log
+        if log is not None and log.lineage == lineage:
+            log.step(neighbour.disk, body, now)
+
+    def _take_beat(self, neighbour: Neighbour, beat: Beat, now: int) -> None:
+        if self.controller is not None:
+            answer = self.controller.beat(neighbour, beat, now)
+        else:
+            answer = BeatAnswer(beat.lineage, 0, beat.number, 0, NOT_LEADING)
+        self.out.append((neighbour.node_id, CONTROL, answer.encoded()))
+
+    def _answered(self, disk: int, answer: BeatAnswer, now: int) -> None:
+        """Take the answer to a heartbeat of this member."""
+        log = self.log
+        if log is None or answer.lineage != log.lineage:
+            return
+        for other, load in answer.loads:
+            self.loads[other] = load
+        if answer.verdict == NOT_LEADING:
+            if disk == log.leader:
+                self._beat_ns = min(self._beat_ns, now + self.options.heartbeat_ns // 4)
+            return
+        self.verdict = answer.verdict
+        log.learn_commit(answer.term, answer.commit, now)
+        if answer.verdict == GRANTED and not self.stopping:
+            self._held.append(answer)
+            if len(self._held) > _HELD_MAX:
+                del self._held[0]
+        elif answer.verdict == OUTDATED and not self.fault:
+            self._set_back(f"the members know a later start of this disk than number {self.me.incarnation}")
+        elif answer.verdict == EVICTED and not self.fault:
+            self.fault = "an operator has put this node out: start it again to have it back"
+        elif answer.verdict == STRANGER and not self.leaving and self.configuration is not None:
+            self._set_back("the members have removed this disk")
+
+    def _set_back(self, why: str) -> None:
+        """This disk must not take part in the log any more: what it has confirmed is not what it has."""
+        if not self.renewal and not self._planted.stays_set_back:
+            self.renewal = why
+            self.events.append(Event(WARNING, "disk_renewed", {"why": why}))
+
+    def _take_request(self, neighbour: Neighbour, request: Request, now: int) -> None:
+        if self.controller is not None and request.lineage == self.lineage:
+            self.controller.request(neighbour.disk, request.number, request.command, now)
+        else:
+            self.out.append((neighbour.node_id, CONTROL, Reply(request.number, 0, ACCEPTED, True).encoded()))
+
+    def _replied(self, reply: Reply, now: int) -> None:
+        if self.configuration is None:  # it has asked to join
+            if reply.refused == WAS_EVICTED and not reply.lost:
+                self._set_back("the members have removed this disk")
+            elif reply.refused == NAME_TAKEN and not reply.lost and not self._is_refused:
+                self._is_refused = True
+                why = "another process with the name of this node lives: give this one another name, or end that one"
+                self.events.append(Event(ERROR, "name_taken", {"why": why}))
+            return
+        for key, ask in list(self._asks.items()):
+            if ask.number != reply.number:
+                continue
+            if reply.lost:
+                ask.sent_ns = min(ask.sent_ns, now - self.options.reply_ns + self.options.heartbeat_ns)
+            elif key == "isr":
+                del self._asks[key]
+            elif ask.ticket:
+                self.answers.append(Answer(ask.ticket, reply.index, reply.refused))
+                del self._asks[key]
+            else:
+                ask.is_open = False
+                ask.sent_ns = now
+            return
+
+    # Requests
+
+    def put(self, key: str, value: bytes, expected: int, author: str) -> int:
+        """Ask for a setting of the whole cluster; return the ticket that `answers` will name."""
+        return self._ask_once(Put(key, value, expected, author))
+
+    def delete(self, key: str, expected: int, author: str) -> int:
+        """Ask for the end of a setting; return the ticket that `answers` will name."""
+        return self._ask_once(Delete(key, expected, author))
+
+    def _ask_once(self, command: Command) -> int:
+        self._numbers += 1
+        ticket = self._numbers
+        self._asks[f"once {ticket}"] = _Ask(ticket, encode_command(command), ticket)
+        return ticket
+
+    def leave(self, node_id: str) -> None:
+        """Have a member hand over what it holds, and leave."""
+        configuration = self.configuration
+        member = None if configuration is None else configuration.named(node_id)
+        if member is not None and not is_leaving(member.state):
+            self._wish(f"leave {member.disk} {member.version}", Leave(member.disk, member.version))
+
+    def stay(self, node_id: str) -> None:
+        """Take the leave of a member back."""
+        configuration = self.configuration
+        member = None if configuration is None else configuration.named(node_id)
+        if member is not None and is_leaving(member.state):
+            self._wish(f"stay {member.disk} {member.version}", Stay(member.disk, member.version))
+
+    def evict(self, node_id: str) -> None:
+        """Put the process of a member out until it is started again."""
+        configuration = self.configuration
+        member = None if configuration is None else configuration.named(node_id)
+        if member is not None and member.evicted < member.incarnation:
+            self._wish(f"evict {member.disk} {member.incarnation}", Evict(member.disk, member.incarnation))
+
+    def forget(self, node_id: str) -> None:
+        """Remove a member that is away; what nobody else has is lost."""
+        configuration = self.configuration
+        member = None if configuration is None else configuration.named(node_id)
+        if member is not None and not is_up(member.state):
+            remove = Remove(member.disk, member.version, FORGOTTEN, True)
+            self._wish(f"forget {member.disk} {member.version}", remove)
+
+    def withdraw(self, partitions: list[int]) -> None:
+        """Say that copies here are damaged or behind: they are in sync no more, if there are others that are."""
+        self._wish(f"withdraw {partitions}", Withdraw(self.me.disk, self.me.incarnation, partitions))
+
+    def filled(self, partition: int, disk: int) -> None:
+        """A learner of a partition that this member leads has everything: from now on the leader waits for it too.
+
+        It is asked for until it is in the ISR, or is no learner of this leadership any more.
+        """
+        configuration = self.configuration
+        if configuration is None or disk not in configuration.members:
+            return
+        epoch = configuration.partitions[partition].leader_epoch
+        self._filled[(partition, disk)] = (epoch, configuration.members[disk].incarnation)
+
+    def _ask_isr(self, configuration: ClusterConfiguration, now: int) -> None:
+        """Ask for the ISRs with the learners that are filled, all with one request."""
+        if "isr" in self._asks or now < self._isr_ns:
+            return
+        wanted: dict[int, list[int]] = {}
+        incarnations: dict[int, int] = {}
+        for place, told in list(self._filled.items()):
+            number, disk = place
+            state = configuration.partitions[number]
+            member = configuration.members.get(disk)
+            leads = state.leader == self.me.disk and state.leader_epoch == told[0]
+            learns = disk in state.replicas and disk not in state.isr
+            if not leads or not learns or member is None or member.incarnation != told[1] or not member.can_lead():
+                del self._filled[place]
+            else:
+                wanted[number] = [*wanted.get(number, state.isr), disk]
+        items: list[IsrItem] = []
+        for number in sorted(wanted):
+            state = configuration.partitions[number]
+            items.append(IsrItem(number, state.leader_epoch, state.version, wanted[number]))
+            for disk in wanted[number]:
+                incarnations[disk] = configuration.members[disk].incarnation
+        if items:
+            self._isr_ns = now + self.options.heartbeat_ns // 4
+            self._wish("isr", AlterIsr(self.me.disk, items, incarnations))
+
+    def renew(self) -> None:
+        """Have everybody begin anew with everybody: messages between members are lost."""
+        self._wish("renew", Renew(self.me.disk, self.me.incarnation))
+
+    def _wish(self, key: str, command: Command) -> None:
+        """Ask for a command until it is judged; the command says itself of which state it is."""
+        if key in self._asks and self._asks[key].is_open:
+            return
+        self._numbers += 1
+        self._asks[key] = _Ask(self._numbers, encode_command(command), 0)
+
+    # Time
+
+    def deadline(self) -> int:
+        """Return when `step` and `collect` are due at the latest."""
+        due = self._greet_ns if self._greet_ns else self._beat_ns
+        if self.phase == OUTSIDE:
+            due = min(due, self._founding.due_ns)
+        log = self.log
+        if log is not None:
+            due = min(due, log.deadline())
+            if self.phase == INSIDE:
+                due = min(due, self._beat_ns)
+        if self.controller is not None:
+            due = min(due, self.controller.deadline())
+        return due
+
+    def step(self, now: int) -> None:
+        """Do what is due."""
+        self.neighbours.prune(now)
+        if self.fault or self.renewal:
+            return
+        if self.phase == OUTSIDE:
+            self._step_outside(now)
+        elif self.phase == INSIDE:
+            self._step_inside(now)
+        self._greet_all(now)
+
+    def _step_outside(self, now: int) -> None:
+        """Found a cluster, or ask to join one."""
+        founding = self._founding
+        self._beat_ns = now + self.options.heartbeat_ns
+        founding.look(self.neighbours, self.seeds, self.seeds_unknown, self.residents, self.me, self.options, now)
+        self.events.extend(founding.events)
+        founding.events.clear()
+        if founding.founds:
+            self._found_cluster()
+        elif founding.asks:
+            self._ask_to_join(founding.asks, founding.joins)
+
+    def _ask_to_join(self, leader: int, lineage: int) -> None:
+        """Ask the leader of a log to make this disk a member; if it is one already, that does no harm."""
+        to = self.neighbours.of(leader)
+        if to is not None:
+            self._numbers += 1
+            member = ClusterMember(self.me.disk, self.me.node_id, self.me.kind, self.me.process)
+            request = Request(lineage, self._numbers, encode_command(Join(member)))
+            self.out.append((to.node_id, CONTROL, request.encoded()))
+
+    def _found_cluster(self) -> None:
+        """Found a cluster with this process as the first member."""
+        cluster = 1 + self._rng.below(ID_MAX - 1)
+        lineage = 1 + self._rng.below(ID_MAX - 1)
+        first = ClusterMember(self.me.disk, self.me.node_id, self.me.kind, self.me.process)
+        command = Found(cluster, lineage, 0, 0, [first], self.options.partitions, self.options.copies)
+        self._found = ConfigurationLog.found(command, self.me.disk)
+        self._opening = CurrentLineage(cluster, lineage)
+        self._opening_token = 0
+        self.phase = OPENING
+        self.events.append(Event(INFO, "cluster_founded", {"cluster": cluster}))
+
+    def _step_inside(self, now: int) -> None:
+        log = self.log
+        assert log is not None, "who is inside has a log"
+        self._splits.look(self.is_live(now), now)
+        if self._goes_over(log, now):
+            return
+        log.wake(now)
+        self._lead(log, now)
+        if now >= self._beat_ns or (log.leader and log.leader != self._beaten):
+            self._beat(log, now)
+        if self.controller is not None:
+            self.controller.step(now)
+            if self.controller.successor:
+                log.transfer(self.controller.successor, now)
+        self._send_asks(log, now)
+
+    def _goes_over(self, log: ConfigurationLog, now: int) -> bool:
+        """Go over to another lineage, or fork, if it is time; tell whether it was."""
+        configuration = self.configuration
+        if self.stopping or self._opening is not None:
+            return False
+        lineage = self._splits.better(self.cluster, log.lineage, configuration, now)
+        if lineage:
+            self.events.append(Event(WARNING, "lineage_left", {"from": log.lineage, "to": lineage}))
+            if self._fallback == 0 and configuration is not None:
+                self._fallback = log.lineage
+        elif configuration is None:
+            if not self._splits.waited(now):
+                return False
+            lineage = self._fallback  # nobody has sent the configuration of the other lineage
+            if lineage == 0:
+                self.log = None  # nor of the one that it was to join
+                self.phase = OUTSIDE
+                return True
+        elif not log.is_leader and self._splits.forks(configuration, log.index, now):
+            lineage = 1 + self._rng.below(ID_MAX - 1)
+            forked = fork_of(configuration, lineage, self._splits.absent(configuration))
+            self._found = ConfigurationLog.fork(forked, self.me.disk)
+            here = [forked.members[disk].node_id for disk in forked.disks() if is_up(forked.members[disk].state)]
+            fields: dict[str, object] = {"from": log.lineage, "to": lineage, "members": here}
+            fields["partitions"] = forked.strength
+            self.events.append(Event(WARNING, "cluster_forked", fields))
+        else:
+            return False
+        self._leave_lineage(CurrentLineage(self.cluster, lineage))
+        return True
+
+    def _leave_lineage(self, to: CurrentLineage) -> None:
+        """End to take part in the lineage; the rows of it stay, with the vote.
+
+        The disk names the other lineage when its configuration is here, not before: a process that is started again
+        must not be without one.
+        """
+        assert self.log is not None, "who leaves a lineage is in one"
+        self._lease.begin()
+        self._held.clear()
+        self.log = None
+        self.controller = None
+        self.installed = 0
+        self.phase = OPENING
+        self._opening = to
+        self._opening_token = 0
+
+    def _lead(self, log: ConfigurationLog, now: int) -> None:
+        """Begin or end to be the controller, as Raft says."""
+        controller = self.controller
+        if controller is not None and (not log.is_leader or log.term != controller.term):
+            self.controller = controller = None
+        if controller is None and log.is_leader:
+            self.controller = controller = Controller(log, self.neighbours, self.me, self.options, self._planted, now)
+            controller.note()
+            for disk, incarnation in self.neighbours.ended:
+                controller.ended(disk, incarnation, now)
+            if len(log.configuration.members) == 1:  # this process has the folder, so the one before has ended
+                member = log.configuration.members.get(self.me.disk)
+                if member is not None and member.incarnation < self.me.incarnation:
+                    controller.ended(self.me.disk, member.incarnation, now)
+            self._beat_ns = now
+
+    def _beat(self, log: ConfigurationLog, now: int) -> None:
+        """Send a heartbeat to the leader of the log, if there is one."""
+        self._beat_ns = now + self.options.heartbeat_ns
+        leader = self._leader(log)
+        configuration = self.configuration
+        if leader == 0:
+            return
+        if configuration is None:  # it may have become a member in another lineage
+            self._beat_ns = now + self.options.reply_ns // 2
+            self._ask_to_join(leader, log.lineage)
+            return
+        if self._beaten != leader:
+            self._beaten = leader
+            self._load_changed = True
+        number = self._lease.beat(now)
+        beat = Beat(log.lineage, number, self.installed)
+        beat.up = self.is_up
+        if not beat.up:
+            beat.seen = self.seen
+            beat.branches = self.branches
+        if self.stopping:
+            beat.returned = self._lease.give_back()
+        beat.stalled = self.stalled
+        beat.full = self.full
+        beat.slow = self.slow
+        for disk in configuration.disks():
+            if is_up(configuration.members[disk].state) and not self.neighbours.is_linked(disk):
+                beat.missing.append(disk)
+        beat.ended = list(self.neighbours.ended)
+        if self._load_changed:
+            beat.load = self._load
+            self._load_changed = False
+        if self.controller is not None:
+            self._answered(self.me.disk, self.controller.beat(self.me, beat, now), now)
+            return
+        to = self.neighbours.of(leader)
+        if to is not None:
+            self.out.append((to.node_id, CONTROL, beat.encoded()))
+
+    def _leader(self, log: ConfigurationLog) -> int:
+        """Return the disk of the leader of the log; 0: this process can not know it.
+
+        One that the leader does not know any more hears of it from others.
+        """
+        if log.leader:
+            return log.leader
+        for neighbour in self.neighbours.links.values():
+            greeting = neighbour.greeting
+            if greeting is not None and greeting.live and greeting.lineage == log.lineage and greeting.leader:
+                return greeting.leader
+        return 0
+
+    def _send_asks(self, log: ConfigurationLog, now: int) -> None:
+        """Send requests to the leader of the log, again if there was no reply."""
+        if self.leaving and self.is_up:
+            self.leave(self.me.node_id)
+        if self._filled and self.is_up:
+            self._ask_isr(log.configuration, now)
+        for key in list(self._asks):
+            ask = self._asks[key]
+            if not ask.is_open:
+                if now - ask.sent_ns >= self.options.reply_ns:
+                    del self._asks[key]  # if it is still wanted, it is asked for anew
+                continue
+            if ask.sent_ns and now - ask.sent_ns < self.options.reply_ns:
+                continue
+            if self.controller is not None:
+                ask.sent_ns = now
+                self.controller.request(self.me.disk, ask.number, ask.command, now)
+                continue
+            to = self.neighbours.of(log.leader) if log.leader else None
+            if to is not None:
+                ask.sent_ns = now
+                request = Request(log.lineage, ask.number, ask.command)
+                self.out.append((to.node_id, CONTROL, request.encoded()))
+
+    # Greetings
+
+    def _greet_all(self, now: int) -> None:
+        """Tell other processes what has changed, not more often than they need it."""
+        if now < self._greet_ns:
+            return
+        self._greet_ns = now + _GREET_NS
+        for node_id in self.neighbours.named():
+            self._greet(self.neighbours.links[node_id], now)
+
+    def _greet(self, neighbour: Neighbour, now: int) -> None:
+        greeting = self._greeting(neighbour, now)
+        body = greeting.encoded()
+        if body != neighbour.told:
+            neighbour.told = body
+            self.out.append((neighbour.node_id, CONTROL, body))
+
+    def _greeting(self, neighbour: Neighbour, now: int) -> Greeting:
+        """Return what a process is to know of this one; members under a lease tell each other little."""
+        configuration = self.configuration
+        greeting = Greeting(self.cluster, 0 if configuration is None else self.lineage)
+        greeting.expect = self.options.expect
+        greeting.partitions = self.options.partitions
+        greeting.live = self.is_live(now)
+        log = self.log
+        theirs = neighbour.greeting
+        if log is not None and configuration is not None:
+            if greeting.live and theirs is not None and theirs.live and theirs.lineage == log.lineage:
+                return greeting
+            greeting.leader = log.leader
+            greeting.ancestors = [lineage for lineage, _counter in configuration.ancestors]
+            greeting.strength = configuration.strength
+            if not greeting.live:
+                greeting.index = log.index
+            for disk in configuration.disks():
+                greeting.addresses.append(configuration.members[disk].process.address)
+            if self.controller is not None and greeting.live and theirs is not None:
+                greeting.welcome = self.controller.would_let_up(neighbour, theirs.linked)
+        else:
+            for node_id in self.neighbours.named():
+                greeting.addresses.append(self.neighbours.links[node_id].process.address)
+        greeting.linked = self.neighbours.disks()
+        return greeting
+
+    # The end of a turn
+
+    def collect(self, writer: Writer, now: int) -> None:
+        """Put the rows of this turn into its batch, and take what has been committed."""
+        if self._opening is not None and self._opening_token == 0:
+            assert self.log is None, "who opens a lineage is in none"
+            if self._found is not None:
+                put_founding(writer, self._opening.lineage, self._found)
+                self._name(writer, self._opening)
+            else:
+                writer.private_delete(_BARRIER_KEY)  # a batch, behind which all rows of the lineage are durable
+            self._opening_token = writer.token
+        log = self.log
+        if log is None:
+            return
+        log.collect(writer, now)
+        if self._named != log.lineage and log.configuration.is_founded():
+            self._fallback = 0
+            self._name(writer, CurrentLineage(self.cluster, log.lineage))
+        if log.fault:
+            self.fault = log.fault
+        if log.lost_suffix:
+            self._set_back("the log here is older than what this disk has confirmed")
+        self._lead(log, now)
+        controller = self.controller
+        changed = log.restored
+        for result in log.results:
+            changed = self._is_change(result) or changed
+        if controller is not None:
+            controller.decided(log.fates, now)
+            if changed:
+                controller.changed(log.index, now)
+            for disk, reply in controller.out:
+                self._send_reply(disk, reply, now)
+            controller.out.clear()
+            self.events.extend(controller.events)
+            controller.events.clear()
+        log.fates.clear()
+        log.results.clear()
+        log.restored = False
+        self.seen = max(self.seen, log.configuration.counter())
+        for disk, data in log.out:
+            to = self.neighbours.of(disk)
+            if to is not None:
+                self.out.append((to.node_id, CONFIGURATION_LOG, data))
+        log.out.clear()
+        self._extend_lease(log)
+
+    def _name(self, writer: Writer, current: CurrentLineage) -> None:
+        """Let the disk name its lineage."""
+        self._named = current.lineage
+        put_current(writer, current)
+
+    def _is_change(self, result: Result) -> bool:
+        return len(result.disks) > 0 or len(result.partitions) > 0
+
+    def _send_reply(self, disk: int, reply: Reply, now: int) -> None:
+        if disk == self.me.disk:
+            self._replied(reply, now)
+            return
+        to = self.neighbours.of(disk)
+        if to is not None:
+            self.out.append((to.node_id, CONTROL, reply.encoded()))
+
+    def _extend_lease(self, log: ConfigurationLog) -> None:
+        """Take the answers to heartbeats whose entries are applied by now."""
+        held: list[BeatAnswer] = []
+        for answer in self._held:
+            if log.index < answer.commit:
+                held.append(answer)
+            elif self.is_up and not self.stopping:
+                self._lease.answered(answer.term, answer.number)
+        self._held = held
+
+    def written(self, token: int, now: int) -> None:
+        """The batch with this token, and all before it, are durable."""
+        log = self.log
+        if log is not None:
+            log.written(token, now)
+        opening = self._opening
+        if opening is None or self._opening_token == 0 or token < self._opening_token:
+            return
+        found = self._found
+        self._opening = None
+        self._opening_token = 0
+        self._found = None
+        if self.phase == OPENING:
+            try:
+                persisted = found if found is not None else read_lineage(self._reader, opening.lineage)
+                self._enter(opening, persisted, now)
+                member = self.member
+                if found is None and member is not None:
+                    self._up_after = member.started
+            except CorruptStore as fault:
+                self.fault = str(fault)
+                self.events.append(Event(ERROR, "log_damaged", {"why": str(fault)}))
+
+    def __repr__(self) -> str:
+        phase = ("outside", "opening", "inside")[self.phase]
+        member = self.member
+        return f"{self.me.node_id} {phase} {self.log!r} {member!r}"

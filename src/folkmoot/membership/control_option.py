@@ -1,0 +1,57 @@
+"""The settings of a member's part in the control of the cluster: times in nanoseconds of its monotonic clock."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from folkmoot.membership.lease import certain_ns
+from folkmoot.membership.placement_plan import PlanLimits
+from folkmoot.raft.option import Options
+
+__all__ = ["ControlOptions"]
+
+_MILLISECOND: Final = 1_000_000
+_SECOND: Final = 1_000_000_000
+
+
+class ControlOptions:
+    """Times and limits; the defaults fit machines of one site.
+
+    Args:
+        heartbeat_ns: Between two heartbeats of a member.
+        lease_ns: The length of a lease; the same at all members.
+        link_patience_ns: A link between two members may be down for so long before one of them is taken for cut off.
+        calm_ns: A member that was cut off is up again when its links have held for so long; doubled each time.
+        found_ns: How long the first of the seeds waits for the others before it founds a cluster without them.
+        fork_ns: How long a side without a quorum waits before it forks.
+        gone_ns: The copies of a member that is away for so long are made anew elsewhere.
+        reply_ns: A request without a reply is made again after this.
+        address_ns: How long the addresses that others name are tried.
+    """
+
+    def __init__(self) -> None:
+        self.heartbeat_ns: int = 100 * _MILLISECOND
+        self.lease_ns: int = _SECOND
+        self.link_patience_ns: int = 500 * _MILLISECOND
+        self.calm_ns: int = 250 * _MILLISECOND
+        self.found_ns: int = 2 * _SECOND
+        self.fork_ns: int = 3 * _SECOND
+        self.gone_ns: int = 30 * _SECOND
+        self.reply_ns: int = _SECOND
+        self.address_ns: int = 30 * _SECOND
+        self.expect: int = 0  # so many nodes found the cluster together; 0: the first of the seeds does
+        self.forks: bool = True  # by the policy for splits
+        self.partitions: int = 256
+        self.copies: int = 3
+        self.limits = PlanLimits()
+        self.raft = Options()
+        self.raft.election_ns = 400 * _MILLISECOND
+
+    def check(self) -> None:
+        """Assert that the settings fit each other."""
+        self.raft.check()
+        assert self.heartbeat_ns > 0, "there are heartbeats"
+        assert self.lease_ns >= 4 * self.heartbeat_ns, "one lost heartbeat ends no lease"
+        assert self.fork_ns > certain_ns(self.lease_ns), "who forks knows that the leases it had seen are over"
+        assert self.partitions > 0, "there are partitions"
+        assert self.copies > 0, "there are copies"

@@ -1,0 +1,712 @@
+"""The controller: what the leader of the configuration log does in one term.
+
+It answers heartbeats, which are leases; finds members that are dead, cut off or stopped; lets processes come up; and
+proposes what follows: copies, leaderships, voters. All that it remembers is evidence of this term. A successor begins
+without it, and waits a lease before it takes anything from a member that has not spoken to it.
+
+Evidence
+- *silence*: the lease of a process is certainly over (`lease.GrantedLeases`).
+- *ended*: its host refuses connections, as two members have seen, or the only other one. That counts only while the
+  controller has no link to the process itself. So a firewall between two members that answers with resets proves
+  nothing; one before all of them looks like the end of the process.
+- *links*: two members that are up report that they are not linked, for longer than the patience. As each of them may
+  have to keep what the other leads, one has to go: the one with most such links, of equal ones that with the higher
+  disk. A link to the controller is no such evidence: without it there are no heartbeats.
+
+Whoever is to go is answered no more, and is marked as away when its lease is over. It comes back by itself: a process
+that is not up is let up (START) when its links to all that are up have held for a while.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from folkmoot.kernel.event import ERROR, INFO, WARNING, Event
+from folkmoot.membership.cluster_member import ClusterMember
+from folkmoot.membership.command import (
+    CUT_OFF,
+    ENDED,
+    EVICT,
+    FORGOTTEN,
+    JOIN,
+    MARK_AWAY,
+    REMOVE,
+    REPLACED,
+    SILENT,
+    START,
+    STOPPED,
+    STRAIN,
+    Activate,
+    AlterIsr,
+    Command,
+    Delete,
+    Evict,
+    Join,
+    Leave,
+    MarkAway,
+    Put,
+    Remove,
+    Renew,
+    Stay,
+    Strain,
+    Withdraw,
+    decode_command,
+)
+from folkmoot.membership.configuration_log import ConfigurationLog, Fate
+from folkmoot.membership.control_message import (
+    EVICTED,
+    GRANTED,
+    NOT_LEADING,
+    NOT_UP,
+    OUTDATED,
+    STRANGER,
+    Beat,
+    BeatAnswer,
+    Reply,
+)
+from folkmoot.membership.control_option import ControlOptions
+from folkmoot.membership.lease import GrantedLeases
+from folkmoot.membership.lifecycle import JOINING, is_leaving, is_up
+from folkmoot.membership.neighbours import Neighbour, Neighbours
+from folkmoot.membership.placement_plan import plan
+from folkmoot.membership.planted import PlantedControl
+from folkmoot.membership.transition import INVALID, KNOWN_DISK, NAME_TAKEN, UNCHANGED
+from folkmoot.membership.voters import next_change
+from folkmoot.raft.ready import COMMITTED
+
+__all__ = ["Controller"]
+
+_SECOND: Final = 1_000_000_000
+_BEHIND: Final = 200  # entries that a learner may lack and still be promoted
+_CALM_MAX_NS: Final = 16 * _SECOND
+_FORGIVE_NS: Final = 30 * _SECOND
+_CLAIM_NS: Final = _SECOND  # the claim that a process has ended, while there is a link to it
+
+
+class _Report:
+    """The newest heartbeat of a process."""
+
+    def __init__(self, process: Neighbour, beat: Beat, now: int) -> None:
+        self.process = process
+        self.incarnation = process.incarnation
+        self.beat = beat
+        self.at_ns = now
+
+
+class _Trouble:
+    """How often a member was cut off lately, and since when its links are good."""
+
+    def __init__(self) -> None:
+        self.count: int = 0
+        self.since_ns: int = 0  # its links are good since then; 0: they are not
+        self.last_ns: int = 0
+
+
+class Controller:
+    """One term of leadership.
+
+    Args:
+        log: The log that this member leads.
+        neighbours: The links of this member.
+        me: This process, as others know it.
+        options: Times and limits.
+        planted: Bugs, for tests.
+        now: The current time, at or after the election.
+    """
+
+    def __init__(
+        self,
+        log: ConfigurationLog,
+        neighbours: Neighbours,
+        me: Neighbour,
+        options: ControlOptions,
+        planted: PlantedControl,
+        now: int,
+    ) -> None:
+        assert log.is_leader, "the controller leads the log"
+        self.log = log
+        self.term = log.term
+        self.out: list[tuple[int, Reply]] = []  # replies, and the disks to which they go
+        self.events: list[Event] = []
+        self.successor: int = 0  # the disk to which the leadership of the log is to go; 0: none
+        self._neighbours = neighbours
+        self._me = me
+        self._options = options
+        self._planted = planted
+        self._leases = GrantedLeases(options.lease_ns, now)
+        self._began_ns = now
+        self._reports: dict[int, _Report] = {}  # by disk
+        self._claims: dict[tuple[int, int], dict[int, int]] = {}  # processes -> who has seen them end, and when
+        self._denied: dict[int, int] = {}  # disks that are answered no more, and why (MarkAway)
+        self._evictions: dict[int, int] = {}  # disks and incarnations that an operator wants out
+        self._joins: dict[int, tuple[Join, list[int]]] = {}  # by disk, with the numbers of its requests
+        self._pending: dict[int, tuple[int, int, int]] = {}  # handle -> (kind, disk, incarnation) of the command
+        self._open: dict[tuple[int, int, int], bool] = {}  # commands that are proposed and not decided
+        self._asked: dict[int, tuple[int, int]] = {}  # handle -> (disk, number) of the request
+        self._bad: dict[tuple[int, int], int] = {}  # pairs of members without a link, and since when
+        self._trouble: dict[int, _Trouble] = {}
+        self._away: dict[int, int] = {}  # members that are away, and since when as far as this controller knows
+        self._gone: list[int] = []
+        self._roles: int = log.index  # the last entry that changed members or partitions
+        self._is_dirty: bool = True  # something has changed that plans depend on
+        self._retry_ns: int = 0  # when to propose again what the log refused for the moment
+        self._due_ns: int = now
+        self._loads: dict[int, dict[str, int]] = {}
+        self._loads_told: dict[int, dict[int, dict[str, int]]] = {}
+
+    # What comes
+
+    def beat(self, process: Neighbour, beat: Beat, now: int) -> BeatAnswer:
+        """Take a heartbeat and return the answer."""
+        verdict = self._judge(process, beat, now)
+        answer = BeatAnswer(self.log.lineage, self.term, beat.number, self.log.commit, verdict)
+        if beat.load is not None:
+            self._loads[process.disk] = beat.load
+        if verdict == GRANTED:
+            self._tell_loads(process.disk, answer)
+        return answer
+
+    def _judge(self, process: Neighbour, beat: Beat, now: int) -> int:
+        log = self.log
+        disk = process.disk
+        if beat.lineage != log.lineage:
+            return NOT_LEADING
+        for claim in beat.ended:
+            self._claims.setdefault(claim, {})[disk] = now
+            self._due_ns = now
+        if not log.may_grant(now) and not (self._planted.grant_alone and log.is_leader):
+            return NOT_LEADING
+        member = log.configuration.members.get(disk)
+        if member is None:
+            return STRANGER
+        if process.incarnation < member.incarnation:
+            return OUTDATED
+        if process.incarnation <= member.evicted:
+            return EVICTED
+        self._note(process, beat, now)
+        if beat.returned:
+            if self._leases.given_back(disk, process.incarnation, beat.returned, now):
+                self._due_ns = now
+            return NOT_UP
+        if process.incarnation != member.incarnation or not is_up(member.state) or disk in self._denied:
+            return NOT_UP
+        if not beat.up and beat.applied >= member.version:
+            self._denied[disk] = CUT_OFF  # it was in another lineage: it comes up anew
+        if self._evictions.get(disk, 0) >= process.incarnation or beat.stalled or disk in self._denied:
+            return NOT_UP
+        return GRANTED if self._leases.heard(disk, process.incarnation, beat.number, now, True) else NOT_UP
+
+    def _note(self, process: Neighbour, beat: Beat, now: int) -> None:
+        """Remember a heartbeat, and look soon if it says something new."""
+        former = self._reports.get(process.disk)
+        if former is not None and former.incarnation > process.incarnation:
+            return
+        self._reports[process.disk] = _Report(process, beat, now)
+        before = None if former is None else former.beat
+        if before is None or not beat.up or before.applied != beat.applied or before.missing != beat.missing:
+            self._due_ns = now
+        elif before.stalled != beat.stalled or before.returned != beat.returned:
+            self._due_ns = now
+            self._is_dirty = True
+
+    def _tell_loads(self, disk: int, answer: BeatAnswer) -> None:
+        """Add the figures of other members that have changed since this one was told."""
+        told = self._loads_told.setdefault(disk, {})
+        for other, load in self._loads.items():
+            if other != disk and told.get(other) is not load:
+                told[other] = load
+                answer.loads.append((other, load))
+
+    def ended(self, disk: int, incarnation: int, now: int) -> None:
+        """This member has seen the proof that a process has ended."""
+        self._claims.setdefault((disk, incarnation), {})[self._me.disk] = now
+        self._due_ns = now
+
+    def request(self, disk: int, number: int, data: bytes, now: int) -> None:
+        """Take a request of the process on `disk`; the reply comes in `out`."""
+        try:
+            command = decode_command(data)
+        except ValueError:
+            self.out.append((disk, Reply(number, 0, INVALID, False)))
+            return
+        if not self.log.may_grant(now):
+            self.out.append((disk, Reply(number, 0, 0, True)))
+        elif isinstance(command, Join):
+            self._take_join(disk, number, command, now)
+        elif isinstance(command, Evict):
+            self._take_eviction(disk, number, command, now)
+        elif self._may_ask(disk, command):
+            proposal = self.log.propose(command, now)
+            if proposal.handle:
+                self._asked[proposal.handle] = (disk, number)
+            else:
+                self.out.append((disk, Reply(number, 0, 0, True)))
+        else:
+            self.out.append((disk, Reply(number, 0, INVALID, False)))
+
+    def _may_ask(self, disk: int, command: Command) -> bool:
+        """Tell whether a member may ask for a command: for itself, or what operators ask of any member."""
+        if isinstance(command, AlterIsr):
+            return command.leader == disk
+        if isinstance(command, (Withdraw, Renew)):
+            return command.disk == disk
+        if isinstance(command, Remove):
+            return command.why == FORGOTTEN
+        return isinstance(command, (Leave, Stay, Put, Delete))
+
+    def _take_join(self, disk: int, number: int, command: Join, now: int) -> None:
+        if command.member.disk != disk:
+            self.out.append((disk, Reply(number, 0, INVALID, False)))
+            return
+        known = self._joins.get(disk)
+        self._joins[disk] = (command, [number] if known is None else [*known[1][-8:], number])
+        self._due_ns = now
+
+    def _take_eviction(self, disk: int, number: int, command: Evict, now: int) -> None:
+        """Note an eviction: the process is answered no more, and put out when its lease is over."""
+        member = self.log.configuration.members.get(command.disk)
+        if member is None or command.incarnation != member.incarnation or command.incarnation <= member.evicted:
+            self.out.append((disk, Reply(number, 0, UNCHANGED, False)))
+            return
+        self._evictions[command.disk] = command.incarnation
+        self._is_dirty = True
+        self._due_ns = now
+        self.out.append((disk, Reply(number, 0, 0, True)))  # to be asked again until it is so
+
+    # What is decided
+
+    def decided(self, fates: list[Fate], now: int) -> None:
+        """Learn what became of proposals."""
+        for fate in fates:
+            asked = self._asked.pop(fate.handle, None)
+            if asked is not None:
+                refused = 0 if fate.result is None else fate.result.refused
+                judged = fate.outcome == COMMITTED and fate.result is not None
+                self.out.append((asked[0], Reply(asked[1], fate.index, refused, not judged)))
+            key = self._pending.pop(fate.handle, None)
+            if key is not None:
+                self._decided(key, fate, now)
+            self._is_dirty = True
+            self._due_ns = now
+
+    def _decided(self, key: tuple[int, int, int], fate: Fate, now: int) -> None:
+        del self._open[key]
+        kind, disk, incarnation = key
+        if kind == JOIN:
+            _command, numbers = self._joins.pop(disk)
+            refused = 0 if fate.result is None else fate.result.refused
+            for number in numbers:
+                self.out.append((disk, Reply(number, fate.index, refused, fate.result is None)))
+        elif kind in (MARK_AWAY, EVICT, START) and not fate.is_accepted():
+            self._leases.restore(disk, incarnation)
+        elif fate.result is not None and isinstance(fate.result.command, Activate):
+            self._leases.started(disk, fate.result.command.process.incarnation, now)
+
+    def changed(self, index: int, now: int) -> None:
+        """Entries up to `index` have changed members or partitions."""
+        self._roles = max(index, self._roles)
+        self._is_dirty = True
+        self._due_ns = now
+
+    # What is proposed
+
+    def deadline(self) -> int:
+        """Return when `step` is due."""
+        return self._due_ns
+
+    def step(self, now: int) -> None:
+        """Look at the evidence, and propose what follows."""
+        if now < self._due_ns:
+            return
+        self._due_ns = now + self._options.heartbeat_ns
+        if not self.log.may_grant(now):
+            self.successor = 0
+            return
+        self._see_links(now)
+        self._find_lost(now)
+        self._let_up(now)
+        self._admit(now)
+        self._see_disks(now)
+        self._see_gone(now)
+        self._hand_over()
+        if self._is_dirty and now >= self._retry_ns:
+            self._is_dirty = False
+            self._plan(now)
+            self._change_voters(now)
+
+    def _propose(self, disk: int, incarnation: int, command: Command, now: int) -> bool:
+        """Propose a command about a process; tell whether the log has taken it."""
+        key = (command.kind, disk, incarnation)
+        assert key not in self._open, "a command is on its way once"
+        proposal = self.log.propose(command, now)
+        if proposal.handle == 0:
+            self._retry(now)
+            return False
+        self._pending[proposal.handle] = key
+        self._open[key] = True
+        return True
+
+    def _is_open(self, kind: int, disk: int, incarnation: int) -> bool:
+        """Tell whether a command about a process is proposed and not decided."""
+        return (kind, disk, incarnation) in self._open
+
+    def _retry(self, now: int) -> None:
+        self._is_dirty = True
+        self._retry_ns = now + self._options.heartbeat_ns
+
+    def _up(self) -> list[ClusterMember]:
+        """Return the members that are up, by disk."""
+        members = self.log.configuration.members
+        return [members[disk] for disk in self.log.configuration.disks() if is_up(members[disk].state)]
+
+    def _report(self, member: ClusterMember) -> _Report | None:
+        """Return the newest heartbeat of the process that is up."""
+        report = self._reports.get(member.disk)
+        return report if report is not None and report.incarnation == member.incarnation else None
+
+    # Who goes
+
+    def _see_links(self, now: int) -> None:
+        """Find pairs of members without a link, and choose who has to go."""
+        up = self._up()
+        disks = [member.disk for member in up]
+        pairs: dict[tuple[int, int], bool] = {}
+        for member in up:
+            report = self._report(member)
+            if report is None:
+                continue
+            for other in report.beat.missing:
+                if other in disks and self._is_heard(member.disk, now) and self._is_heard(other, now):
+                    pairs[(min(member.disk, other), max(member.disk, other))] = True
+        self._bad = {pair: self._bad.get(pair, now) for pair in pairs}
+        lasting: list[tuple[int, int]] = []
+        for pair, since_ns in self._bad.items():
+            if now - since_ns >= self._options.link_patience_ns:
+                lasting.append(pair)
+            else:
+                self._due_ns = min(self._due_ns, since_ns + self._options.link_patience_ns)
+        chosen = [] if self._planted.ignores_links else _worst(lasting, self._me.disk)
+        for disk in list(self._denied):
+            if disk not in chosen and not [key for key in self._open if key[0] == MARK_AWAY and key[1] == disk]:
+                del self._denied[disk]
+        for disk in chosen:
+            if disk not in self._denied:
+                self._denied[disk] = CUT_OFF
+                trouble = self._trouble.setdefault(disk, _Trouble())
+                trouble.count = trouble.count + 1 if now - trouble.last_ns < _FORGIVE_NS else 1
+                trouble.last_ns = now
+                trouble.since_ns = 0
+
+    def _is_heard(self, disk: int, now: int) -> bool:
+        """Tell whether a member reports to this controller."""
+        report = self._reports.get(disk)
+        return disk == self._me.disk or (report is not None and now - report.at_ns < self._options.lease_ns)
+
+    def _find_lost(self, now: int) -> None:
+        """Mark members as away whose lease is certainly over, and put out those that an operator named."""
+        self._weigh_claims(now)
+        for disk in list(self._evictions):
+            member = self.log.configuration.members.get(disk)
+            if member is None or member.incarnation != self._evictions[disk] or member.evicted >= member.incarnation:
+                del self._evictions[disk]
+        for member in self._up():
+            disk = member.disk
+            if disk == self._me.disk and member.incarnation == self._me.incarnation:
+                continue
+            incarnation = member.incarnation
+            if self._is_open(MARK_AWAY, disk, incarnation) or self._is_open(EVICT, disk, incarnation):
+                continue
+            over_ns = self._leases.over_ns(disk, incarnation)
+            early = self._planted.away_early and now >= over_ns - self._options.lease_ns // 2
+            if now < over_ns and not early:
+                self._due_ns = min(self._due_ns, over_ns)
+                continue
+            if not early:
+                self._leases.revoke(disk, incarnation, now)
+            command: Command
+            if self._evictions.get(disk, 0) == incarnation:
+                command = Evict(disk, incarnation)
+            else:
+                command = MarkAway(disk, incarnation, member.version, self._reason(member, over_ns == 0))
+            if not self._propose(disk, incarnation, command, now):
+                self._leases.restore(disk, incarnation)
+
+    def _weigh_claims(self, now: int) -> None:
+        """Take processes for ended that enough members have seen end."""
+        up = [member.disk for member in self._up()]
+        for claim in list(self._claims):
+            seen = self._claims[claim]
+            for witness in list(seen):
+                if now - seen[witness] >= _CLAIM_NS:
+                    del seen[witness]
+            needed = min(2, len([disk for disk in up if disk != claim[0]]))
+            linked = self._neighbours.is_linked(claim[0])
+            proved = len(seen) >= needed and not linked
+            if not seen:
+                del self._claims[claim]
+            elif proved or self._is_newer(claim) or self._planted.believes_claims:
+                self._leases.ended(claim[0], claim[1], now)
+                del self._claims[claim]
+
+    def _reason(self, member: ClusterMember, is_proved: bool) -> int:
+        """Return why a member is away; is_proved: its end is proved, or it gave its lease back."""
+        if self._stops(member):
+            return STOPPED
+        if is_proved:
+            return ENDED
+        return self._denied.get(member.disk, SILENT)
+
+    def _is_newer(self, claim: tuple[int, int]) -> bool:
+        """Tell whether the process that is linked here is a later one on the same disk."""
+        linked = self._neighbours.of(claim[0])
+        return linked is not None and linked.incarnation > claim[1]
+
+    # Who comes
+
+    def _let_up(self, now: int) -> None:
+        """Let processes come up that are well connected, and whose predecessors have certainly ended."""
+        members = self.log.configuration.members
+        up = [member.disk for member in self._up()]
+        for disk in sorted(self._reports):
+            report = self._reports[disk]
+            member = members.get(disk)
+            if member is None or report.incarnation <= member.evicted or report.incarnation < member.incarnation:
+                continue
+            if is_up(member.state) and report.incarnation == member.incarnation:
+                continue
+            self._denied.pop(disk, None)
+            beat = report.beat
+            incarnation = member.incarnation
+            if self._is_open(START, disk, incarnation) or self._is_open(MARK_AWAY, disk, incarnation):
+                continue
+            if beat.stalled or beat.returned or beat.applied < member.version or not self._is_heard(disk, now):
+                continue
+            if not self._is_calm(disk, up, now):
+                continue
+            if is_up(member.state):
+                over_ns = self._leases.over_ns(disk, incarnation)
+                if now < over_ns:
+                    self._due_ns = min(self._due_ns, over_ns)
+                    continue
+                self._leases.revoke(disk, incarnation, now)
+            started = Activate(disk, member.version, report.process.process, beat.seen, beat.branches)
+            if not self._propose(disk, incarnation, started, now) and is_up(member.state):
+                self._leases.restore(disk, incarnation)
+
+    def _is_calm(self, disk: int, up: list[int], now: int) -> bool:
+        """Tell whether the links of a process to all members that are up are good, and have been for long enough."""
+        good = self._neighbours.is_linked(disk)
+        for other in self._reports[disk].beat.missing:
+            good = good and other not in up
+        for other in up:
+            report = self._reports.get(other)
+            if report is not None and other != disk and disk in report.beat.missing:
+                good = False
+        trouble = self._trouble.get(disk)
+        if trouble is None:
+            return good
+        if not good:
+            trouble.since_ns = 0
+            return False
+        if trouble.since_ns == 0:
+            trouble.since_ns = now
+        if now - trouble.last_ns >= _FORGIVE_NS:
+            del self._trouble[disk]
+            return True
+        wait_ns = min(self._options.calm_ns << min(trouble.count, 10), _CALM_MAX_NS)
+        if now - trouble.since_ns < wait_ns:
+            self._due_ns = min(self._due_ns, trouble.since_ns + wait_ns)
+            return False
+        return True
+
+    def _admit(self, now: int) -> None:
+        """Make processes members, in place of the disk that had their name before."""
+        configuration = self.log.configuration
+        for disk in sorted(self._joins):
+            command, numbers = self._joins[disk]
+            if self._is_open(JOIN, disk, 0):
+                continue
+            if disk in configuration.members:
+                del self._joins[disk]
+                for number in numbers:
+                    self.out.append((disk, Reply(number, 0, KNOWN_DISK, False)))
+                continue
+            former = configuration.named(command.member.node_id)
+            if former is None:
+                self._propose(disk, 0, command, now)
+            elif not self._replace(former, now):
+                del self._joins[disk]
+                for number in numbers:
+                    self.out.append((disk, Reply(number, 0, NAME_TAKEN, False)))
+
+    def _replace(self, former: ClusterMember, now: int) -> bool:
+        """Remove a member whose name is used by another disk; False: its process lives."""
+        disk = former.disk
+        if self._is_open(MARK_AWAY, disk, former.incarnation) or self._is_open(REMOVE, disk, 0):
+            return True
+        if is_up(former.state):
+            return not (self._neighbours.is_linked(disk) or self._is_heard(disk, now))  # else it is marked as away soon
+        if disk == self._me.disk:
+            return False
+        if former.state == JOINING:
+            away = MarkAway(disk, former.incarnation, former.version, ENDED)
+            self._propose(disk, former.incarnation, away, now)
+            return True
+        alone = [
+            number for number, partition in enumerate(self.log.configuration.partitions) if partition.isr == [disk]
+        ]
+        fields: dict[str, object] = {"node": former.node_id, "partitions": len(alone)}
+        if alone:
+            fields["why"] = "the node came back with another disk, and nothing else had what was on the former one"
+        self.events.append(Event(ERROR if alone else WARNING, "disk_replaced", fields))
+        self._propose(disk, 0, Remove(disk, former.version, REPLACED, True), now)
+        return True
+
+    # What they have
+
+    def _see_disks(self, now: int) -> None:
+        """Bring to the configuration which disks lack room, or are slow."""
+        for member in self._up():
+            report = self._report(member)
+            if report is None or self._is_open(STRAIN, member.disk, 0):
+                continue
+            full, slow = report.beat.full, report.beat.slow
+            if full != member.full or slow != member.slow:
+                command = Strain(member.disk, member.incarnation, member.version, full, slow)
+                self._propose(member.disk, 0, command, now)
+
+    def _see_gone(self, now: int) -> None:
+        """Find members that have been away for so long that their copies are made anew elsewhere."""
+        members = self.log.configuration.members
+        away: dict[int, int] = {}
+        gone: list[int] = []
+        for disk in self.log.configuration.disks():
+            if is_up(members[disk].state) or members[disk].version == 0:
+                continue
+            since_ns = self._away.get(disk, now)
+            away[disk] = since_ns
+            if now - since_ns >= self._options.gone_ns:
+                gone.append(disk)
+            else:
+                self._due_ns = min(self._due_ns, since_ns + self._options.gone_ns)
+        self._away = away
+        if gone != self._gone:
+            self._gone = gone
+            self._is_dirty = True
+
+    def _plan(self, now: int) -> None:
+        """Propose what brings copies and leaderships to where they should be, when all have installed the last."""
+        if self._waits_for_first(now) or not self._all_follow(now):
+            self._retry(now)
+            return
+        if self._open or self._asked:
+            self._retry(now)
+            return
+        commands = plan(self.log.configuration, self._options.limits, self.log.voters, self._gone)
+        for number, command in enumerate(commands):
+            if not self._propose(0, number, command, now):
+                return
+
+    def _all_follow(self, now: int) -> bool:
+        """Tell whether everybody has installed the last change of roles.
+
+        A former leader that has is known to have stopped: only then is its copy dropped (`placement_plan`).
+        """
+        for member in self._up():
+            if member.disk == self._me.disk or self._planted.drops_early:
+                continue
+            report = self._report(member)
+            if report is None or report.beat.applied < self._roles:
+                return False
+        return now >= self._retry_ns
+
+    def _waits_for_first(self, now: int) -> bool:
+        """Tell whether nothing is placed yet, and processes are about to become members."""
+        configuration = self.log.configuration
+        for partition in configuration.partitions:
+            if partition.replicas:
+                return False
+        if now - self._began_ns > self._options.found_ns:
+            return False
+        up = [member.disk for member in self._up()]
+        for disk in self._neighbours.disks():
+            if disk not in up:
+                return True
+        return False
+
+    def _change_voters(self, now: int) -> None:
+        """Propose the next change of voters and learners."""
+        log = self.log
+        if log.is_changing:
+            self._retry(now)
+            return
+        behind = [disk for disk in log.learners if log.acknowledged(disk) + _BEHIND < log.commit]
+        stopping = [member.disk for member in self._up() if self._stops(member) or member.disk in self._evictions]
+        change = next_change(log.configuration, log.voters, log.learners, self._me.disk, self._gone, behind, stopping)
+        if change is None:
+            if behind:
+                self._retry(now)
+            return
+        log.propose_change(change[0], change[1], now)
+        self._retry(now)
+
+    def _stops(self, member: ClusterMember) -> bool:
+        """Tell whether the process of a member has asked to be away."""
+        report = self._report(member)
+        return report is not None and report.beat.returned > 0
+
+    def _hand_over(self) -> None:
+        """Choose a successor if this member should not lead the log any more."""
+        self.successor = 0
+        configuration = self.log.configuration
+        mine = configuration.members.get(self._me.disk)
+        report = self._reports.get(self._me.disk)
+        ends = mine is None or is_leaving(mine.state)
+        if report is not None:
+            ends = ends or report.beat.stalled or report.beat.returned > 0
+        ends = ends or self._evictions.get(self._me.disk, 0) > 0
+        if not ends:
+            return
+        best = 0
+        for disk in self.log.voters:
+            member = configuration.members.get(disk)
+            other = self._reports.get(disk)
+            if member is None or disk == self._me.disk or not is_up(member.state) or is_leaving(member.state):
+                continue
+            if other is None or other.beat.stalled or other.beat.returned or not self._neighbours.is_linked(disk):
+                continue
+            if best == 0 or self.log.acknowledged(disk) > self.log.acknowledged(best):
+                best = disk
+        self.successor = best
+
+    # What is known
+
+    def would_let_up(self, process: Neighbour, linked: list[int]) -> bool:
+        """Tell whether a process of another lineage could be up here: it is linked to all members that are up."""
+        for member in self._up():
+            if member.disk not in linked and member.disk != process.disk:
+                return False
+        return True
+
+    def note(self) -> None:
+        """Put into the log of events that this member leads now."""
+        self.events.append(Event(INFO, "controller", {"term": self.term, "lineage": self.log.lineage}))
+
+
+def _worst(pairs: list[tuple[int, int]], me: int) -> list[int]:
+    """Return who has to go so that no pair is left: one after another the one in most pairs, never `me`."""
+    chosen: list[int] = []
+    left = list(pairs)
+    while left:
+        count: dict[int, int] = {}
+        for one, other in left:
+            count[one] = count.get(one, 0) + 1
+            count[other] = count.get(other, 0) + 1
+        count.pop(me, None)
+        worst = 0
+        for disk in sorted(count):
+            if worst == 0 or count[disk] >= count[worst]:
+                worst = disk
+        chosen.append(worst)
+        left = [pair for pair in left if worst not in pair]
+    return chosen

@@ -1,0 +1,98 @@
+"""Forks: what a lineage begins with whose founders do not reach a quorum of its parent, and which lineage is the trunk.
+
+A fork begins with a copy of the configuration, at the next index, in which the members that its founders do not reach
+are away. A partition whose copies are all there keeps the last of them in sync and has no leader: it is absent, not
+empty. Counters go on from those of the parent, so that what the fork writes is newer than what it shares.
+
+When lineages meet, one of them is the *trunk*, and the others are merged into it. An ancestor comes before all that
+descend from it: it goes on only with a quorum of its voters, and its descendants are what did not have that. Of others
+the one that had leaders for more partitions when it began has more to merge into. Between two lineages that is
+`outranks`. It has circles with a third one: an ancestor outranks its weak parent's strong child, which outranks a
+stranger, which outranks the ancestor. Where more than two meet, `trunk_of` decides, once for all of them.
+"""
+
+from __future__ import annotations
+
+from folkmoot.membership.command import CUT_OFF, MarkAway
+from folkmoot.membership.configuration import ANCESTORS_MAX, ClusterConfiguration
+from folkmoot.membership.configuration_format import decode_configuration, encode_configuration
+from folkmoot.membership.lifecycle import is_up
+from folkmoot.membership.transition import Transition
+
+__all__ = ["Lineage", "fork_of", "lineage_in", "outranks", "trunk_of"]
+
+
+class Lineage:
+    """What decides between lineages; immutable.
+
+    Args:
+        lineage: Its identity.
+        ancestors: The lineages from which it descends; not only the parent, which may have been merged already.
+        strength: The partitions that had a leader when it began; 0 if it is no fork.
+    """
+
+    def __init__(self, lineage: int, ancestors: list[int], strength: int) -> None:
+        assert lineage not in ancestors, "a lineage does not descend from itself"
+        self.lineage = lineage
+        self.ancestors = ancestors
+        self.strength = strength
+
+    def __repr__(self) -> str:
+        return f"lineage {self.lineage} of {self.ancestors} strength {self.strength}"
+
+
+def lineage_in(configuration: ClusterConfiguration) -> Lineage:
+    """Return the lineage of a configuration."""
+    return Lineage(configuration.lineage, [one[0] for one in configuration.ancestors], configuration.strength)
+
+
+def fork_of(configuration: ClusterConfiguration, lineage: int, absent: list[tuple[int, int]]) -> ClusterConfiguration:
+    """Return the configuration with which a fork begins, for `ConfigurationLog.fork`; the argument is unchanged.
+
+    Args:
+        configuration: Of the parent, with everything that the founder has applied.
+        lineage: The identity of the fork, drawn at random.
+        absent: The members that the founders do not reach: disks and incarnations. A process that has started since is
+            not meant.
+    """
+    known = {configuration.lineage}
+    known.update([one[0] for one in configuration.ancestors])
+    assert lineage not in known, "a fork is new"
+    fork = decode_configuration(encode_configuration(configuration))
+    fork.ancestors = [*fork.ancestors, (fork.lineage, fork.counter())][-ANCESTORS_MAX:]
+    fork.parent = fork.lineage
+    fork.parent_index = fork.index
+    fork.lineage = lineage
+    deaths: list[MarkAway] = []
+    for disk, incarnation in sorted(absent):
+        member = fork.members.get(disk)
+        if member is not None and is_up(member.state):
+            deaths.append(MarkAway(disk, incarnation, member.version, CUT_OFF))
+    Transition(fork).begin(fork.index + 1, deaths)
+    fork.strength = len([state for state in fork.partitions if state.leader])
+    fork.check()
+    return fork
+
+
+def outranks(one: Lineage, other: Lineage) -> bool:
+    """Tell which of two lineages is the trunk: the ancestor, else the stronger one, else the one with the lower id."""
+    if one.lineage in other.ancestors:
+        return True
+    if other.lineage in one.ancestors:
+        return False
+    if one.strength != other.strength:
+        return one.strength > other.strength
+    return one.lineage < other.lineage
+
+
+def trunk_of(lineages: list[Lineage]) -> Lineage:
+    """Return the trunk of all lineages that have met: of those without an ancestor among them the one before all."""
+    assert lineages, "there is a lineage"
+    met = {one.lineage for one in lineages}
+    eldest = [one for one in lineages if not met.intersection(one.ancestors)]
+    assert eldest, "not every lineage descends from another one"
+    trunk = eldest[0]
+    for one in eldest:
+        if outranks(one, trunk):
+            trunk = one
+    return trunk

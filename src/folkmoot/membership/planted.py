@@ -1,0 +1,39 @@
+"""Bugs that tests plant: wrong variants of the control of a cluster, by which the checkers prove that they see.
+
+All are off, and nothing but a test switches one on. `tests/membership/test_control_planted.py` says within how many
+seeds each is found.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+__all__ = ["PLANTED", "PlantedControl"]
+
+PLANTED: Final[list[str]] = [
+    "away_early",
+    "believes_claims",
+    "drops_early",
+    "fork_beside",
+    "found_beside",
+    "grant_alone",
+    "ignores_links",
+    "stays_set_back",
+]
+"""The names of all bugs."""
+
+
+class PlantedControl:
+    """Which bugs a member has; none but in tests."""
+
+    def __init__(self, names: list[str]) -> None:
+        for name in names:
+            assert name in PLANTED, f"there is no bug {name!r} to plant"
+        self.away_early: bool = "away_early" in names  # a member is away although its lease may go on
+        self.believes_claims: bool = "believes_claims" in names  # a process has ended because another one says so
+        self.drops_early: bool = "drops_early" in names  # a former leader's copy goes before it has stopped
+        self.fork_beside: bool = "fork_beside" in names  # a process forks beside one that has a lease
+        self.found_beside: bool = "found_beside" in names  # any process founds a cluster, not the first one
+        self.grant_alone: bool = "grant_alone" in names  # a leader that may be deposed answers heartbeats
+        self.ignores_links: bool = "ignores_links" in names  # members without a link between them stay
+        self.stays_set_back: bool = "stays_set_back" in names  # a folder that was set back goes on as it is

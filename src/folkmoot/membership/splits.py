@@ -1,0 +1,117 @@
+"""What a member does when the cluster is split: whether its side forks, and when it goes over to another lineage.
+
+A side without a quorum of voters is *silent*: nobody on it has a lease. With the policy for it, the side forks after a
+while: its best informed member founds a lineage that goes on from what it has, and the others on that side follow.
+
+- A process that is linked to one that has a lease, or leads the log, does not fork: the cluster goes on, if without
+  this process. So a member that was cut off by some never makes a cluster beside theirs.
+- A process that stood still, or was just started, knows nothing of the others: its silence counts from then.
+- Of the silent processes of one lineage on a side the one with the newest log forks; of equal ones that with the lowest
+  disk; the next ones, if it does not, a while later.
+
+A member goes over to another lineage of its cluster when that one is the trunk of all that it meets (`fork.trunk_of`),
+its own among them unless it is silent, and the leader of its log, under a lease, would let it up. What it has changed
+in its own lineage is a branch in the other one, which is merged.
+"""
+
+from __future__ import annotations
+
+from folkmoot.membership.cluster_member import DATA
+from folkmoot.membership.configuration import ClusterConfiguration
+from folkmoot.membership.control_option import ControlOptions
+from folkmoot.membership.fork import Lineage, lineage_in, trunk_of
+from folkmoot.membership.lifecycle import is_up
+from folkmoot.membership.neighbours import Neighbour, Neighbours
+from folkmoot.membership.planted import PlantedControl
+
+__all__ = ["Splits"]
+
+
+class Splits:
+    """The view of one process on a split; `since_ns`: since when it is silent, 0: it has a lease."""
+
+    def __init__(self, me: Neighbour, neighbours: Neighbours, options: ControlOptions, planted: PlantedControl) -> None:
+        self.since_ns: int = 0
+        self._me = me
+        self._neighbours = neighbours
+        self._options = options
+        self._planted = planted
+        self._seen_ns: int = 0
+
+    def begin(self, now: int) -> None:
+        """Count from now on: this process takes part in another lineage."""
+        self.since_ns = now
+
+    def look(self, is_live: bool, now: int) -> None:
+        """Note whether this process has a lease; call it at least with every heartbeat."""
+        stood = now - self._seen_ns > 4 * self._options.heartbeat_ns
+        self._seen_ns = now
+        if is_live:
+            self.since_ns = 0
+        elif self.since_ns == 0 or stood:
+            self.since_ns = now
+
+    def _is_silent_for(self, span_ns: int, now: int) -> bool:
+        return self.since_ns > 0 and now - self.since_ns >= span_ns
+
+    def forks(self, configuration: ClusterConfiguration, index: int, now: int) -> bool:
+        """Tell whether this process is to fork now; `index`: the last entry that it has applied."""
+        options = self._options
+        member = configuration.members.get(self._me.disk)
+        if not options.forks or member is None or member.kind != DATA or member.evicted >= self._me.incarnation:
+            return False
+        if not self._is_silent_for(options.fork_ns, now):
+            return False
+        before = 0
+        for neighbour in self._neighbours.links.values():
+            greeting = neighbour.greeting
+            if greeting is None:
+                return False  # it has not said yet what it is
+            if greeting.cluster != configuration.cluster:
+                continue
+            leads = greeting.leader == neighbour.disk and greeting.lineage == configuration.lineage
+            if (greeting.live or leads) and not self._planted.fork_beside:
+                return False
+            if greeting.lineage == configuration.lineage and neighbour.kind == DATA:
+                if (-greeting.index, neighbour.disk) < (-index, self._me.disk):
+                    before += 1
+        return self._is_silent_for(options.fork_ns + before * options.fork_ns // 2, now)
+
+    def absent(self, configuration: ClusterConfiguration) -> list[tuple[int, int]]:
+        """Return the members that are up and not on this side, as (disk, incarnation)."""
+        found: list[tuple[int, int]] = []
+        for disk in configuration.disks():
+            member = configuration.members[disk]
+            if not is_up(member.state) or disk == self._me.disk:
+                continue
+            neighbour = self._neighbours.of(disk)
+            greeting = None if neighbour is None else neighbour.greeting
+            if greeting is None or greeting.live or greeting.lineage != configuration.lineage:
+                found.append((disk, member.incarnation))
+        return found
+
+    def waited(self, now: int) -> bool:
+        """Tell whether this process has waited long enough for what others could send."""
+        return self._is_silent_for(self._options.fork_ns, now)
+
+    def better(self, cluster: int, lineage: int, configuration: ClusterConfiguration | None, now: int) -> int:
+        """Return the lineage to which this process is to go over now; 0: none.
+
+        cluster, lineage: its own; configuration: of its lineage, None if it has none yet.
+        """
+        met: dict[int, Lineage] = {}
+        welcome: dict[int, bool] = {}
+        for node_id in self._neighbours.named():
+            greeting = self._neighbours.links[node_id].greeting
+            if greeting is None or greeting.cluster != cluster or not greeting.live:
+                continue
+            met[greeting.lineage] = Lineage(greeting.lineage, greeting.ancestors, greeting.strength)
+            welcome[greeting.lineage] = greeting.welcome or welcome.get(greeting.lineage, False)
+        if configuration is None and not self.waited(now):
+            return 0
+        if configuration is not None and not self._is_silent_for(self._options.fork_ns // 2, now):
+            met[lineage] = lineage_in(configuration)
+        if not met:
+            return 0
+        trunk = trunk_of(list(met.values())).lineage
+        return trunk if trunk != lineage and welcome[trunk] else 0

@@ -1,0 +1,366 @@
+"""A cluster's control: founding, joining, losing and letting up members, and what operators ask for."""
+
+from __future__ import annotations
+
+import pytest
+
+from folkmoot.membership.control import Control
+from folkmoot.membership.control_option import ControlOptions
+from folkmoot.membership.lifecycle import is_up
+from folkmoot.membership.transition import OTHER_NUMBER
+from tests.membership.simulated_control import MS, Cluster, Machine, S
+
+
+def control(machine: Machine) -> Control:
+    """Return the control of a machine that runs."""
+    assert machine.control is not None
+    return machine.control
+
+
+def begun(seed: int, count: int, forks: bool = True) -> Cluster:
+    """Return a cluster of so many members, all of them up."""
+
+    def tune(options: ControlOptions) -> None:
+        options.forks = forks
+
+    cluster = Cluster(seed, count, tune)
+    for machine in cluster.machines:
+        cluster.start(machine)
+    cluster.until(cluster.is_whole, 10 * S)
+    return cluster
+
+
+def controller(cluster: Cluster) -> Machine:
+    """Return the machine that leads the log."""
+    found = [one for one in cluster.machines if one.control is not None and one.control.controller is not None]
+    assert len(found) == 1
+    return found[0]
+
+
+def follower(cluster: Cluster) -> Machine:
+    """Return a machine that does not lead the log."""
+    return next(one for one in cluster.machines if one is not controller(cluster))
+
+
+def served(cluster: Cluster, without: Machine) -> bool:
+    """Tell whether all partitions are led under leases by other machines."""
+    led: dict[int, bool] = {}
+    for machine in cluster.machines:
+        if machine is not without:
+            led.update({number: True for _lineage, number in cluster.leads(machine)})
+    return len(led) == 8
+
+
+# Founding
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_processes_that_start_at_any_time_are_one_cluster(seed: int) -> None:
+    cluster = Cluster(seed, 5)
+    for machine in cluster.machines:
+        cluster.at(cluster.rng.below(6 * S), lambda machine=machine: cluster.start(machine))  # type: ignore[misc]
+    cluster.run(7 * S)
+    cluster.until(cluster.is_whole, 10 * S)
+    assert len({control(machine).cluster for machine in cluster.machines}) == 1
+    assert len([1 for machine in cluster.machines if "cluster_founded" in machine.events]) == 1
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_an_expected_number_founds_together(seed: int) -> None:
+    def tune(options: ControlOptions) -> None:
+        options.expect = 4
+
+    cluster = Cluster(seed, 4, tune)
+    for machine in cluster.machines[:3]:
+        cluster.start(machine)
+    cluster.run(20 * S)
+    assert [machine.control for machine in cluster.machines[:3] if control(machine).cluster] == []
+    cluster.start(cluster.machines[3])
+    cluster.until(cluster.is_whole, 10 * S)
+    assert len([1 for machine in cluster.machines if "cluster_founded" in machine.events]) == 1
+
+
+def test_others_than_the_first_seed_wait_for_it() -> None:
+    cluster = Cluster(3, 3)
+    cluster.start(cluster.machines[1])
+    cluster.start(cluster.machines[2])
+    cluster.run(30 * S)
+    assert "waits_for_cluster" in cluster.machines[1].events
+    assert control(cluster.machines[1]).cluster == 0
+    cluster.start(cluster.machines[0])
+    cluster.until(cluster.is_whole, 10 * S)
+
+
+def test_nobody_founds_while_it_does_not_know_where_others_are() -> None:
+    cluster = Cluster(3, 1)
+    machine = cluster.machines[0]
+    machine.seeds = []
+    machine.seeds_unknown = True
+    cluster.start(machine)
+    cluster.run(10 * S)
+    assert control(machine).cluster == 0
+    control(machine).seeds_unknown = False
+    cluster.until(cluster.is_whole, 10 * S)
+
+
+def test_a_process_with_other_partitions_does_not_join() -> None:
+    cluster = begun(5, 2)
+    machine = cluster.add()
+    machine.options.partitions = 16
+    cluster.start(machine)
+    cluster.run(5 * S)
+    assert "node_refused" in machine.events
+    assert len(control(controller(cluster)).log.configuration.members) == 2  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_many_join_at_once(seed: int) -> None:
+    cluster = begun(seed, 3)
+    for _ in range(5):
+        cluster.start(cluster.add())
+    cluster.until(cluster.is_whole, 20 * S)
+    log = control(controller(cluster)).log
+    assert log is not None
+    assert len(log.configuration.members) == 8
+    cluster.until(lambda: len(control(controller(cluster)).log.voters) == 5, 10 * S)  # type: ignore[union-attr]
+
+
+# Losing members
+
+
+@pytest.mark.parametrize("leads", [False, True])
+def test_a_process_that_ended_is_replaced_at_once(leads: bool) -> None:
+    pauses = []
+    for seed in range(30):
+        cluster = begun(seed, 3)
+        cluster.run(S)
+        machine = controller(cluster) if leads else follower(cluster)
+        cluster.kill(machine)
+        pauses.append(cluster.until(lambda: served(cluster, machine), 5 * S))  # noqa: B023
+    pauses.sort()
+    assert pauses[15] <= 60 * MS
+    assert pauses[-1] <= 120 * MS
+
+
+@pytest.mark.parametrize("leads", [False, True])
+def test_a_process_that_hangs_is_replaced_when_its_lease_is_over(leads: bool) -> None:
+    for seed in range(30):
+        cluster = begun(seed, 3)
+        cluster.run(S)
+        machine = controller(cluster) if leads else follower(cluster)
+        cluster.stop(machine, 20 * S)
+        pause = cluster.until(lambda: served(cluster, machine), 5 * S)  # noqa: B023
+        assert 900 * MS <= pause <= 2500 * MS
+
+
+def test_a_process_that_hung_comes_back_by_itself() -> None:
+    cluster = begun(7, 3)
+    machine = follower(cluster)
+    cluster.stop(machine, 5 * S)
+    cluster.run(4 * S)
+    assert not machine.control.is_live(machine.clock(cluster.now))  # type: ignore[union-attr]
+    cluster.run(2 * S)
+    cluster.until(cluster.is_whole, 5 * S)
+
+
+def test_a_link_between_two_members_costs_one_of_them_its_place() -> None:
+    cluster = begun(11, 4)
+    lead = controller(cluster)
+    one, other = [machine for machine in cluster.machines if machine is not lead][:2]
+    cluster.cut(one, other, True)
+    cluster.run(6 * S)
+    states = [control(machine).is_live(machine.clock(cluster.now)) for machine in (one, other)]
+    assert sorted(states) == [False, True]
+    assert served(cluster, one if not states[0] else other)
+    cluster.cut(one, other, False)
+    cluster.until(cluster.is_whole, 30 * S)
+
+
+def test_a_firewall_that_resets_ends_nobody() -> None:
+    cluster = begun(13, 3)
+    lead = controller(cluster)
+    one, other = [machine for machine in cluster.machines if machine is not lead]
+    control(one).down(other.name, other.incarnation, other.disk, True, one.clock(cluster.now))
+    cluster.turn(one)
+    cluster.run(400 * MS)
+    configuration = control(lead).configuration
+    assert configuration is not None
+    assert is_up(configuration.members[other.disk].state)
+
+
+@pytest.mark.parametrize("planted", [[], ["drops_early"]])
+def test_copies_move_when_all_have_installed_the_last_roles(planted: list[str]) -> None:
+    cluster = Cluster(43, 3)
+    cluster.planted = planted
+    for machine in cluster.machines:
+        cluster.start(machine)
+    cluster.until(cluster.is_whole, 10 * S)
+    machine = follower(cluster)
+    machine.is_frozen = True
+    added = cluster.add()
+    cluster.start(added)
+    cluster.run(5 * S)
+    configuration = control(controller(cluster)).configuration
+    assert configuration is not None
+    assert is_up(configuration.members[added.disk].state)
+    assert configuration.holds(added.disk) == (len(planted) > 0)
+    machine.is_frozen = False
+    cluster.until(cluster.is_whole, 20 * S)
+
+
+# What operators ask for
+
+
+def test_a_member_leaves_and_is_none_any_more() -> None:
+    cluster = begun(17, 4)
+    machine = follower(cluster)
+    control(machine).leaving = True
+    cluster.turn(machine)
+    cluster.until(lambda: control(machine).has_left, 20 * S)
+    configuration = control(controller(cluster)).configuration
+    assert configuration is not None
+    assert machine.disk not in configuration.members
+    cluster.kill(machine)
+    cluster.until(cluster.is_whole, 10 * S)
+
+
+def test_the_controller_leaves() -> None:
+    cluster = begun(19, 4)
+    machine = controller(cluster)
+    control(machine).leaving = True
+    cluster.turn(machine)
+    cluster.until(lambda: control(machine).has_left, 30 * S)
+    cluster.kill(machine)
+    cluster.until(cluster.is_whole, 10 * S)
+
+
+def test_a_leave_is_taken_back() -> None:
+    cluster = begun(23, 3)
+    machine, other = follower(cluster), controller(cluster)
+    control(other).leave(machine.name)
+    cluster.run(50 * MS)
+    configuration = control(other).configuration
+    assert configuration is not None
+    assert configuration.members[machine.disk].state == 3
+    control(other).stay(machine.name)
+    cluster.until(cluster.is_whole, 10 * S)
+
+
+def test_a_process_that_was_put_out_stays_out_until_it_is_started_again() -> None:
+    cluster = begun(29, 3)
+    machine = follower(cluster)
+    other = next(one for one in cluster.machines if one is not machine and one is not controller(cluster))
+    control(other).evict(machine.name)
+    cluster.run(4 * S)
+    assert "operator" in control(machine).fault
+    cluster.run(10 * S)
+    assert not control(machine).is_up
+    cluster.kill(machine)
+    cluster.start(machine)
+    cluster.until(cluster.is_whole, 10 * S)
+
+
+def test_the_controller_is_put_out() -> None:
+    cluster = begun(31, 3)
+    machine = controller(cluster)
+    control(machine).evict(machine.name)
+    cluster.until(lambda: control(machine).fault != "", 10 * S)
+    cluster.kill(machine)
+    cluster.start(machine)
+    cluster.until(cluster.is_whole, 10 * S)
+
+
+def test_a_member_that_is_forgotten_comes_back_as_another() -> None:
+    cluster = begun(37, 4)
+    machine = follower(cluster)
+    before = machine.disk
+    cluster.kill(machine)
+    cluster.run(S)
+    control(controller(cluster)).forget(machine.name)
+    cluster.run(S)
+    configuration = control(controller(cluster)).configuration
+    assert configuration is not None
+    assert before not in configuration.members
+    cluster.start(machine)
+    cluster.until(cluster.is_whole, 20 * S)
+    assert machine.disk != before
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_members_stop_one_after_the_other_and_the_last_one_goes_on(seed: int) -> None:
+    cluster = begun(seed, 3)
+    order = list(cluster.machines)
+    cluster.rng.below(2)
+    for machine in order[seed % 3 :] + order[: seed % 3]:
+        if len([one for one in cluster.machines if one.control is not None]) == 1:
+            break
+        cluster.run(2 * S)
+        control(machine).stopping = True
+        cluster.turn(machine)
+        cluster.until(lambda: control(machine).is_away, 5 * S)  # noqa: B023
+        cluster.kill(machine)
+    last = next(machine for machine in cluster.machines if machine.control is not None)
+    cluster.run(S)
+    assert control(last).is_live(last.clock(cluster.now))
+    assert len(cluster.leads(last)) == 8
+    for machine in cluster.machines:
+        if machine.control is None:
+            cluster.start(machine)
+    cluster.until(cluster.is_whole, 10 * S)
+    assert len({control(machine).lineage for machine in cluster.machines}) == 1
+
+
+def test_a_setting_reaches_every_member() -> None:
+    cluster = begun(41, 3)
+    machine = follower(cluster)
+    first = control(machine).put("colour", b"red", 0, "somebody")
+    cluster.turn(machine)
+    cluster.run(500 * MS)
+    second = control(machine).put("colour", b"blue", 0, "somebody else")
+    cluster.turn(machine)
+    cluster.run(500 * MS)
+    answers = {answer.ticket: answer.refused for answer in control(machine).answers}
+    assert answers == {first: 0, second: OTHER_NUMBER}
+    for one in cluster.machines:
+        configuration = control(one).configuration
+        assert configuration is not None
+        assert configuration.settings.values["colour"].value == b"red"
+
+
+# Disks
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_an_empty_disk_under_a_known_name_is_another_member(seed: int) -> None:
+    cluster = begun(seed, 3)
+    machine = cluster.machines[seed % 3]
+    before = machine.disk
+    cluster.kill(machine)
+    if seed % 2:
+        cluster.run(3 * S)
+    cluster.wipe(machine)
+    cluster.start(machine)
+    cluster.until(cluster.is_whole, 20 * S)
+    configuration = control(machine).configuration
+    assert configuration is not None
+    assert before not in configuration.members
+    assert "disk_replaced" in [kind for one in cluster.machines for kind in one.events]
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_restored_folder_is_another_member(seed: int) -> None:
+    cluster = begun(seed, 3)
+    machine = cluster.machines[seed % 3]
+    old = cluster.copy(machine)
+    for _ in range(3):
+        cluster.kill(machine)
+        cluster.run(S)
+        cluster.start(machine)
+        cluster.until(cluster.is_whole, 20 * S)
+    cluster.kill(machine)
+    cluster.restore(machine, old)
+    cluster.start(machine)
+    cluster.run(S)
+    cluster.until(cluster.is_whole, 20 * S)
+    assert "disk_renewed" in machine.events
+    assert machine.disk != old[1]

@@ -1,0 +1,46 @@
+"""The control of a cluster under faults: no partition has two leaders, and all is well in the end; planted bugs."""
+
+from __future__ import annotations
+
+import pytest
+
+from folkmoot.membership.planted import PLANTED
+from tests.harness.soak import SOAK
+from tests.membership.control_faults import run_faults
+from tests.membership.simulated_control import Violation
+
+SEEDS = 1000 if SOAK else 60
+
+FOUND = {
+    "away_early": 2,
+    "believes_claims": 9,
+    "fork_beside": 14,
+    "found_beside": 23,
+    "grant_alone": 31,
+    "ignores_links": 24,
+    "stays_set_back": 138,
+}
+"""For each bug a seed that finds it."""
+
+
+def is_found(name: str, seed: int) -> bool:
+    """Tell whether a run with a bug breaks a promise."""
+    try:
+        run_faults(seed, [name])
+    except (Violation, AssertionError):
+        return True
+    return False
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_all_is_well_in_the_end(seed: int) -> None:
+    assert run_faults(seed) < 30_000_000_000
+
+
+def test_every_bug_is_sought() -> None:
+    assert sorted([*FOUND, "drops_early"]) == sorted(PLANTED)  # that one: `test_control`
+
+
+@pytest.mark.parametrize("name", sorted(FOUND))
+def test_a_planted_bug_is_found(name: str) -> None:
+    assert is_found(name, FOUND[name])

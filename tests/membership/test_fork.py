@@ -1,0 +1,158 @@
+"""Forks: what a lineage begins with, against the naive reference, and which lineage is the trunk."""
+
+from __future__ import annotations
+
+from itertools import permutations
+
+import pytest
+
+from folkmoot.kernel.rng import Rng
+from folkmoot.membership.command import CUT_OFF, STOPPED, Activate, Join, MarkAway, Place, PlaceItem, Put
+from folkmoot.membership.configuration import ANCESTORS_MAX, ClusterConfiguration
+from folkmoot.membership.configuration_format import decode_configuration, encode_configuration
+from folkmoot.membership.configuration_log import ConfigurationLog
+from folkmoot.membership.fork import Lineage, fork_of, lineage_in, outranks, trunk_of
+from folkmoot.membership.lifecycle import ACTIVE, AWAY, JOINING, is_up
+from folkmoot.membership.transition import Transition
+from tests.membership.reference import Drawer, Reference, founded, member, process
+
+
+def cluster(*replicas: list[int]) -> ClusterConfiguration:
+    """Five members with these copies, at a counter that is not the index."""
+    transition = Transition(ClusterConfiguration())
+    transition.apply_command(2, founded([1, 2, 3, 4, 5], len(replicas)))
+    transition.apply_command(3, Place([PlaceItem(number, 0, disks) for number, disks in enumerate(replicas)]))
+    transition.apply_command(5, Activate(5, 0, process(2, 5), 99))
+    assert transition.configuration.counter() == 100
+    return transition.configuration
+
+
+def test_a_fork_goes_on_behind_what_it_shares() -> None:
+    parent = cluster([1, 2, 3], [3, 4, 5], [2, 5, 1])
+    before = encode_configuration(parent)
+    fork = fork_of(parent, 7, [(3, 1), (4, 1), (5, 2)])
+    assert encode_configuration(parent) == before, "the parent is unchanged"
+    assert (fork.lineage, fork.parent, fork.parent_index, fork.index) == (7, 1, 5, 6)
+    assert fork.ancestors == [(1, 100)]
+    assert fork.counter() == fork.changed == 101
+    assert [fork.members[disk].state for disk in (1, 2, 3, 4, 5)] == [ACTIVE, ACTIVE, AWAY, AWAY, AWAY]
+    assert (fork.members[3].away, fork.members[3].why, fork.members[3].version) == (101, CUT_OFF, 6)
+    assert [(state.isr, state.leader) for state in fork.partitions] == [([1, 2], 1), ([5], 0), ([2, 1], 2)]
+    assert fork.strength == 2
+    persisted = ConfigurationLog.fork(fork, 1)
+    assert persisted.snapshot.index == 6
+    assert encode_configuration(decode_configuration(persisted.snapshot.data)) == persisted.snapshot.data
+
+
+def test_only_the_process_that_is_absent_goes_away() -> None:
+    parent = cluster([1, 2, 3])
+    transition = Transition(parent)
+    transition.apply_command(6, Join(member(6)))
+    transition.apply_command(7, MarkAway(2, 1, parent.members[2].version, STOPPED))
+    fork = fork_of(parent, 7, [(5, 1), (6, 1), (2, 1), (99, 1), (3, 1), (3, 1)])
+    assert fork.members[5].state == ACTIVE, "it has started again since"
+    assert fork.members[6].state == JOINING, "it was not up"
+    assert fork.members[2].why == STOPPED, "it was away before"
+    assert fork.members[3].state == AWAY
+    assert fork.partitions[0].isr == [1]
+
+
+def test_a_fork_without_absent_members_has_other_roles_than_its_parent_all_the_same() -> None:
+    parent = cluster([1, 2, 3])
+    transition = Transition(parent)
+    assert transition.apply_command(6, Put("k", b"", -1, "a")).is_accepted()
+    assert parent.changed < parent.counter()
+    fork = fork_of(parent, 7, [])
+    assert (fork.changed, fork.strength) == (parent.counter() + 1, 1)
+
+
+def test_the_newest_ancestors_are_kept() -> None:
+    found = cluster([1])
+    for lineage in range(2, ANCESTORS_MAX + 5):
+        found = fork_of(found, lineage, [])
+    assert [one[0] for one in found.ancestors] == list(range(4, ANCESTORS_MAX + 4))
+    assert found.ancestors[-1] == (found.parent, found.counter() - 1)
+    with pytest.raises(AssertionError, match="a fork is new"):
+        fork_of(found, 10, [])
+    with pytest.raises(AssertionError, match="a fork is new"):
+        fork_of(found, found.lineage, [])
+
+
+@pytest.mark.parametrize("seed", range(400, 410))
+def test_a_fork_is_what_the_reference_says_and_goes_on(seed: int) -> None:
+    drawer = Drawer(seed)
+    rng = Rng(seed)
+    transition = Transition(ClusterConfiguration())
+    reference = Reference()
+    index = 2
+    for number in range(120):
+        command = drawer.draw(transition.configuration) if number else founded([10, 11, 12], 3)
+        assert transition.apply_command(index, command).is_accepted() == reference.apply(index, command)
+        index += 1
+        if number % 20 < 19:
+            continue
+        parent = transition.configuration
+        absent = [disk for disk in parent.disks() if rng.chance(1, 2)]
+        fork = fork_of(parent, 1000 + index, [(disk, parent.members[disk].incarnation) for disk in absent])
+        assert fork.index == index
+        assert not [disk for disk in absent if is_up(fork.members[disk].state)]
+        for disk in absent:
+            one = parent.members[disk]
+            if is_up(one.state):
+                assert reference.apply(index, MarkAway(disk, one.incarnation, one.version, CUT_OFF))
+        reference.changed = index + reference.base
+        reference.compare(fork)
+        assert fork.strength == len([state for state in fork.partitions if state.leader])
+        transition = Transition(fork)
+        index += 1
+    reference.compare(transition.configuration)
+    transition.configuration.check()
+
+
+# The trunk
+
+
+def test_of_two_lineages_the_ancestor_is_the_trunk() -> None:
+    root = Lineage(9, [], 0)
+    child = Lineage(5, [9], 200)
+    grandchild = Lineage(3, [9, 5], 100)
+    strong = Lineage(4, [9, 5], 256)
+    for one, other in ((root, child), (child, grandchild), (root, grandchild), (child, strong)):
+        assert outranks(one, other), "whatever their strengths"
+        assert not outranks(other, one)
+
+
+def test_of_two_strangers_the_stronger_one_is_the_trunk() -> None:
+    one = Lineage(5, [1], 10)
+    assert outranks(Lineage(6, [1], 11), one)
+    assert not outranks(one, Lineage(6, [1], 11))
+    assert outranks(Lineage(4, [1], 10), one), "the lower one of equals"
+    assert not outranks(one, Lineage(4, [1], 10))
+    assert not outranks(one, one)
+
+
+def test_three_lineages_that_outrank_each_other_have_one_trunk() -> None:
+    weak = Lineage(5, [1], 10)
+    child = Lineage(6, [1, 5], 30)
+    stranger = Lineage(7, [1], 20)
+    assert outranks(weak, child)
+    assert outranks(child, stranger)
+    assert outranks(stranger, weak)
+    for order in permutations([weak, child, stranger]):
+        assert trunk_of(list(order)) is stranger
+    for order in permutations([weak, child, stranger, Lineage(1, [], 0)]):
+        assert trunk_of(list(order)).lineage == 1
+    assert trunk_of([child]) is child
+    assert trunk_of([child, weak]) is weak
+
+
+def test_a_fork_is_ranked_below_what_it_comes_from() -> None:
+    parent = cluster([1, 2, 3], [3, 4, 5])
+    fork = fork_of(parent, 7, [(3, 1), (4, 1), (5, 2)])
+    twin = fork_of(parent, 8, [(1, 1), (2, 1)])
+    below = fork_of(twin, 9, [])
+    assert [lineage_in(one).strength for one in (parent, fork, twin, below)] == [0, 1, 2, 2]
+    for one in (fork, twin, below):
+        assert outranks(lineage_in(parent), lineage_in(one))
+    assert outranks(lineage_in(twin), lineage_in(fork))
+    assert outranks(lineage_in(twin), lineage_in(below))
