@@ -25,13 +25,14 @@ class Roles:
         self.closed: list[int] = []
 
     def kept(self, previous: View | None, view: View) -> list[str]:
-        """Return the members that have not restarted since the view before."""
+        """Return the members that have been up since the view before, as the same processes."""
         if previous is None:
             return []
         kept: list[str] = []
         for member in view.members:
             before = previous.member(member.node_id)
-            if before is not None and before.incarnation == member.incarnation:
+            again = view.is_of_log and view.bases.get(member.node_id, 0) > previous.epoch
+            if before is not None and before.incarnation == member.incarnation and not again:
                 kept.append(member.node_id)
         return kept
 
