@@ -105,7 +105,8 @@ def test_replicas_are_in_sync_and_the_leader_is_the_first() -> None:
     assert view.learners == [["n2"], []]
     state = log.configuration.partitions[0]
     item = IsrItem(0, state.leader_epoch, state.version, [1, 2, 3])
-    log.apply(AlterIsr(1, [item], {1: 1, 2: 2, 3: 1}))
+    starts = {disk: log.configuration.members[disk].started for disk in (1, 2, 3)}
+    log.apply(AlterIsr(1, [item], starts))
     view = log.view()
     assert view.replicas[0] == ["n1", "n2", "n3"]
     assert view.learners[0] == []

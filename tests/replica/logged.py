@@ -50,10 +50,11 @@ class LoggedWorld(World):
         self.disks = {node_id: number + 1 for number, node_id in enumerate(self.cells)}
         self.last_disk = nodes
         self.known: dict[str, ClusterConfiguration] = {}  # what each node has installed
-        self.index = 0
+        self.cut: set[str] = set()  # nodes that reach nobody
+        self.held: list[tuple[Cell, str, int, bytes]] = []  # messages from and to them, in their order
         self.seen: dict[str, int] = {}  # the entry that each node has installed
         self.due: dict[str, int] = {}  # when the next entry arrives at each node
-        self.eager = planted == "drops_early"
+        self.filled: dict[str, dict[tuple[int, int], tuple[int, int]]] = {}  # by leader: (partition, disk) -> as told
 
     # -- the log ------------------------------------------------------------------------------------------------------
 
@@ -67,7 +68,7 @@ class LoggedWorld(World):
             self.log.append(f"{self.now} {result!r}")
             encoded = encode_configuration(self.configuration)
             self.view = view_of(self.configuration)
-            for cell in self.living():
+            for cell in self.living():  # a node that is cut off learns it later
                 late = 20 if self.rng.chance(1, 20) else 1
                 when = max(self.due.get(cell.node_id, 0), self.now + self.rng.below(self.install_us * late))
                 self.due[cell.node_id] = when
@@ -77,6 +78,9 @@ class LoggedWorld(World):
     def _learn_of(self, cell: Cell, incarnation: int, encoded: bytes) -> Callable[[], None]:
         def learn() -> None:
             if not cell.alive or cell.incarnation != incarnation:
+                return
+            if cell.node_id in self.cut:
+                self.at(self.now + 10 * MILLISECOND, learn)
                 return
             configuration = decode_configuration(encoded)
             if configuration.index <= self.seen.get(cell.node_id, 0):
@@ -94,6 +98,21 @@ class LoggedWorld(World):
                 cell.turn()
 
         return learn
+
+    def send(self, cell: Cell, node_id: str, kind: int, body: bytes) -> None:
+        """Send a message, or hold it while an end of the link is cut off."""
+        if cell.node_id in self.cut or node_id in self.cut:
+            self.held.append((cell, node_id, kind, body))
+        else:
+            super().send(cell, node_id, kind, body)
+
+    def heal(self) -> None:
+        """Reach everybody again; what was held arrives, if its ends are the same processes."""
+        self.cut.clear()
+        held, self.held = self.held, []
+        for cell, node_id, kind, body in held:
+            if cell.alive:
+                super().send(cell, node_id, kind, body)
 
     def begin(self, first: list[str]) -> None:
         """Found the cluster with these nodes."""
@@ -114,6 +133,7 @@ class LoggedWorld(World):
         cell = self.cells[node_id]
         cell.start()
         self.seen[node_id] = 0
+        self.filled.pop(node_id, None)
         self.due[node_id] = self.now
         self.known.pop(node_id, None)
         if self.configuration.index:
@@ -122,15 +142,17 @@ class LoggedWorld(World):
 
     def may_lose(self, cell: Cell) -> bool:
         """Tell whether a disk may be lost: for each partition another one has everything."""
-        disk = self.disks[cell.node_id]
+        kept = [disk for node_id, disk in self.disks.items() if node_id != cell.node_id]
         for state in self.configuration.partitions:
-            if state.replicas and not [other for other in state.isr if other != disk]:
+            if state.replicas and not [disk for disk in state.isr if disk in kept]:
                 return False
         return True
 
     def crash(self, cell: Cell, empty: bool = False) -> None:
         """End a process, and perhaps lose its disk."""
         super().crash(cell, empty)
+        self.cut.discard(cell.node_id)
+        self.held = [one for one in self.held if one[0] is not cell and one[1] != cell.node_id]
         if empty:
             self.last_disk += 1
             self.disks[cell.node_id] = self.last_disk
@@ -145,7 +167,8 @@ class LoggedWorld(World):
             if rng.chance(1, 2):
                 self._see(cell)
         for cell in self.living():
-            self._ask(cell)
+            if cell.node_id not in self.cut:
+                self._ask(cell)
         if self._all_follow():
             limits = PlanLimits(1 + rng.below(8), 1 + rng.below(4), 8)
             gone = [disk for disk in self.configuration.disks() if not self._is_up(disk) and rng.chance(1, 20)]
@@ -158,7 +181,7 @@ class LoggedWorld(World):
     def _all_follow(self) -> bool:
         for cell in self.living():
             member = self.configuration.members.get(self.disks[cell.node_id])
-            if member is None or not is_up(member.state) or self.eager:
+            if member is None or not is_up(member.state):
                 continue
             if cell.base is None or self.view is None or cell.base.epoch != self.view.epoch:
                 return False
@@ -169,11 +192,12 @@ class LoggedWorld(World):
         configuration = self.configuration
         disk = self.disks[cell.node_id]
         member = configuration.named(cell.node_id)
-        if member is not None and (not cell.alive or member.disk != disk or member.incarnation != cell.incarnation):
+        gone = not cell.alive or cell.node_id in self.cut
+        if member is not None and (gone or member.disk != disk or member.incarnation != cell.incarnation):
             if is_up(member.state):
                 self.apply(MarkAway(member.disk, member.incarnation, member.version, ENDED))
                 return
-        if not cell.alive:
+        if gone or (member is not None and self.seen.get(cell.node_id, 0) < member.version and member.disk == disk):
             return
         if member is not None and member.disk != disk:
             if member.state == 0:
@@ -192,20 +216,26 @@ class LoggedWorld(World):
         disk = self.disks[cell.node_id]
         if known is None or not cell.in_view:
             return
-        wanted: dict[int, list[int]] = {}
-        left: list[tuple[int, str]] = []
+        told = self.filled.setdefault(cell.node_id, {})
         for number, node_id in cell.filled:
-            state = known.partitions[number]
             learner = known.named(node_id)
-            if learner is None or state.leader != disk or learner.disk not in state.learners():
+            if learner is not None:
+                told[number, learner.disk] = (known.partitions[number].leader_epoch, learner.started)
+        cell.filled = []
+        wanted: dict[int, list[int]] = {}
+        for place, (epoch, started) in list(told.items()):
+            number = place[0]
+            state = known.partitions[number]
+            member = known.members.get(place[1])
+            learns = place[1] in state.learners() and state.leader == disk and state.leader_epoch == epoch
+            if member is None or not learns or member.started != started:
+                del told[place]
                 continue
-            wanted[number] = [*wanted.get(number, state.isr), learner.disk]
-            left.append((number, node_id))
-        cell.filled = left
+            wanted[number] = [*wanted.get(number, state.isr), place[1]]
         items = [IsrItem(n, known.partitions[n].leader_epoch, known.partitions[n].version, wanted[n]) for n in wanted]
         if items and self.rng.chance(1, 2):
             disks = {one for item in items for one in item.isr}
-            self.apply(AlterIsr(disk, items, {one: known.members[one].incarnation for one in disks}))
+            self.apply(AlterIsr(disk, items, {one: known.members[one].started for one in disks}))
         if cell.node_id in self.news:
             self.news.discard(cell.node_id)
             states = cell.replication.replica_states.states
@@ -221,8 +251,21 @@ class LoggedWorld(World):
             member = self.configuration.members[self.disks[cell.node_id]]
             self.apply(Strain(member.disk, member.incarnation, member.version, not member.full, False))
 
+    def is_intact(self) -> bool:
+        """Tell whether no member has lost its disk: to cut another one off then would be a second fault at once."""
+        return set(self.configuration.members) <= set(self.disks.values())
+
+    def check_start(self, cell: Cell, partition: int) -> None:
+        """Check whoever begins to lead; one that was taken for away has no lease: it may lead, and nobody hears it."""
+        member = self.configuration.members.get(self.disks[cell.node_id])
+        if member is not None and is_up(member.state) and member.incarnation == cell.incarnation:
+            known = self.known[cell.node_id].members.get(member.disk)
+            if known is not None and known.started == member.started:
+                super().check_start(cell, partition)
+
     def settle(self) -> None:
         """End the faults, with room on all disks."""
+        self.heal()
         for disk in self.configuration.disks():
             member = self.configuration.members[disk]
             if member.full:
@@ -236,6 +279,10 @@ class LoggedWorld(World):
             return "members come and go"
         if not self._all_follow():
             return "views are on their way"
+        for number, state in enumerate(configuration.partitions):
+            for cell in self.living():
+                if self.disks[cell.node_id] not in state.replicas and cell.replication.replica_states.holds(number):
+                    return f"{cell.node_id} still has {number}"
         return super().why_not()
 
 
@@ -274,6 +321,10 @@ def run_logged(seed: int, planted: str = "", steps: int = 150, lossy: bool = Fal
                 world.crash(cell)
         elif what == 4:
             world.strain()
+        elif what <= 6 and world.living() and world.is_intact():
+            world.cut.add(world.living()[rng.below(len(world.living()))].node_id)
+        elif what <= 8:
+            world.heal()
         world.run(world.now + rng.between(1, 40) * MILLISECOND)
     world.settle()
     return world
