@@ -518,9 +518,10 @@ class Cluster:
         machine.fill_at = self.now + self.rng.below(300 * MS)
         for lineage, number in self.leads(machine):
             assert lineage == control.lineage
-            for disk in control.configuration.partitions[number].learners():
+            state = control.configuration.partitions[number]
+            for disk in state.learners():
                 if control.neighbours.is_linked(disk) and control.configuration.can_lead(disk):
-                    control.filled(number, disk)
+                    control.filled(number, disk, state.leader_epoch, control.configuration.members[disk].started)
 
     def leads(self, machine: Machine) -> list[tuple[int, int]]:
         """Return the (lineage, partition) that a machine leads under its lease, and has opened."""

@@ -115,9 +115,9 @@ class Planned:
                 if self.slow is not None and self.slow.chance(1, 2):
                     continue
                 isr = [*state.isr, *learners]
-                incarnations = {disk: self.configuration.members[disk].incarnation for disk in isr}
+                starts = {disk: self.configuration.members[disk].started for disk in isr}
                 items = [IsrItem(number, state.leader_epoch, state.version, isr)]
-                self.do(AlterIsr(state.leader, items, incarnations))
+                self.do(AlterIsr(state.leader, items, starts))
         self.most_filling = max(self.most_filling, filling)
         return filling > 0
 

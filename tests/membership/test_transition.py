@@ -138,8 +138,8 @@ class Log:
 
     def isr(self, disks: list[int], partition: int = 0) -> AlterIsr:
         state = self.configuration.partitions[partition]
-        incarnations = {disk: self.of(disk).incarnation for disk in disks}
-        return AlterIsr(state.leader, [IsrItem(partition, state.leader_epoch, state.version, disks)], incarnations)
+        starts = {disk: self.of(disk).started for disk in disks}
+        return AlterIsr(state.leader, [IsrItem(partition, state.leader_epoch, state.version, disks)], starts)
 
     def shows(self, partition: int = 0) -> tuple[list[int], list[int], int, int]:
         state = self.configuration.partitions[partition]

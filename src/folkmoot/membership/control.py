@@ -184,7 +184,7 @@ class Control:
         self._greet_ns: int = 0
         self._asks: dict[str, _Ask] = {}
         self._numbers: int = 0
-        self._filled: dict[tuple[int, int], tuple[int, int]] = {}  # (partition, disk) -> (leader epoch, incarnation)
+        self._filled: dict[tuple[int, int], tuple[int, int]] = {}  # (partition, disk) -> (leader epoch, start)
         self._isr_ns: int = 0  # when to ask for ISRs again
         self._found: Persisted | None = None  # to be written
         self._opening: CurrentLineage | None = None  # to be written
@@ -477,30 +477,27 @@ class Control:
         """Say that copies here are damaged or behind: they are in sync no more, if there are others that are."""
         self._wish(f"withdraw {partitions}", Withdraw(self.me.disk, self.me.incarnation, partitions))
 
-    def filled(self, partition: int, disk: int) -> None:
+    def filled(self, partition: int, disk: int, leader_epoch: int, started: int) -> None:
         """A learner of a partition that this member leads has everything: from now on the leader waits for it too.
 
-        It is asked for until it is in the ISR, or is no learner of this leadership any more.
+        It is asked for until it is in the ISR, or is no learner of this leadership any more. `leader_epoch` and
+        `started` (of the learner) are those of the configuration under which it was filled.
         """
-        configuration = self.configuration
-        if configuration is None or disk not in configuration.members:
-            return
-        epoch = configuration.partitions[partition].leader_epoch
-        self._filled[(partition, disk)] = (epoch, configuration.members[disk].incarnation)
+        self._filled[(partition, disk)] = (leader_epoch, started)
 
     def _ask_isr(self, configuration: ClusterConfiguration, now: int) -> None:
         """Ask for the ISRs with the learners that are filled, all with one request."""
         if "isr" in self._asks or now < self._isr_ns:
             return
         wanted: dict[int, list[int]] = {}
-        incarnations: dict[int, int] = {}
+        starts: dict[int, int] = {}
         for place, told in list(self._filled.items()):
             number, disk = place
             state = configuration.partitions[number]
             member = configuration.members.get(disk)
             leads = state.leader == self.me.disk and state.leader_epoch == told[0]
             learns = disk in state.replicas and disk not in state.isr
-            if not leads or not learns or member is None or member.incarnation != told[1] or not member.can_lead():
+            if not leads or not learns or member is None or member.started != told[1] or not member.can_lead():
                 del self._filled[place]
             else:
                 wanted[number] = [*wanted.get(number, state.isr), disk]
@@ -509,10 +506,10 @@ class Control:
             state = configuration.partitions[number]
             items.append(IsrItem(number, state.leader_epoch, state.version, wanted[number]))
             for disk in wanted[number]:
-                incarnations[disk] = configuration.members[disk].incarnation
+                starts[disk] = configuration.members[disk].started
         if items:
             self._isr_ns = now + self.options.heartbeat_ns // 4
-            self._wish("isr", AlterIsr(self.me.disk, items, incarnations))
+            self._wish("isr", AlterIsr(self.me.disk, items, starts))
 
     def renew(self) -> None:
         """Have everybody begin anew with everybody: messages between members are lost."""
@@ -608,7 +605,7 @@ class Control:
             return False
         lineage = self._splits.better(self.cluster, log.lineage, configuration, now)
         if lineage:
-            self.events.append(Event(WARNING, "lineage_left", {"from": log.lineage, "to": lineage}))
+            self.events.append(Event(WARNING, "lineage_left", {"before": log.lineage, "lineage": lineage}))
             if self._fallback == 0 and configuration is not None:
                 self._fallback = log.lineage
         elif configuration is None:
@@ -624,7 +621,7 @@ class Control:
             forked = fork_of(configuration, lineage, self._splits.absent(configuration))
             self._found = ConfigurationLog.fork(forked, self.me.disk)
             here = [forked.members[disk].node_id for disk in forked.disks() if is_up(forked.members[disk].state)]
-            fields: dict[str, object] = {"from": log.lineage, "to": lineage, "members": here}
+            fields: dict[str, object] = {"before": log.lineage, "lineage": lineage, "members": here}
             fields["partitions"] = forked.strength
             self.events.append(Event(WARNING, "cluster_forked", fields))
         else:

@@ -667,7 +667,7 @@ class Transition:
             if disk in before.isr:
                 continue
             member = configuration.members[disk]
-            if not member.can_lead() or member.incarnation != command.incarnations[disk]:
+            if not member.can_lead() or member.started != command.starts[disk]:
                 return INELIGIBLE
         isr = [disk for disk in before.replicas if disk in wanted]
         if isr == before.isr:

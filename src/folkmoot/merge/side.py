@@ -7,7 +7,7 @@ from folkmoot.membership.divergence import YES, has_change, shared
 from folkmoot.membership.holding import Holding
 from folkmoot.membership.view import View
 from folkmoot.merge.stamp import Stamp, decode_stamp
-from folkmoot.store.epoch import counter_of
+from folkmoot.store.epoch import counter_of, tag_of
 from folkmoot.store.key import MARK, QUEUE, STAMP, plain_key, stamped_key_of
 from folkmoot.store.origin import NUMBER_BITS, name_of, number_of
 from folkmoot.store.writer import VERSION_BYTES, version_of
@@ -95,8 +95,20 @@ def replaces(key: bytes, mine: Side, theirs: Side, mine_us: int, theirs_us: int)
 
 def fork_of(view: View | None, lineage: list[int]) -> int:
     """Return the counter of the newest view that both sides come from, -1 if that is not known."""
+    if view is not None and view.is_of_log:
+        return _fork_in_log(view, lineage)
     common = [] if view is None else [epoch for epoch in view.lineage if epoch in lineage]
     return max([counter_of(epoch) for epoch in common], default=-1)
+
+
+def _fork_in_log(view: View, lineage: list[int]) -> int:
+    """Return the same for views of configurations: two lineages share what both have of one, theirs or an ancestor."""
+    own: dict[int, int] = {tag_of(epoch): counter_of(epoch) for epoch in [*view.lineage, view.epoch]}
+    found = -1
+    for epoch in lineage:
+        if tag_of(epoch) in own:
+            found = max(found, min(counter_of(epoch), own[tag_of(epoch)]))
+    return found
 
 
 def foreign_homes(view: View | None, node_id: str, source: str) -> dict[int, bool]:

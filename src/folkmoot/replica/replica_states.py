@@ -173,6 +173,8 @@ class ReplicaStates:
         """Whether changes of its epoch that the leader lacks may have been committed, see `assign.is_branch`."""
         view = self.view
         epoch = holding.epoch
+        if view is not None and view.is_of_log:
+            return self.node_id in view.branches.get(partition, [])
         if view is not None and (self.node_id, epoch, holding.seq) in view.uncommitted_tails.get(partition, []):
             return False
         lived = self.lived

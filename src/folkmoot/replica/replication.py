@@ -256,7 +256,8 @@ class Replication:
         replica_states.base_seqs = [
             replica_states.writer.sequence(partition) for partition in range(replica_states.partitions)
         ]
-        if was_solo and not replica_states.solo:
+        kept = self.roles.kept(previous, view)
+        if was_solo and (not replica_states.solo or replica_states.node_id not in kept):
             self.turns.join()
         self.gaps.installed()
         self._untidy = True
@@ -264,7 +265,6 @@ class Replication:
         self.merges.installed()
         self.lead.installed()
         self.takeover.installed()
-        kept = self.roles.kept(previous, view)
         for partition in range(replica_states.partitions):
             self.roles.assign(partition, previous, view, kept)
         self.copies.installed()

@@ -25,13 +25,14 @@ class Roles:
         self.closed: list[int] = []
 
     def kept(self, previous: View | None, view: View) -> list[str]:
-        """Return the members that have not restarted since the view before."""
+        """Return the members that have been up since the view before, as the same processes."""
         if previous is None:
             return []
         kept: list[str] = []
         for member in view.members:
             before = previous.member(member.node_id)
-            if before is not None and before.incarnation == member.incarnation:
+            again = view.is_of_log and view.bases.get(member.node_id, 0) > previous.epoch
+            if before is not None and before.incarnation == member.incarnation and not again:
                 kept.append(member.node_id)
         return kept
 
@@ -44,6 +45,7 @@ class Roles:
         leader = replicas[0] if replicas else ""
         if previous is not None:
             self.takeover.remember(partition, previous.replicas[partition] if previous.replicas else [me])
+            self._begin_anew(partition, me in kept)
         branches = view.branches.get(partition, [])
         if (
             not leader
@@ -94,6 +96,13 @@ class Roles:
                 self.closed.append(partition)
             self.takeover.lost(partition)
             self.takeover.begin(partition, [*replicas, *branches])
+
+    def _begin_anew(self, partition: int, is_kept: bool) -> None:
+        """Lead a partition no more if this node was away, and others may have led it: what it leads, it takes over."""
+        if not is_kept and self.replica_states.phases[partition] >= MERGING:
+            self.closed.append(partition)
+            self.takeover.lost(partition)
+            self.replica_states.phases[partition] = IDLE
 
     def report(self) -> None:
         """Report to every leader what this node has of its partitions."""
