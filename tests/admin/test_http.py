@@ -193,7 +193,9 @@ def test_the_client_may_end_its_side_at_any_moment(request_: bytes, step: int, t
         bench.receive(request_)
         await bench.settle(step)
         bench.connection.eof_received()
-        for _ in range(3):
+        for _ in range(100):  # a machine with other work makes the pauses longer
+            if bench.transport.ended:
+                break
             await bench.settle()
         whole = request_ in (REQUEST, PUT, REQUEST + REQUEST)
         assert bench.transport.written.count(b"HTTP/1.1 200") == (1 + (request_ == REQUEST + REQUEST) if whole else 0)

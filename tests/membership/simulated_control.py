@@ -58,6 +58,7 @@ class Machine:
         self.seeds: list[str] = []
         self.seeds_unknown = False
         self.witness = False
+        self.features = 0
         self.events: list[str] = []
         self.sent = 0
         self.fill_at = 0
@@ -146,7 +147,7 @@ class Cluster:
         me = self.member(machine)
         machine.control = Control(
             me,
-            0,
+            machine.features,
             machine.options,
             machine.store,
             self.rng.next64() & 0xFFFFFF,
@@ -337,7 +338,7 @@ class Cluster:
 
     def _up(self, here: Machine, member: Member) -> None:
         assert here.control is not None
-        here.control.up(member, 0, here.clock(self.now))
+        here.control.up(member, self.named(member.node_id).features, here.clock(self.now))
 
     def _down(self, here: Machine, name: str, incarnation: int, disk: int, refused: bool) -> None:
         if here.control is not None:

@@ -327,6 +327,57 @@ def test_a_setting_reaches_every_member() -> None:
         assert configuration.settings.values["colour"].value == b"red"
 
 
+def test_a_feature_is_on_when_every_member_has_it_and_stays_on() -> None:
+    cluster = Cluster(47, 3)
+    for number, machine in enumerate(cluster.machines):
+        machine.features = 3 if number else 1
+        cluster.start(machine)
+    cluster.until(cluster.is_whole, 10 * S)
+    cluster.run(S)
+    configuration = control(controller(cluster)).configuration
+    assert configuration is not None
+    assert configuration.features == 1
+    old = cluster.machines[0]
+    cluster.kill(old)
+    old.features = 7
+    cluster.start(old)
+    cluster.until(cluster.is_whole, 10 * S)
+    cluster.run(S)
+    for machine in cluster.machines:
+        configuration = control(machine).configuration
+        assert configuration is not None
+        assert configuration.features == 3
+
+
+def test_a_slow_member_hands_its_leaderships_over_and_gets_them_back() -> None:
+    cluster = begun(53, 3)
+    machine = follower(cluster)
+    assert cluster.leads(machine)
+    control(machine).slow = True
+    cluster.until(lambda: not cluster.leads(machine), 10 * S)
+    cluster.run(S)
+    assert served(cluster, machine)
+    control(machine).slow = False
+    cluster.until(lambda: len(cluster.leads(machine)) >= 2, 10 * S)
+
+
+def test_a_witness_votes_and_holds_nothing() -> None:
+    cluster = Cluster(59, 3)
+    witness = cluster.machines[2]
+    witness.witness = True
+    for machine in cluster.machines:
+        cluster.start(machine)
+    cluster.until(cluster.is_whole, 10 * S)
+    cluster.until(lambda: len(control(controller(cluster)).log.voters) == 3, 10 * S)  # type: ignore[union-attr]
+    configuration = control(controller(cluster)).configuration
+    assert configuration is not None
+    assert not configuration.holds(witness.disk)
+    other = next(one for one in cluster.machines[:2] if one is not controller(cluster))
+    cluster.kill(other)
+    cluster.until(lambda: served(cluster, other), 5 * S)
+    assert "cluster_forked" not in [kind for one in cluster.machines for kind in one.events]
+
+
 # Disks
 
 

@@ -41,6 +41,7 @@ from folkmoot.membership.command import (
     Command,
     Delete,
     Evict,
+    Features,
     Join,
     Leave,
     MarkAway,
@@ -52,6 +53,7 @@ from folkmoot.membership.command import (
     Withdraw,
     decode_command,
 )
+from folkmoot.membership.configuration import ClusterConfiguration
 from folkmoot.membership.configuration_log import ConfigurationLog, Fate
 from folkmoot.membership.control_message import (
     EVICTED,
@@ -602,7 +604,10 @@ class Controller:
         if self._open or self._asked:
             self._retry(now)
             return
-        commands = plan(self.log.configuration, self._options.limits, self.log.voters, self._gone)
+        configuration = self.log.configuration
+        shared = _features_of(configuration)
+        commands: list[Command] = [] if shared == configuration.features else [Features(shared)]
+        commands.extend(plan(configuration, self._options.limits, self.log.voters, self._gone))
         for number, command in enumerate(commands):
             if not self._propose(0, number, command, now):
                 return
@@ -691,6 +696,14 @@ class Controller:
     def note(self) -> None:
         """Put into the log of events that this member leads now."""
         self.events.append(Event(INFO, "controller", {"term": self.term, "lineage": self.log.lineage}))
+
+
+def _features_of(configuration: ClusterConfiguration) -> int:
+    """Return the features that are on or that every member has: the latter can be switched on, for ever."""
+    shared = -1
+    for member in configuration.members.values():
+        shared &= member.process.features
+    return configuration.features | max(shared, 0)
 
 
 def _worst(pairs: list[tuple[int, int]], me: int) -> list[int]:

@@ -18,12 +18,31 @@ lineage | this view, and the last ones that were shared with the lineages from w
 losses | absent partitions and the members in their ISR; partitions that were given up
 crowded, refused | members that are strained; processes that were put out
 
-Why such roles are safe. *The leader* is in the ISR, and opens a partition when all of the ISR and all replicas of the
-view before have reported: it adopts the longest copy, which has everything that was committed. *A leader with an older
-view* commits nothing more once a follower that it needs has a newer one, because followers take nothing of an older
-epoch; one that needs nobody is alone in the ISR, and is replaced only when its lease is over. *A learner* counts for
-its leader from the moment at which the leader asks for it, so it may be taken into the ISR at any moment after that.
-Members install views at different moments: messages of a newer one wait, those of an older one are void (`replica`).
+Why roles from configurations are safe, though members take them at different moments. Views had a phase of promises:
+all members of the next one stopped in the old one first. Here only this holds: *every member of an ISR has every change
+that was committed before*, on its disk. By induction over the entries of the log, for a change x of partition p that a
+leader L committed in configuration c:
+
+1. In c, L waited for all of the ISR, and each took x as a follower of L in c. A member handles messages of its own
+   epoch alone: those of a newer one wait (`replica/early`), older ones are void. It acknowledges in its own epoch, too.
+   So L commits nothing in c with a member that has a newer configuration, and whoever has acknowledged x has it in the
+   reports that it sends in later ones.
+2. While the ISR only shrinks, all in it were in that of c and have x. A leader that took over in between was one of
+   them, and has x unless L has not committed it yet. It waits for the reports of the whole ISR and adopts the longest
+   copy: after these reports L commits nothing more with the members that sent them.
+3. The ISR grows by ALTER_ISR alone, as long as it is not empty. The leader that asks for D counts on D from before it
+   asks (`replica/lead.Follower.counts`), in every configuration that it installs until the entry: the entry is refused
+   if another leadership has begun, D has come up again, or the partition has changed. And D has everything up to the
+   moment from which it counts. So whether x was committed before or after, D has it.
+4. A leader that is alone in its ISR commits alone, however old its configuration is. Nobody else leads until it has
+   asked for another member, on which it counts then; or until it is away, which is after its lease, and the partition
+   has no leader while it is. By force it is given up; that is a loss, and is listed.
+5. A leader that skips configurations in which another one led goes on as if it had led throughout. It was in sync all
+   the time, because it cannot be filled again without taking part. So the other one waited for its report in vain, and
+   committed nothing.
+
+What a member in sync must not do, therefore, is to overwrite its copy: nothing else may have what it has. It leaves the
+ISR first (WITHDRAW), see `replica/copy`. A leader that finds another copy in sync diverged keeps its own.
 """
 
 from __future__ import annotations
