@@ -306,7 +306,7 @@ class Node:
     def leave(self, now: int) -> None:
         """Hand over all copies, announce the end, and leave for good; then `left`, and the process may end."""
         self._tick(now)
-        self._cluster_node().membership.leave(self._state.now)
+        self._cluster_node().leave()
 
     @property
     def left(self) -> bool:
@@ -342,7 +342,7 @@ class Node:
         """Have the others continue without this node, which stops (`stop`) and will be back; then `departed`."""
         self._tick(now)
         if self.cluster_node is not None:
-            self.cluster_node.membership.depart(self._state.now)
+            self.cluster_node.depart()
 
     @property
     def departed(self) -> bool:
@@ -383,6 +383,8 @@ class Node:
         self._sealed = True
         if self._withheld.active:
             self._withheld.step()
+        if self.cluster_node is not None:
+            self.cluster_node.prepare()
         self._write = self._broker.seal()
         if self.cluster_node is not None:
             self.cluster_node.seal(self._write)

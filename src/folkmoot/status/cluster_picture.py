@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from folkmoot.kernel.feature import lacking
 from folkmoot.membership.holding import DAMAGED
+from folkmoot.membership.logged_membership import LoggedMembership
 from folkmoot.membership.membership import Membership
 from folkmoot.membership.view import View
 from folkmoot.merge.heals import Heals
@@ -28,7 +29,7 @@ class ClusterPicture(Picture):
         self,
         me: Member,
         config: ClusterConfig,
-        membership: Membership,
+        membership: Membership | LoggedMembership,
         peers: Peers,
         replication: Replication,
         state: State,
@@ -150,7 +151,8 @@ class ClusterPicture(Picture):
 
     def expected(self) -> list[str]:
         """Return the last full membership, from the stored view as long as there is no other."""
-        return self._membership.bootstrap.expected()
+        membership = self._membership
+        return membership.expected() if isinstance(membership, LoggedMembership) else membership.bootstrap.expected()
 
     def unanswered(self) -> dict[str, str]:
         """Return the addresses that have no connection though one is wanted, and why."""
@@ -209,21 +211,30 @@ class ClusterPicture(Picture):
         """Ask for a view without a member."""
         why_not = self._outside()
         if not why_not:
-            self._membership.evict(node_id, now)
+            if isinstance(self._membership, LoggedMembership):
+                self._membership.evict(node_id)
+            else:
+                self._membership.evict(node_id, now)
         return why_not
 
     def forget(self, node_id: str, now: int) -> str:
         """Ask for a view that does not expect a node any more."""
         why_not = self._outside()
         if not why_not:
-            self._membership.forget(node_id, now)
+            if isinstance(self._membership, LoggedMembership):
+                self._membership.forget(node_id)
+            else:
+                self._membership.forget(node_id, now)
         return why_not
 
     def leave(self, node_id: str, now: int) -> str:
         """Have a member hand over its partitions and leave."""
         why_not = self._outside()
         if not why_not:
-            self._membership.dismiss(node_id, now)
+            if isinstance(self._membership, LoggedMembership):
+                self._membership.dismiss(node_id)
+            else:
+                self._membership.dismiss(node_id, now)
         return why_not
 
     def _outside(self) -> str:
