@@ -41,7 +41,8 @@ class View:
     which copies are absent or lost. doubtful: ids of absent nodes that may be alive, as the proposer sees it.
     uncommitted_tails: per partition the learners whose newest changes were never acknowledged, with the copy's epoch
     and sequence. minority_bootstrap: begun without most of the seeds, which may be a cluster that this one does not
-    know.
+    know. from_log: made of a configuration of the log (`projection`, which says what the fields mean then). is_trunk:
+    made of one whose lineage is no fork, so that it has a quorum of the voters.
     """
 
     def __init__(
@@ -73,6 +74,8 @@ class View:
         self.doubtful: list[str] = []
         self.minority_bootstrap: bool = False
         self.uncommitted_tails: dict[int, list[tuple[str, int, int]]] = {}
+        self.from_log: bool = False
+        self.is_trunk: bool = False
         self.proposer: str = ""  # who proposed it, "" = nobody: a copy that was kept up to date (`MemberState.base`)
         self._by_id: dict[str, Member] = {member.node_id: member for member in self.members}
         assert len(self.replicas) == len(self.learners), "one list of replicas and one of learners per partition"
@@ -113,11 +116,15 @@ class View:
         return votes_of(self.known, self._by_id)
 
     def has_majority(self) -> bool:
-        """Tell whether more than half of the last full membership is here."""
+        """Tell whether more than half of the last full membership is here; voters decide if they are in the log."""
+        if self.from_log:
+            return self.is_trunk
         return has_majority(self.known, self._by_id)
 
     def has_majority_or_tie(self) -> bool:
         """Tell the same, where half of it with the lowest id counts too: true in one component of a split at most."""
+        if self.from_log:
+            return self.is_trunk
         return has_majority_or_tie(self.known, self._by_id)
 
     def __repr__(self) -> str:
