@@ -36,9 +36,9 @@ leader L committed in configuration c:
    epoch alone: those of a newer one wait (`replica/early`), older ones are void. It acknowledges in its own epoch, too.
    So L commits nothing in c with a member that has a newer configuration, and whoever has acknowledged x has it in the
    reports that it sends in later ones.
-2. While the ISR only shrinks, all in it were in that of c and have x. A leader that took over in between was one of
-   them, and has x unless L has not committed it yet. It waits for the reports of the whole ISR and adopts the longest
-   copy: after these reports L commits nothing more with the members that sent them.
+2. While the ISR only shrinks, all in it were in that of c and have acknowledged x in c, so any of them may lead. A new
+   leader waits for the reports of the whole ISR all the same. It adopts the longest copy, so that the others need not
+   drop what they have. And it does not begin if another member in sync has a newer configuration already.
 3. The ISR grows by ALTER_ISR alone, as long as it is not empty. The leader that asks for D counts on D from before it
    asks (`replica/lead.Follower.counts`), in every configuration that it installs until the entry: the entry is refused
    if another leadership has begun, D has come up again, or the partition has changed. And D has everything up to the

@@ -7,7 +7,7 @@ from folkmoot.membership.divergence import YES, has_change, shared
 from folkmoot.membership.holding import Holding
 from folkmoot.membership.view import View
 from folkmoot.merge.stamp import Stamp, decode_stamp
-from folkmoot.store.epoch import counter_of
+from folkmoot.store.epoch import counter_of, tag_of
 from folkmoot.store.key import MARK, QUEUE, STAMP, plain_key, stamped_key_of
 from folkmoot.store.origin import NUMBER_BITS, name_of, number_of
 from folkmoot.store.writer import VERSION_BYTES, version_of
@@ -94,9 +94,20 @@ def replaces(key: bytes, mine: Side, theirs: Side, mine_us: int, theirs_us: int)
 
 
 def fork_of(view: View | None, lineage: list[int]) -> int:
-    """Return the counter of the newest view that both sides come from, -1 if that is not known."""
-    common = [] if view is None else [epoch for epoch in view.lineage if epoch in lineage]
-    return max([counter_of(epoch) for epoch in common], default=-1)
+    """Return the counter of the newest view that both sides come from, -1 if that is not known.
+
+    lineage: the epoch in which the branch was made, and those that it comes from.
+    """
+    if view is None:
+        return -1
+    if not view.from_log:
+        return max([counter_of(epoch) for epoch in view.lineage if epoch in lineage], default=-1)
+    # Of a lineage of the log, each side has all configurations up to the one that it names.
+    mine = {tag_of(epoch): counter_of(epoch) for epoch in reversed(view.ancestry())}
+    found = -1
+    for epoch in lineage:
+        found = max(found, min(counter_of(epoch), mine.get(tag_of(epoch), -1)))
+    return found
 
 
 def foreign_homes(view: View | None, node_id: str, source: str) -> dict[int, bool]:
