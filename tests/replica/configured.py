@@ -62,6 +62,7 @@ class Site(Cell):
         self.installed = None
         self.changes = {}
         self.wanted: set[int] = set()
+        self.adopted: list[int] = []  # taken over in an earlier configuration
         self.asked_us = 0
 
     def apply(self, upto: int) -> None:
@@ -80,6 +81,7 @@ class Site(Cell):
             self.in_view = True
             self.filled = []
             self.wanted.clear()
+            self.adopted = list(self.replication.ready)
             self.replication.install(view, self.group.now)
             self.group.installs += 1
         self.turn()
@@ -112,6 +114,7 @@ class Site(Cell):
         token = self.writer.token
         writes = self.waiting.get(token, [])
         super().turn()
+        self.adopted.clear()
         if writes:
             self.changes[token] = [(write, self.writer.position(write.partition)[1]) for write in writes]
         if self.group.now - self.asked_us >= ASK_US or (self.filled and not self.asked_us):
@@ -245,6 +248,9 @@ class Group(World):
         """A leader begins with all reports of its configuration, and with the longest copy in sync."""
         super().check_start(cell, partition)
         assert cell.base is not None
+        assert isinstance(cell, Site)
+        if partition in cell.adopted:
+            return
         mine = cell.replication.replica_states.holding(partition)
         for node_id in cell.base.replicas[partition]:
             other, one = self.cells[node_id], cell.base.member(node_id)
