@@ -115,9 +115,9 @@ class Planned:
                 if self.slow is not None and self.slow.chance(1, 2):
                     continue
                 isr = [*state.isr, *learners]
-                starts = {disk: self.configuration.members[disk].started for disk in isr}
+                started = {disk: self.configuration.members[disk].started for disk in isr}
                 items = [IsrItem(number, state.leader_epoch, state.version, isr)]
-                self.do(AlterIsr(state.leader, items, starts))
+                self.do(AlterIsr(state.leader, items, started))
         self.most_filling = max(self.most_filling, filling)
         return filling > 0
 
@@ -394,7 +394,8 @@ def test_a_branch_is_kept_while_copies_are_made() -> None:
     found.start(outside, [0])
     found.settle()
     state = found.configuration.partitions[0]
-    found.do(AlterIsr(state.leader, [IsrItem(0, state.leader_epoch, state.version, [state.leader])], {state.leader: 1}))
+    started = {state.leader: found.configuration.members[state.leader].started}
+    found.do(AlterIsr(state.leader, [IsrItem(0, state.leader_epoch, state.version, [state.leader])], started))
     assert found.plan() == []
     assert found.configuration.branches == {0: [outside]}
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import Final
 
 from folkmoot.kernel.clock import NEVER
-from folkmoot.kernel.event import ERROR, INFO, WARNING, Event
+from folkmoot.kernel.event import ERROR, WARNING, Event
 from folkmoot.kernel.feature import FEATURES
 from folkmoot.kernel.rng import Rng
 from folkmoot.membership.cluster_member import DATA
@@ -65,7 +65,7 @@ class LoggedMembership:
         self._reader = reader
         self._room = Room(config.full_wait_us, config.full_hold_us)
         self._control: Control | None = None
-        self._touched = True  # something has come since the last turn
+        self._due_us: int = 0  # when to look at the latest: something has come, or is due
         self._lineage: int = 0  # of the view
         self._changed: int = 0  # the counter of the configuration of the view
         self._epochs: list[int] = []  # by partition, the leader epoch in the view
@@ -184,19 +184,19 @@ class LoggedMembership:
 
     def up(self, member: Member, features: list[str], now: int) -> None:
         """A node is connected, again or for the first time."""
-        self._touched = True
+        self._due_us = min(self._due_us, now)
         self.control.up(member, _bits(features), now * _US)
 
     def down(self, member: Member, refused: bool, now: int) -> None:
         """A connection has ended; refused: its host answers that nothing listens, so the process has ended."""
-        self._touched = True
+        self._due_us = min(self._due_us, now)
         self.control.down(member.node_id, member.incarnation, member.disk, refused, now * _US)
 
     def receive(self, node_id: str, kind: int, body: bytes, now: int) -> None:
         """Take a message; nonsense is reported and dropped."""
         if kind not in (CONTROL, CONFIGURATION_LOG):
             return
-        self._touched = True
+        self._due_us = min(self._due_us, now)
         try:
             self.control.receive(node_id, kind, body, now * _US)
         except ValueError as error:
@@ -235,48 +235,48 @@ class LoggedMembership:
         """A learner of a partition that this node leads has everything, by the view that was handed over."""
         start = self._starts.get(node_id)
         if start is not None:
-            self._touched = True
+            self._due_us = 0
             self.control.filled(partition, start[0], self._epochs[partition], start[1])
 
     def withdraw(self, partitions: list[int]) -> None:
         """Copies here are damaged or behind: they are in sync no more, if there are others that are."""
-        self._touched = True
+        self._due_us = 0
         self.control.withdraw(sorted(dict.fromkeys(partitions)))
 
     def renew(self) -> None:
         """Have all members begin anew with each other: messages between them are lost."""
-        self._touched = True
+        self._due_us = 0
         self.control.renew()
 
     # Orders
 
-    def leave(self) -> None:
+    def leave(self, now: int) -> None:
         """Hand over what this node keeps, then leave for good: `drained`, then `depart`, then `left`."""
-        self._touched = True
+        self._due_us = min(self._due_us, now)
         self.control.leaving = True
 
-    def dismiss(self, node_id: str) -> None:
+    def dismiss(self, node_id: str, now: int) -> None:
         """Have a member leave."""
-        self._touched = True
+        self._due_us = min(self._due_us, now)
         if node_id == self._me.node_id:
             self.control.leaving = True
         else:
             self.control.leave(node_id)
 
-    def depart(self) -> None:
+    def depart(self, now: int) -> None:
         """Have the others go on without this node, which is expected back unless it leaves; then `departed`."""
-        self._touched = True
+        self._due_us = min(self._due_us, now)
         self.departing = True
         self.control.stopping = True
 
-    def evict(self, node_id: str) -> None:
+    def evict(self, node_id: str, now: int) -> None:
         """Put a node out until it is started again."""
-        self._touched = True
+        self._due_us = min(self._due_us, now)
         self.control.evict(node_id)
 
-    def forget(self, node_id: str) -> None:
+    def forget(self, node_id: str, now: int) -> None:
         """Stop expecting a node that is away: what nobody else has is lost."""
-        self._touched = True
+        self._due_us = min(self._due_us, now)
         self.control.forget(node_id)
 
     # Turns
@@ -292,9 +292,9 @@ class LoggedMembership:
         """Do what is due, put rows into the batch of this turn, and hand over the configuration if it has changed."""
         control = self.control
         now_ns = now * _US
-        if not self._touched and now_ns < control.deadline():
+        if now < self._due_us and now_ns < control.deadline():
             return
-        self._touched = False
+        self._due_us = NEVER
         if now - self._looked_us >= _ROOM_US:
             self._look(now)
         control.step(now_ns)

@@ -378,20 +378,6 @@ class ClusterNode:
         others = min(self.membership.next_wake(), self.replication.next_wake())
         return min(self.peers.next_wake(), self.clock_sharing.next_wake(), others)
 
-    def leave(self) -> None:
-        """Hand over what this node keeps, and leave for good."""
-        if self.logged is not None:
-            self.logged.leave()
-        if self.by_views is not None:
-            self.by_views.leave(self.state.now)
-
-    def depart(self) -> None:
-        """Have the others go on without this node, which ends."""
-        if self.logged is not None:
-            self.logged.depart()
-        if self.by_views is not None:
-            self.by_views.depart(self.state.now)
-
     # -- what goes ----------------------------------------------------------------------------------------------------
 
     def prepare(self) -> None:

@@ -306,7 +306,7 @@ class Node:
     def leave(self, now: int) -> None:
         """Hand over all copies, announce the end, and leave for good; then `left`, and the process may end."""
         self._tick(now)
-        self._cluster_node().leave()
+        self._cluster_node().membership.leave(self._state.now)
 
     @property
     def left(self) -> bool:
@@ -342,7 +342,7 @@ class Node:
         """Have the others continue without this node, which stops (`stop`) and will be back; then `departed`."""
         self._tick(now)
         if self.cluster_node is not None:
-            self.cluster_node.depart()
+            self.cluster_node.membership.depart(self._state.now)
 
     @property
     def departed(self) -> bool:

@@ -48,10 +48,7 @@ class Shutdown:
             self._told_us = 0  # a node has died, and this one has to keep copies again
             self._state.stopping = False
         elif self._quiet() or now - self._told_us >= _PATIENCE_US:
-            if isinstance(membership, LoggedMembership):
-                membership.depart()
-            else:
-                membership.depart(now)
+            membership.depart(now)
 
     def _quiet(self) -> bool:
         """Whether no client is connected, no request unanswered, and every end of a connection reported."""

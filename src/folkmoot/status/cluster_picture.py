@@ -211,30 +211,21 @@ class ClusterPicture(Picture):
         """Ask for a view without a member."""
         why_not = self._outside()
         if not why_not:
-            if isinstance(self._membership, LoggedMembership):
-                self._membership.evict(node_id)
-            else:
-                self._membership.evict(node_id, now)
+            self._membership.evict(node_id, now)
         return why_not
 
     def forget(self, node_id: str, now: int) -> str:
         """Ask for a view that does not expect a node any more."""
         why_not = self._outside()
         if not why_not:
-            if isinstance(self._membership, LoggedMembership):
-                self._membership.forget(node_id)
-            else:
-                self._membership.forget(node_id, now)
+            self._membership.forget(node_id, now)
         return why_not
 
     def leave(self, node_id: str, now: int) -> str:
         """Have a member hand over its partitions and leave."""
         why_not = self._outside()
         if not why_not:
-            if isinstance(self._membership, LoggedMembership):
-                self._membership.dismiss(node_id)
-            else:
-                self._membership.dismiss(node_id, now)
+            self._membership.dismiss(node_id, now)
         return why_not
 
     def _outside(self) -> str:
