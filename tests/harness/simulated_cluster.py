@@ -51,6 +51,8 @@ class Site(Box):
         settings.peer_address = self.address
         settings.seeds = [site.address for site in cluster.sites.values()]
         settings.replicas = cluster.replicas
+        settings.logged = cluster.logged
+        settings.gone_us = SECOND
         settings.split_policy = cluster.split_policy
         settings.join_wait_us = cluster.join_wait_us
         arguments["seed"] = 1000 * (len(cluster.sites) + 1)  # each start of a node adds one
@@ -138,9 +140,11 @@ class SimulatedCluster:
         split_policy: str = "available",
         link_buffer_bytes_max: int = 64 << 20,
         secret: bytes = b"",
+        logged: bool = False,
         **arguments: Any,
     ) -> None:
         self.secret = secret
+        self.logged = logged
         self.link_buffer_bytes_max = link_buffer_bytes_max
         self.replicas = replicas
         self.split_policy = split_policy

@@ -97,6 +97,7 @@ class LoggedMembership:
         options.lease_ns = config.lease_us * _US
         options.link_patience_ns = config.link_patience_us * _US
         options.found_ns = config.join_wait_us * _US
+        options.gone_ns = config.gone_us * _US
         options.forks = config.split_policy == "available"
         options.partitions = self._partitions
         options.copies = config.replicas

@@ -67,12 +67,7 @@ class Roles:
             replica_states.settled[partition] = False
             replica_states.opened[partition] = False
         replica_states.leaders[partition] = leader
-        if leader == me:
-            replica_states.roles[partition] = LEADER
-        elif me in replicas:
-            replica_states.roles[partition] = REPLICA
-        else:
-            replica_states.roles[partition] = LEARNER if me in learners else NO_ROLE
+        replica_states.roles[partition] = _role_of(me, replicas, learners)
         phase = replica_states.phases[partition]
         if (
             me in replicas
@@ -143,3 +138,10 @@ class Roles:
         for node_id in replica_states.others:
             if node_id in leading:
                 replica_states.out.append((node_id, READY, b"".join(parts[node_id])))
+
+
+def _role_of(me: str, replicas: list[str], learners: list[str]) -> int:
+    """Return the role of a node; the leader is the first of the replicas."""
+    if me in replicas:
+        return LEADER if replicas[0] == me else REPLICA
+    return LEARNER if me in learners else NO_ROLE
