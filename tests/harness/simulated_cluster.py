@@ -11,6 +11,7 @@ from typing import Any
 
 from folkmoot.kernel.clock import SECOND
 from folkmoot.kernel.hash import hash64
+from folkmoot.membership.placement_plan import plan
 from folkmoot.mqtt.packet import V5
 from folkmoot.node import Effects, NodeConfig
 from folkmoot.node.cluster_node import ClusterNode
@@ -204,7 +205,17 @@ class SimulatedCluster:
                 return False
             if any(len(replicas) < min(self.replicas, len(live)) for replicas in view.replicas):
                 return False
-        return len(epochs) == 1
+        return len(epochs) == 1 and not self._is_moving()
+
+    def _is_moving(self) -> bool:
+        """Whether a controller has something to do yet."""
+        for site in self.live():
+            logged = site.cluster_node.logged
+            control = None if logged is None else logged.control
+            if control is not None and control.controller is not None and control.configuration is not None:
+                log = control.controller.log
+                return len(plan(control.configuration, control.options.limits, log.voters, [])) > 0
+        return False
 
     def run(self) -> None:
         """Turn after turn until nothing is left to do now."""

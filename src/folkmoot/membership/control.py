@@ -268,6 +268,15 @@ class Control:
         return self.leaving and self.verdict == STRANGER and not self.is_up
 
     @property
+    def is_drained(self) -> bool:
+        """Whether this member, which leaves, holds nothing any more: it is removed when it has asked to be away."""
+        configuration = self.configuration
+        member = self.member
+        if configuration is None or member is None or not self.is_up:
+            return False
+        return is_leaving(member.state) and not configuration.holds(member.disk)
+
+    @property
     def is_away(self) -> bool:
         """Whether this process, which has asked to be away, is so and votes no more, or is the only one that could."""
         if not self.stopping or self.phase == OPENING:

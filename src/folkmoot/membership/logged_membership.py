@@ -138,12 +138,7 @@ class LoggedMembership:
     @property
     def drained(self) -> bool:
         """Whether this node leaves and keeps nothing: it may `depart` as soon as it has no clients."""
-        control = self.control
-        member = control.member
-        configuration = control.configuration
-        if member is None or configuration is None or not self._is_up:
-            return False
-        return is_leaving(member.state) and not configuration.holds(member.disk)
+        return self._is_up and self.control.is_drained
 
     @property
     def departed(self) -> bool:
