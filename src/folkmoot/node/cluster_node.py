@@ -490,7 +490,7 @@ class ClusterNode:
             self.broker.delivery.transactions.hold(partition, held)
         merging = list(view.branches)
         self.broker.cluster.leadership.install(
-            view.epoch, members, leaders if leaders else [""] * partitions, before, merging
+            view.epoch, members, leaders if leaders else [""] * partitions, before, merging, self._since(view)
         )
         # Marks of nodes that are no more are dropped, but not while anybody is away: a merge compares them.
         self.broker.partition.marks.know([*view.known, *members, self.me.node_id] if view.is_whole() else [])
@@ -498,6 +498,14 @@ class ClusterNode:
         self._again = [p for p in range(partitions) if self.replication.leads(p) and not self.state.leads[p]]
         self.broker.know()
         self.broker.cluster.dispatch.installed()  # last: what came early is for the view as it is installed now
+
+    def _since(self, view: View) -> dict[str, int]:
+        """Return in which epoch each other member and this one have started over, if the log says so."""
+        if not view.from_log:
+            return {}
+        bases = view.bases
+        own = bases[self.me.node_id]
+        return {node_id: max(bases[node_id], own) for node_id in bases if node_id != self.me.node_id}
 
     def _lost_majority(self, view: View) -> bool:
         """Whether the lost members may have continued on their own, and outweigh the members that are left."""
