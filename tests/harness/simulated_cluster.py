@@ -11,6 +11,7 @@ from typing import Any
 
 from folkmoot.kernel.clock import SECOND
 from folkmoot.kernel.hash import hash64
+from folkmoot.membership.placement_plan import plan
 from folkmoot.mqtt.packet import V5
 from folkmoot.node import Effects, NodeConfig
 from folkmoot.node.cluster_node import ClusterNode
@@ -51,6 +52,8 @@ class Site(Box):
         settings.peer_address = self.address
         settings.seeds = [site.address for site in cluster.sites.values()]
         settings.replicas = cluster.replicas
+        settings.logged = cluster.logged
+        settings.gone_us = SECOND
         settings.split_policy = cluster.split_policy
         settings.join_wait_us = cluster.join_wait_us
         arguments["seed"] = 1000 * (len(cluster.sites) + 1)  # each start of a node adds one
@@ -138,9 +141,11 @@ class SimulatedCluster:
         split_policy: str = "available",
         link_buffer_bytes_max: int = 64 << 20,
         secret: bytes = b"",
+        logged: bool = False,
         **arguments: Any,
     ) -> None:
         self.secret = secret
+        self.logged = logged
         self.link_buffer_bytes_max = link_buffer_bytes_max
         self.replicas = replicas
         self.split_policy = split_policy
@@ -200,7 +205,17 @@ class SimulatedCluster:
                 return False
             if any(len(replicas) < min(self.replicas, len(live)) for replicas in view.replicas):
                 return False
-        return len(epochs) == 1
+        return len(epochs) == 1 and not self._is_moving()
+
+    def _is_moving(self) -> bool:
+        """Whether a controller has something to do yet."""
+        for site in self.live():
+            logged = site.cluster_node.logged
+            control = None if logged is None else logged.control
+            if control is not None and control.controller is not None and control.configuration is not None:
+                log = control.controller.log
+                return len(plan(control.configuration, control.options.limits, log.voters, [])) > 0
+        return False
 
     def run(self) -> None:
         """Turn after turn until nothing is left to do now."""

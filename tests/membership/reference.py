@@ -301,7 +301,7 @@ class Reference:
         if len(wanted) < len(item.isr) or command.leader not in wanted or wanted - set(partition["replicas"]):
             return False
         for disk in wanted - partition["isr"]:
-            if not self.up(disk) or self.members[disk]["started"] != command.starts[disk]:
+            if not self.up(disk) or self.members[disk]["started"] != command.started[disk]:
                 return False
         if wanted == partition["isr"]:
             return False
@@ -512,7 +512,7 @@ class Drawer:
             if leader in state.replicas and leader not in wanted and rng.chance(9, 10):
                 wanted.append(leader)
             items.append(IsrItem(other, state.leader_epoch, version if other == number else state.version, wanted))
-        starts: dict[int, int] = {}
+        started: dict[int, int] = {}
         for disk in sorted({disk for item in items for disk in item.isr}):
-            starts[disk] = configuration.members[disk].started + (rng.below(12) == 0)
-        return AlterIsr(leader, items, starts)
+            started[disk] = configuration.members[disk].started + (rng.below(12) == 0)
+        return AlterIsr(leader, items, started)

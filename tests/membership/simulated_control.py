@@ -395,6 +395,8 @@ class Cluster:
         assert control is not None
         clock = machine.clock(self.now)
         for _ in range(20):
+            if control.is_drained:
+                control.stopping = True
             control.step(clock)
             control.collect(machine.writer, clock)
             self.install(machine)

@@ -26,7 +26,7 @@ from folkmoot.membership.command import (
     encode_command,
 )
 from folkmoot.membership.configuration import ClusterConfiguration
-from folkmoot.membership.lifecycle import ACTIVE, AWAY, LEAVING, is_leaving, is_up
+from folkmoot.membership.lifecycle import ACTIVE, AWAY, AWAY_LEAVING, LEAVING, is_leaving, is_up
 from folkmoot.membership.placement import ideal_placement
 from folkmoot.membership.placement_plan import PlanLimits, plan
 from folkmoot.membership.transition import Result, Transition
@@ -84,6 +84,10 @@ class Planned:
 
     def step(self) -> bool:
         """Let one plan be done, and the copies be filled; False if there was nothing to do."""
+        ended = [disk for disk, member in self.configuration.members.items() if member.state == LEAVING]
+        ended = [disk for disk in ended if not self.configuration.holds(disk)]
+        for disk in ended:  # it has nothing more to do, and stops
+            self.away(disk, False)
         commands = self.plan()
         for command in commands:
             if isinstance(command, Place):
@@ -101,7 +105,7 @@ class Planned:
                     "a placement moved it"
                 )
         self.configuration.check()
-        return self.fill() or bool(commands)
+        return self.fill() or bool(commands) or bool(ended)
 
     def fill(self) -> bool:
         """Let leaders add to the ISR whoever learns and is up."""
@@ -115,9 +119,9 @@ class Planned:
                 if self.slow is not None and self.slow.chance(1, 2):
                     continue
                 isr = [*state.isr, *learners]
-                starts = {disk: self.configuration.members[disk].started for disk in isr}
+                started = {disk: self.configuration.members[disk].started for disk in isr}
                 items = [IsrItem(number, state.leader_epoch, state.version, isr)]
-                self.do(AlterIsr(state.leader, items, starts))
+                self.do(AlterIsr(state.leader, items, started))
         self.most_filling = max(self.most_filling, filling)
         return filling > 0
 
@@ -204,7 +208,7 @@ def test_a_member_that_leaves_is_drained_and_removed() -> None:
     found.settle()
     found.is_whole()
     assert found.held_by()[1] == 0
-    assert found.configuration.members[1].state == LEAVING, "it still votes"
+    assert found.configuration.members[1].state == AWAY_LEAVING, "it still votes"
     found.voters = [2]
     found.settle()
     assert 1 not in found.configuration.members
@@ -394,7 +398,8 @@ def test_a_branch_is_kept_while_copies_are_made() -> None:
     found.start(outside, [0])
     found.settle()
     state = found.configuration.partitions[0]
-    found.do(AlterIsr(state.leader, [IsrItem(0, state.leader_epoch, state.version, [state.leader])], {state.leader: 1}))
+    started = {state.leader: found.configuration.members[state.leader].started}
+    found.do(AlterIsr(state.leader, [IsrItem(0, state.leader_epoch, state.version, [state.leader])], started))
     assert found.plan() == []
     assert found.configuration.branches == {0: [outside]}
 

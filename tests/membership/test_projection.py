@@ -1,214 +1,324 @@
-"""Views of configurations: what each field of a view says of the members and partitions of the log."""
+"""Views of configurations: drawn logs against the reference, and each field by itself."""
 
 from __future__ import annotations
 
-from folkmoot.membership.cluster_member import DATA, WITNESS, ClusterMember, Process
+import pytest
+
+from folkmoot.membership.cluster_member import WITNESS
 from folkmoot.membership.command import (
+    CUT_OFF,
+    ENDED,
+    FORGOTTEN,
     SILENT,
     Activate,
     AlterIsr,
     Command,
     Evict,
-    Found,
     IsrItem,
     Join,
+    Lead,
     Leave,
     MarkAway,
     Place,
     PlaceItem,
     Put,
+    Remove,
     Strain,
+    encode_command,
 )
 from folkmoot.membership.configuration import ClusterConfiguration
 from folkmoot.membership.fork import fork_of
-from folkmoot.membership.holding import COMPLETE, NONE, Holding
-from folkmoot.membership.projection import branches_of, epoch_of, view_of
-from folkmoot.membership.transition import Transition
+from folkmoot.membership.holding import COMPLETE, NONE, PARTIAL, Holding
+from folkmoot.membership.projection import branches_of, epoch_of, isr_request, view_of
+from folkmoot.membership.transition import ACCEPTED, INELIGIBLE, Transition
 from folkmoot.membership.view import View
-from folkmoot.merge.side import fork_of as shared_counter
+from folkmoot.membership.view_format import decode_view, encode_view
 from folkmoot.peer.member import ACTIVE, LEAVING
 from folkmoot.store.epoch import counter_of, tag_of
-
-TRUNK = 1000
-
-
-def process(disk: int, incarnation: int = 1) -> Process:
-    """A process as it starts."""
-    return Process(incarnation, f"n{disk}:7883", f"z{disk}", f"h{disk}", 1, 2, "1.0")
+from tests.membership.reference import Drawer, Reference, founded, member, process
 
 
-def member(disk: int, kind: int = DATA) -> ClusterMember:
-    """A member as it joins."""
-    return ClusterMember(disk, f"n{disk}", kind, process(disk))
-
-
-class Log:
+class Story:
     """A configuration to which commands are applied."""
 
-    def __init__(self, count: int, partitions: int = 2) -> None:
-        self.configuration = ClusterConfiguration()
-        members = [member(disk) for disk in range(1, count + 1)]
-        self.apply(Found(7, TRUNK, 0, 0, members, partitions, 3))
+    def __init__(self, configuration: ClusterConfiguration | None = None) -> None:
+        self.transition = Transition(configuration or ClusterConfiguration())
 
-    def apply(self, command: Command) -> None:
-        """Apply a command, which must be accepted."""
-        result = Transition(self.configuration).apply_command(self.configuration.index + 1, command)
-        assert result.is_accepted(), result
+    @property
+    def configuration(self) -> ClusterConfiguration:
+        return self.transition.configuration
 
-    def place(self, number: int, replicas: list[int]) -> None:
-        """Place a partition."""
-        version = self.configuration.partitions[number].version
-        self.apply(Place([PlaceItem(number, version, replicas)]))
+    def apply(self, command: Command) -> int:
+        return self.transition.apply(self.configuration.index + 1, encode_command(command)).refused
 
-    def away(self, disk: int) -> None:
-        """Take a member for away."""
-        one = self.configuration.members[disk]
-        self.apply(MarkAway(disk, one.incarnation, one.version, SILENT))
+    def do(self, command: Command) -> View:
+        assert self.apply(command) == ACCEPTED
+        return self.view()
 
     def view(self) -> View:
-        """Return the view."""
         return view_of(self.configuration)
 
+    def place(self, replicas: list[int], partition: int = 0) -> View:
+        return self.do(Place([PlaceItem(partition, self.configuration.partitions[partition].version, replicas)]))
 
-def test_members_are_those_that_are_up_and_hold_data() -> None:
-    log = Log(3)
-    log.apply(Join(member(4)))
-    log.apply(Join(member(5, WITNESS)))
-    witness = log.configuration.members[5]
-    log.apply(Activate(5, witness.version, process(5)))
-    log.apply(Leave(2, log.configuration.members[2].version))
-    view = log.view()
-    assert [one.node_id for one in view.members] == ["n1", "n2", "n3"]
-    assert [one.state for one in view.members] == [ACTIVE, LEAVING, ACTIVE]
-    first = view.members[0]
-    assert (first.address, first.zone, first.host, first.wire_max, first.software, first.disk) == (
-        "n1:7883",
-        "z1",
-        "h1",
-        2,
-        "1.0",
-        1,
-    )
-    assert view.known == ["n1", "n2", "n3"]
-    assert view.is_whole()
+    def away(self, disk: int, why: int = ENDED) -> View:
+        one = self.configuration.members[disk]
+        return self.do(MarkAway(disk, one.incarnation, one.version, why))
+
+    def start(self, disk: int, seen: int = 0, branches: list[int] | None = None) -> View:
+        one = self.configuration.members[disk]
+        return self.do(Activate(disk, one.version, process(one.incarnation + 1, disk), seen, branches))
+
+    def isr(self, disks: list[int], partition: int = 0) -> View:
+        state = self.configuration.partitions[partition]
+        started = {disk: self.configuration.members[disk].started for disk in disks}
+        return self.do(AlterIsr(state.leader, [IsrItem(partition, state.leader_epoch, state.version, disks)], started))
+
+
+def story(disks: list[int], partitions: int = 1) -> Story:
+    found = Story()
+    found.do(founded(disks, partitions))
+    for number in range(partitions):
+        found.place(disks[:3], number)
+    return found
+
+
+# Drawn logs
+
+
+def check(view: View, reference: Reference) -> None:
+    """Compare the roles with the reference's."""
+    data = {one["name"]: disk for disk, one in reference.members.items() if one["kind"] == 0 and one["started"]}
+    assert [one.node_id for one in view.members] == sorted(name for name in data if reference.up(data[name]))
+    assert view.known == sorted(data)
+    assert [one.node_id for one in view.absent] == sorted(name for name in data if not reference.up(data[name]))
+    for number, partition in enumerate(reference.partitions):
+        replicas = [data[name] for name in view.replicas[number]]
+        learners = [data[name] for name in view.learners[number]]
+        apart = [data[name] for name in view.branches.get(number, [])]
+        if not partition["leader"]:
+            assert (replicas, learners, apart) == ([], [], [])
+            isr = sorted(reference.members[disk]["name"] for disk in partition["isr"])
+            assert view.losses.missing.get(number, []) == isr
+            continue
+        assert number not in view.losses.missing
+        assert replicas[0] == partition["leader"]
+        assert set(replicas) == partition["isr"]
+        assert set(learners) == {disk for disk in partition["replicas"] if reference.up(disk)} - partition["isr"]
+        assert set(apart) == {disk for disk in partition["branches"] if reference.up(disk)}
+        assert learners[: len(apart)] == apart, "what has to be merged comes first"
+        assert len(set(replicas + learners)) == len(replicas + learners)
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_roles_are_those_of_the_reference_and_change_only_with_the_epoch(part: int) -> None:
+    led = merged = 0
+    for seed in range(part * 6, part * 6 + 6):
+        drawer, reference = Drawer(seed), Reference()
+        told = Story()
+        begin = founded(drawer.disks[:5])
+        told.do(begin)
+        reference.apply(1, begin)
+        before = told.view()
+        for _ in range(250):
+            command = drawer.draw(told.configuration)
+            accepted = told.apply(command) == ACCEPTED
+            assert reference.apply(told.configuration.index, command) == accepted
+            view = told.view()
+            assert view.epoch == epoch_of(told.configuration)
+            assert encode_view(decode_view(encode_view(view))) == encode_view(view)
+            if told.configuration.changed == counter_of(before.epoch):
+                assert encode_view(view) == encode_view(before), "without another epoch nothing has changed"
+            else:
+                assert counter_of(view.epoch) > counter_of(before.epoch)
+            check(view, reference)
+            led += len([replicas for replicas in view.replicas if replicas])
+            merged += len(view.branches)
+            before = view
+    assert led > 1000
+    assert merged > 100
+
+
+def test_a_setting_changes_no_role() -> None:
+    found = story([1, 2, 3])
+    before = found.view()
+    after = found.do(Put("key", b"value", -1, "root"))
+    assert encode_view(after) == encode_view(before)
+    assert found.configuration.index > counter_of(after.epoch)
+
+
+# Fields
+
+
+def test_a_partition_is_led_by_its_leader_and_kept_by_its_isr() -> None:
+    found = story([1, 2, 3, 4], partitions=2)
+    assert found.view().replicas == [["node1", "node2", "node3"]] * 2
+    found.isr([1, 3])
+    view = found.do(Lead(0, found.configuration.partitions[0].version, 3))
+    assert (view.replicas[0], view.learners[0]) == (["node3", "node1"], ["node2"])
+    assert found.away(2).learners[0] == [], "who is away learns nothing"
+    assert view.branches == {}
+
+
+def test_a_partition_without_a_leader_is_absent() -> None:
+    found = story([1, 2, 3])
+    found.isr([1])
+    view = found.away(1)
+    assert (view.replicas, view.learners) == ([[]], [[]])
+    assert view.losses.missing == {0: ["node1"]}
+    assert not view.is_whole()
+    assert view.anchors() == view.lasts["node1"]
+    assert found.start(1).losses.missing == {}
+
+
+def test_a_partition_that_was_given_up_is_told() -> None:
+    found = story([1, 2, 3], partitions=2)
+    found.isr([1])
+    found.isr([1], 1)
+    found.away(1)
+    view = found.do(Remove(1, found.configuration.members[1].version, FORGOTTEN, True))
+    assert [loss.partitions for loss in view.losses.past] == [2]
+    assert view.losses.missing == {}
+    assert view.known == ["node2", "node3"], "who is no member comes back as another one"
+
+
+def test_members_are_those_with_data_that_are_up() -> None:
+    found = Story()
+    found.do(founded([1, 2], witnesses=[7]))
+    found.do(Join(member(3)))
+    assert [one.node_id for one in found.view().members] == ["node1", "node2"]
+    assert found.view().known == ["node1", "node2"], "who has never been up has nothing"
+    view = found.start(3)
+    assert [one.node_id for one in view.members] == ["node1", "node2", "node3"]
+    assert (view.members[2].incarnation, view.members[2].disk, view.members[2].host) == (2, 3, "host3")
+    assert found.configuration.members[7].kind == WITNESS
+
+
+def test_a_member_that_leaves_is_a_leaving_one_also_when_it_is_away() -> None:
+    found = story([1, 2, 3])
+    found.do(Join(member(4)))
+    found.start(4)
+    one = found.configuration.members[2]
+    view = found.do(Leave(2, one.version))
+    assert [m.state for m in view.members] == [ACTIVE, LEAVING, ACTIVE, ACTIVE]
+    view = found.away(2)
+    assert [(m.node_id, m.state) for m in view.absent] == [("node2", LEAVING)]
+
+
+def test_who_has_come_up_since_a_view_is_new_to_it_with_the_same_process_too() -> None:
+    found = story([1, 2, 3])
+    before = found.view()
+    found.away(2, SILENT)
+    one = found.configuration.members[2]
+    view = found.do(Activate(2, one.version, one.process))
+    assert view.bases["node1"] == before.bases["node1"] < before.epoch < view.bases["node2"] == view.epoch
+    again, past = view.member("node2"), before.member("node2")
+    assert again is not None
+    assert past is not None
+    assert again.incarnation == past.incarnation
+
+
+def test_an_anchor_is_the_last_epoch_before_a_member_went_away() -> None:
+    found = story([1, 2, 3])
+    before = found.view()
+    view = found.away(2)
+    assert view.anchors() == [before.epoch], "nothing else had changed"
+    found.away(3)
+    assert found.view().lasts == {"node2": [before.epoch], "node3": [view.epoch]}
+
+
+def test_who_may_be_alive_is_doubtful_and_who_was_put_out_refused() -> None:
+    found = story([1, 2, 3])
+    assert found.away(2, ENDED).doubtful == []
+    assert found.away(3, SILENT).doubtful == ["node3"]
+    view = found.do(Evict(3, 1))
+    assert (view.doubtful, view.refused) == ([], [("node3", 1)])
+    assert found.start(3).refused == []
+
+
+def test_who_is_strained_is_crowded() -> None:
+    found = story([1, 2, 3])
+    assert found.do(Strain(3, 1, found.configuration.members[3].version, False, True)).crowded == ["node3"]
+    assert found.do(Strain(2, 1, found.configuration.members[2].version, True, False)).crowded == ["node2", "node3"]
+    assert found.away(3).crowded == ["node2"]
+
+
+def test_voters_and_not_members_make_a_majority() -> None:
+    found = story([1, 2, 3])
+    found.away(2)
+    view = decode_view(encode_view(found.away(3)))
+    assert (view.from_log, view.is_trunk) == (True, True)
     assert view.has_majority()
     assert view.has_majority_or_tie()
+    fork = view_of(fork_of(story([1, 2, 3]).configuration, 99, [(3, 1)]))
+    assert not fork.has_majority(), "its two members are no quorum of the voters, or it would be no fork"
+    assert not fork.has_majority_or_tie()
+    assert fork.doubtful == ["node3"]
 
 
-def test_replicas_are_in_sync_and_the_leader_is_the_first() -> None:
-    log = Log(3)
-    log.place(0, [2, 1, 3])
-    log.away(2)
-    log.apply(Activate(2, log.configuration.members[2].version, process(2, 2)))
-    view = log.view()
-    assert view.replicas == [["n1", "n3"], []]
-    assert view.learners == [["n2"], []]
-    state = log.configuration.partitions[0]
-    item = IsrItem(0, state.leader_epoch, state.version, [1, 2, 3])
-    starts = {disk: log.configuration.members[disk].started for disk in (1, 2, 3)}
-    log.apply(AlterIsr(1, [item], starts))
-    view = log.view()
-    assert view.replicas[0] == ["n1", "n2", "n3"]
-    assert view.learners[0] == []
+# Lineages
 
 
-def test_a_partition_whose_copies_in_sync_are_away_is_absent() -> None:
-    log = Log(3)
-    log.place(0, [2])
-    log.place(1, [1, 3])
-    log.away(2)
-    view = log.view()
-    assert view.replicas == [[], ["n1", "n3"]]
-    assert view.leader_of(0) == ""
-    assert view.losses.missing == {0: ["n2"]}
-    assert [one.node_id for one in view.absent] == ["n2"]
-    assert not view.is_whole()
-
-
-def test_the_epoch_grows_with_roles_and_not_with_settings() -> None:
-    log = Log(2)
-    before = log.view()
-    log.apply(Put("key", b"value", -1, "test"))
-    assert log.view().epoch == before.epoch
-    log.place(0, [1, 2])
-    after = log.view()
-    assert after.epoch > before.epoch
-    assert tag_of(after.epoch) == tag_of(before.epoch)
-    assert counter_of(after.epoch) == log.configuration.changed
-
-
-def test_a_member_that_came_up_again_is_new_to_all() -> None:
-    log = Log(2)
-    before = log.view()
-    log.away(2)
-    log.apply(Activate(2, log.configuration.members[2].version, process(2)))
-    view = log.view()
-    assert view.bases["n2"] > before.epoch
-    assert view.bases["n1"] <= before.epoch
-
-
-def test_an_anchor_is_before_the_end_of_a_member() -> None:
-    log = Log(2)
-    log.place(0, [1, 2])
-    before = log.view()
-    log.away(2)
-    view = log.view()
-    assert view.lasts == {"n2": [before.epoch]}
-    assert view.anchors() == [before.epoch]
-
-
-def test_strain_and_evictions() -> None:
-    log = Log(3)
-    one = log.configuration.members[1]
-    log.apply(Strain(1, 1, one.version, True, False))
-    two = log.configuration.members[2]
-    log.apply(Strain(2, 1, two.version, False, True))
-    log.apply(Evict(3, 1))
-    view = log.view()
-    assert view.crowded == ["n1", "n2"]
-    assert view.refused == [("n3", 1)]
-
-
-def test_a_fork_is_no_trunk_and_knows_what_it_shares() -> None:
-    log = Log(3)
-    log.place(0, [1, 2, 3])
-    trunk = log.view()
-    fork = fork_of(log.configuration, TRUNK + 1, [(1, 1)])
+def test_epochs_of_lineages_differ_and_shared_ones_are_equal() -> None:
+    found = story([1, 2, 3])
+    found.away(3)
+    fork = fork_of(found.configuration, 99, [(2, 1)])
+    trunk = found.view()
     view = view_of(fork)
-    assert view.has_majority()
-    assert not view.has_majority_or_tie()
-    assert view.epoch > trunk.epoch
     assert tag_of(view.epoch) != tag_of(trunk.epoch)
-    log.away(2)
-    log.away(3)
-    later = log.view()
-    assert shared_counter(later, view.ancestry()) == counter_of(trunk.epoch)
-    assert shared_counter(view, later.ancestry()) == counter_of(trunk.epoch)
+    assert view.lineage == [trunk.epoch]
+    assert view.lasts["node3"] == trunk.lasts["node3"], "it went away before"
+    assert view.lasts["node2"] == [trunk.epoch], "it was in the last shared one"
+    assert view.bases["node1"] == trunk.bases["node1"]
+    second = view_of(fork_of(fork, 100, []))
+    assert second.lineage == [view.epoch, trunk.epoch]
+    assert second.lasts == view.lasts
 
 
-def test_changes_of_another_lineage_are_branches() -> None:
-    log = Log(3, 5)
-    fork = fork_of(log.configuration, TRUNK + 1, [(1, 1)])
-    shared = fork.ancestors[0][1]
-    own = epoch_of(shared + 3, TRUNK)
-    holdings = [
-        Holding(COMPLETE, epoch_of(shared + 5, TRUNK + 1), 4, []),
-        Holding(COMPLETE, own, 4, []),
-        Holding(COMPLETE, epoch_of(shared, TRUNK), 4, []),
-        Holding(NONE, 0, 0, []),
-        Holding(COMPLETE, epoch_of(shared + 5, TRUNK + 9), 4, []),
-    ]
-    assert branches_of(holdings, log.configuration) == [0, 4]
-    assert branches_of(holdings, fork) == [1, 4]
+def held(view: View, seq: int = 1, state: int = COMPLETE) -> Holding:
+    return Holding(state, view.epoch, seq, [(view.epoch, 0)])
 
 
-def test_branches_are_learners_that_are_named() -> None:
-    log = Log(3)
-    log.place(0, [1, 2])
-    log.away(2)
-    again = Activate(2, log.configuration.members[2].version, process(2), 0, [0])
-    log.apply(again)
-    view = log.view()
-    assert view.replicas[0] == ["n1"]
-    assert view.learners[0] == ["n2"]
-    assert view.branches == {0: ["n2"]}
+def test_what_another_lineage_has_changed_is_a_branch() -> None:
+    found = story([1, 2, 3], partitions=6)
+    shared = found.view()
+    fork = Story(fork_of(found.configuration, 99, [(2, 1), (3, 1)]))
+    apart = fork.view()
+    found.away(1, CUT_OFF)
+    trunk = found.view()
+    copies = [held(apart), held(shared), held(trunk), held(apart, 0), held(apart, 3, PARTIAL), Holding(NONE, 0, 0, [])]
+    assert branches_of(copies, found.configuration) == [0]
+    assert branches_of(copies, fork.configuration) == [2], "the trunk has gone on after the fork"
+    assert branches_of([held(apart)], fork_of(fork.configuration, 100, [])) == []
+    view = found.start(1, counter_of(apart.epoch), branches_of(copies, found.configuration))
+    assert view.branches == {0: ["node1"]}
+    assert view.learners[0] == ["node1"]
+    assert view.epoch > apart.epoch
+
+
+# What a leader asks for
+
+
+def test_a_leader_asks_for_those_that_it_has_filled() -> None:
+    found = story([1, 2, 3], partitions=3)
+    for number in range(3):
+        found.isr([1], number)
+    seen = [(0, "node3"), (0, "node2"), (2, "node2"), (2, "node9")]
+    request = isr_request(found.configuration, "node1", seen)
+    assert request is not None
+    assert [(item.partition, item.isr) for item in request.items] == [(0, [1, 2, 3]), (2, [1, 2])]
+    view = found.do(request)
+    assert view.replicas == [["node1", "node2", "node3"], ["node1"], ["node1", "node2"]]
+    assert isr_request(found.configuration, "node1", seen) is None, "it has what it asked for"
+    assert isr_request(found.configuration, "node2", [(1, "node3")]) is None, "it does not lead"
+
+
+def test_a_request_is_void_when_its_learner_has_come_up_again() -> None:
+    found = story([1, 2, 3])
+    found.isr([1])
+    request = isr_request(found.configuration, "node1", [(0, "node2")])
+    assert request is not None
+    found.away(2, SILENT)
+    one = found.configuration.members[2]
+    found.do(Activate(2, one.version, one.process))
+    assert found.apply(request) == INELIGIBLE

@@ -138,8 +138,8 @@ class Log:
 
     def isr(self, disks: list[int], partition: int = 0) -> AlterIsr:
         state = self.configuration.partitions[partition]
-        starts = {disk: self.of(disk).started for disk in disks}
-        return AlterIsr(state.leader, [IsrItem(partition, state.leader_epoch, state.version, disks)], starts)
+        started = {disk: self.of(disk).started for disk in disks}
+        return AlterIsr(state.leader, [IsrItem(partition, state.leader_epoch, state.version, disks)], started)
 
     def shows(self, partition: int = 0) -> tuple[list[int], list[int], int, int]:
         state = self.configuration.partitions[partition]
@@ -732,7 +732,7 @@ def test_isrs_are_judged_one_by_one() -> None:
     log.do(Lead(3, log.version(3), 2))
     items = [log.isr(disks, number).items[0] for number, disks in enumerate([[1], [1, 2], [1, 2, 3], [1, 2]])]
     items += [IsrItem(9, 1, 1, [1]), items[0], IsrItem(1, 1, log.version(1), [1, 3])]
-    result = log.do(AlterIsr(1, items, {1: 1, 2: 1, 3: 1}))
+    result = log.do(AlterIsr(1, items, {1: 2, 2: 2, 3: 2}))
     assert result.partitions == [0, 1]
     assert result.skipped == [
         (2, UNCHANGED),
@@ -742,7 +742,7 @@ def test_isrs_are_judged_one_by_one() -> None:
         (1, OLD_VERSION),
     ]
     assert [log.shows(number)[1] for number in range(4)] == [[1], [1, 2], [1, 2, 3], [1, 2, 3]]
-    assert log.refused(AlterIsr(1, items[4:6], {1: 1})) == UNKNOWN_PARTITION, "the first reason"
+    assert log.refused(AlterIsr(1, items[4:6], {1: 2})) == UNKNOWN_PARTITION, "the first reason"
     assert log.refused(AlterIsr(1, [], {})) == UNCHANGED
 
 
@@ -764,6 +764,12 @@ def test_only_what_is_up_is_added_to_the_isr() -> None:
     seen = log.isr([1, 2, 3])
     log.start(3)
     assert log.refused(seen) == INELIGIBLE, "it has started again since it caught up"
+    log.away(3)
+    seen = log.isr([1, 2])
+    seen.started[3] = log.of(3).started
+    seen.items[0].isr = [1, 2, 3]
+    log.do(Activate(3, log.of(3).version, log.of(3).process))
+    assert log.refused(seen) == INELIGIBLE, "it was away since it caught up, with the same process"
     log.leave(3)
     log.do(log.isr([1, 2, 3]))
 

@@ -100,9 +100,8 @@ def test_after_a_suback_nothing_is_missed_though_the_leader_has_changed_meanwhil
     cluster["n4"].kill()
     cluster.settle()
     cluster["n4"].revive()
-    until(
-        cluster, MILLISECOND, lambda: any(site.cluster_node.membership._member_state.filled for site in cluster.live())
-    )
+    views = [site.cluster_node.by_views for site in cluster.live()]
+    until(cluster, MILLISECOND, lambda: any(one is not None and one._member_state.filled for one in views))
     placed = view(cluster, "n1")
     epoch = placed.epoch
     partition, old, third = next(

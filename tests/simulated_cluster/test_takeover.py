@@ -132,7 +132,7 @@ def test_a_partition_that_is_lost_while_it_is_read_leaves_nothing_behind() -> No
             members = {other.name: 1}
             leaders = [other.name] * PARTITIONS
             successor.node._broker.cluster.leadership.install(
-                cluster_node.fabric.epoch + 1, members, leaders, members, []
+                cluster_node.fabric.epoch + 1, members, leaders, members, [], {}
             )
 
     heap.after_turns(successor, take_away)

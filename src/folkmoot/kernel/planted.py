@@ -26,7 +26,9 @@ PLANTED: Final[list[str]] = [
     "own_tail",
     "partial_counts",
     "unasked",
+    "unawaited",
     "unbounded_time",
+    "uncounted",
     "unfenced",
     "unmarked",
     "untouched",
@@ -48,6 +50,8 @@ class Planted:
         self.any_epoch: bool = "any_epoch" in names  # followers take changes of leaders that were deposed
         self.gaps: bool = "gaps" in names  # followers apply changes over a gap
         self.own_tail: bool = "own_tail" in names  # a new leader keeps only its own changes
+        self.unawaited: bool = "unawaited" in names  # a new leader does not wait for the copies in sync
+        self.uncounted: bool = "uncounted" in names  # a leader asks for a member without counting on it
         self.untouched: bool = "untouched" in names  # pages of a copy overwrite newer changes
         self.partial_counts: bool = "partial_counts" in names  # a copy that is being filled counts as complete
         self.deaf_digests: bool = "deaf_digests" in names  # copies that differ are left as they are

@@ -104,11 +104,19 @@ class Leadership:
     # -- views --------------------------------------------------------------------------------------------------------
 
     def install(
-        self, epoch: int, members: dict[str, int], leaders: list[str], before: dict[str, int], merging: list[int]
+        self,
+        epoch: int,
+        members: dict[str, int],
+        leaders: list[str],
+        before: dict[str, int],
+        merging: list[int],
+        since: dict[str, int],
     ) -> None:
         """Install a view: its other members with their incarnations, those of the view before, and the leaders.
 
         merging: partitions that open anew under any leader: the changes of the other side of a split are merged first.
+        since: by node, the epoch in which it and this node have started over; this one, for those that are missing. A
+        node may install only later views, or see the other one in an earlier view than that one sees it.
         """
         fabric = self.fabric
         # First: this sends what is left of the view before. It must not reach an out-of-sync node, where it would stand
@@ -172,7 +180,8 @@ class Leadership:
         for node_id in fresh:
             self.forward_sender.renew(node_id)
             self.interest.tell(node_id, led, True)
-        self.met.update(dict.fromkeys(met, epoch))
+        for node_id in met:
+            self.met[node_id] = since.get(node_id, epoch)
         self.routes.forget_all()
         self.inquiries.installed()
         self.hosting.installed(fresh)

@@ -394,23 +394,24 @@ class AlterIsr(Command):
     Args:
         leader: The disk that asks.
         items: What it asks for.
-        starts: When all members of these ISRs came up (`ClusterMember.started`), as the leader knows it: one that was
-            away since, if only for a moment, is not added. Its process may be the same, but has missed changes.
+        started: By disk, of all members of these ISRs, `ClusterMember.started` as the leader knows it: one that has
+            come up again since is not added, also if its process is the same. While it was away the leader did not
+            count on it.
     """
 
-    def __init__(self, leader: int, items: list[IsrItem], starts: dict[int, int]) -> None:
+    def __init__(self, leader: int, items: list[IsrItem], started: dict[int, int]) -> None:
         super().__init__(ALTER_ISR)
         self.leader = leader
         self.items = items
-        self.starts = starts
-        assert {disk for item in items for disk in item.isr} == set(starts), "members of ISRs have come up"
+        self.started = started
+        assert {disk for item in items for disk in item.isr} == set(started), "members of ISRs have come up"
 
     def body(self) -> bytes:
-        """Return the bytes behind format and kind: a table of disks and starts, and the numbers of its rows."""
-        disks = sorted(self.starts)
+        """Return the bytes behind format and kind: a table of disks with their starts, and the numbers of its rows."""
+        disks = sorted(self.started)
         row: dict[int, bytes] = {disk: varint(number) for number, disk in enumerate(disks)}
         parts = [varint(self.leader), varint(len(disks))]
-        parts.extend([varint(disk) + varint(self.starts[disk]) for disk in disks])
+        parts.extend([varint(disk) + varint(self.started[disk]) for disk in disks])
         parts.append(varint(len(self.items)))
         for item in self.items:
             parts.append(varint(item.partition) + varint(item.leader_epoch) + varint(item.version))
@@ -662,10 +663,10 @@ def _take_place(cursor: Cursor) -> Place:
 def _take_alter(cursor: Cursor) -> AlterIsr:
     leader = _disk(cursor)
     disks: list[int] = []
-    starts: dict[int, int] = {}
+    started: dict[int, int] = {}
     for _ in range(cursor.count(MEMBERS_MAX)):
         disks.append(_disk(cursor))
-        starts[disks[-1]] = take_id(cursor, 0, "counter")
+        started[disks[-1]] = take_id(cursor, 0, "counter")
     items: list[IsrItem] = []
     named: set[int] = set()
     for _ in range(cursor.count(PARTITIONS_MAX)):
@@ -674,9 +675,9 @@ def _take_alter(cursor: Cursor) -> AlterIsr:
         version = _version(cursor)
         items.append(IsrItem(partition, leader_epoch, version, _take_rows(cursor, disks)))
         named.update(items[-1].isr)
-    if len(named) < len(starts):
+    if len(named) < len(started):
         raise ValueError("a command lists a disk that is in no ISR")
-    return AlterIsr(leader, items, starts)
+    return AlterIsr(leader, items, started)
 
 
 def _take_rows(cursor: Cursor, disks: list[int]) -> list[int]:

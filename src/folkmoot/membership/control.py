@@ -189,7 +189,7 @@ class Control:
         self._found: Persisted | None = None  # to be written
         self._opening: CurrentLineage | None = None  # to be written
         self._opening_token: int = 0  # of the batch that has it; 0: it is in none yet
-        self._up_after: int = 0  # the counter of the last START that this process has not lived in its lineage
+        self._up_after: int = 0  # up to this counter, no START of this process in its lineage is one that it has lived
         self._named: int = 0  # the lineage that the disk names
         self._is_refused: bool = False  # that it has been told
         self._fallback: int = 0  # the lineage that it names, while this process has no configuration of another one
@@ -266,6 +266,15 @@ class Control:
     def has_left(self) -> bool:
         """Whether this member was told to leave, and is a member no more."""
         return self.leaving and self.verdict == STRANGER and not self.is_up
+
+    @property
+    def is_drained(self) -> bool:
+        """Whether this member, which leaves, holds nothing any more: it is removed when it has asked to be away."""
+        configuration = self.configuration
+        member = self.member
+        if configuration is None or member is None or not self.is_up:
+            return False
+        return is_leaving(member.state) and not configuration.holds(member.disk)
 
     @property
     def is_away(self) -> bool:
@@ -618,9 +627,12 @@ class Control:
                 return True
         elif not log.is_leader and self._splits.forks(configuration, log.index, now):
             lineage = 1 + self._rng.below(ID_MAX - 1)
-            forked = fork_of(configuration, lineage, self._splits.absent(configuration))
+            absent = self._splits.absent(configuration)
+            forked = fork_of(configuration, lineage, absent, self.me.disk)
             self._found = ConfigurationLog.fork(forked, self.me.disk)
-            here = [forked.members[disk].node_id for disk in forked.disks() if is_up(forked.members[disk].state)]
+            gone = [disk for disk, _incarnation in absent]
+            up = [disk for disk in configuration.disks() if is_up(configuration.members[disk].state)]
+            here = [configuration.members[disk].node_id for disk in up if disk not in gone]
             fields: dict[str, object] = {"before": log.lineage, "lineage": lineage, "members": here}
             fields["partitions"] = forked.strength
             self.events.append(Event(WARNING, "cluster_forked", fields))
@@ -871,9 +883,8 @@ class Control:
             try:
                 persisted = found if found is not None else read_lineage(self._reader, opening.lineage)
                 self._enter(opening, persisted, now)
-                member = self.member
-                if found is None and member is not None:
-                    self._up_after = member.started
+                if found is None:
+                    self._up_after = self.seen
             except CorruptStore as fault:
                 self.fault = str(fault)
                 self.events.append(Event(ERROR, "log_damaged", {"why": str(fault)}))

@@ -1,8 +1,9 @@
 """Forks: what a lineage begins with whose founders do not reach a quorum of its parent, and which lineage is the trunk.
 
 A fork begins with a copy of the configuration, at the next index, in which the members that its founders do not reach
-are away. A partition whose copies are all there keeps the last of them in sync and has no leader: it is absent, not
-empty. Counters go on from those of the parent, so that what the fork writes is newer than what it shares.
+are away. (A process that founds it alone is the only one that is up; the others on its side come up by a START.)
+A partition whose copies are all there keeps the last of them in sync and has no leader: it is absent, not empty.
+Counters go on from those of the parent, so that what the fork writes is newer than what it shares.
 
 When lineages meet, one of them is the *trunk*, and the others are merged into it. An ancestor comes before all that
 descend from it: it goes on only with a quorum of its voters, and its descendants are what did not have that. Of others
@@ -46,7 +47,9 @@ def lineage_in(configuration: ClusterConfiguration) -> Lineage:
     return Lineage(configuration.lineage, [one[0] for one in configuration.ancestors], configuration.strength)
 
 
-def fork_of(configuration: ClusterConfiguration, lineage: int, absent: list[tuple[int, int]]) -> ClusterConfiguration:
+def fork_of(
+    configuration: ClusterConfiguration, lineage: int, absent: list[tuple[int, int]], founder: int = 0
+) -> ClusterConfiguration:
     """Return the configuration with which a fork begins, for `ConfigurationLog.fork`; the argument is unchanged.
 
     Args:
@@ -54,10 +57,24 @@ def fork_of(configuration: ClusterConfiguration, lineage: int, absent: list[tupl
         lineage: The identity of the fork, drawn at random.
         absent: The members that the founders do not reach: disks and incarnations. A process that has started since is
             not meant.
+        founder: The disk of the process that founds it alone: all others come up in it by a START of their own. They
+            may have applied more of the parent, and then have changes that the fork does not share. 0: they stay up.
     """
     known = {configuration.lineage}
     known.update([one[0] for one in configuration.ancestors])
     assert lineage not in known, "a fork is new"
+    both = _descend(configuration, lineage, absent)  # with all that are on the side of the founder
+    fork = both
+    if founder:
+        others = [(disk, member.incarnation) for disk, member in configuration.members.items() if disk != founder]
+        fork = _descend(configuration, lineage, [*absent, *others])
+    fork.strength = len([state for state in both.partitions if state.leader])
+    fork.check()
+    return fork
+
+
+def _descend(configuration: ClusterConfiguration, lineage: int, absent: list[tuple[int, int]]) -> ClusterConfiguration:
+    """Return a copy that begins a lineage, in which these processes are away."""
     fork = decode_configuration(encode_configuration(configuration))
     fork.ancestors = [*fork.ancestors, (fork.lineage, fork.counter())][-ANCESTORS_MAX:]
     fork.parent = fork.lineage
@@ -69,8 +86,6 @@ def fork_of(configuration: ClusterConfiguration, lineage: int, absent: list[tupl
         if member is not None and is_up(member.state):
             deaths.append(MarkAway(disk, incarnation, member.version, CUT_OFF))
     Transition(fork).begin(fork.index + 1, deaths)
-    fork.strength = len([state for state in fork.partitions if state.leader])
-    fork.check()
     return fork
 
 

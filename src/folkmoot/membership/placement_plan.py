@@ -14,7 +14,8 @@ A pure function of the configuration: it is asked again after each change, and a
    squares smaller, so it ends.
 5. A member that is away keeps its place until the caller says that it is gone. A partition whose only copy in sync is
    away waits for it; a partition whose last copy was given up begins with the first of the others that is up.
-6. A member that leaves, holds nothing and has no vote is removed. A branch is something that it holds.
+6. A member that leaves, holds nothing, has no vote and is away, because it has nothing more to do for clients, is
+   removed. A branch is something that it holds.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from typing import Final
 from folkmoot.membership.cluster_member import DATA, ClusterMember
 from folkmoot.membership.command import LEFT, Command, Lead, Place, PlaceItem, Remove
 from folkmoot.membership.configuration import ClusterConfiguration
-from folkmoot.membership.lifecycle import ACTIVE, AWAY, is_leaving
+from folkmoot.membership.lifecycle import ACTIVE, AWAY, AWAY_LEAVING, is_leaving
 from folkmoot.membership.partition_state import PartitionState
 from folkmoot.membership.placement import ideal_placement
 
@@ -120,7 +121,7 @@ class _Plan:
             found.append(Place(self.items))
         for disk in self.configuration.disks():
             member = self.configuration.members[disk]
-            if is_leaving(member.state) and disk not in voters and not self.configuration.holds(disk):
+            if member.state == AWAY_LEAVING and disk not in voters and not self.configuration.holds(disk):
                 found.append(Remove(disk, member.version, LEFT, False))
         assert len(self.items) <= len(partitions), "a partition is placed once"
         return found

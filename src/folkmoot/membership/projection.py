@@ -1,22 +1,31 @@
-"""Roles for today's replication: a configuration of the log as a view.
+"""Roles from the configuration log, in the form of the views from which `replica` and the broker take them.
 
-Replication takes its roles from views (`membership/view`), on which members agree. A configuration says the same and
-more, so a view of it is a function of the configuration alone: members that have applied the same entries have the same
-view, and a view is newer than another one of its lineage if its epoch is higher.
+A pure function of the configuration: every member makes the same view of the same configuration, at another moment, and
+may skip some. Two configurations of one lineage with the same `changed` have equal views. What each field of a `View`
+means for those that read it, when it comes from the log (`from_log`):
 
-field | of a configuration
---- | ---
-epoch | the counter of the last entry that changed roles, and a tag of the lineage
-members | members with data that are up; a witness holds nothing and serves nobody
-replicas | the leader, then the rest of the ISR that is up; none if the partition is absent
-learners | the other replicas that are up
-branches | learners with changes of another lineage
-known, absent | members with data that have been up, and those of them that are away
-bases | the epoch of the view in which a member came up: a node with an older view starts over with it
-lasts | the last view before a member went away: histories keep what is around it
-lineage | this view, and the last ones that were shared with the lineages from which this one descends
-losses | absent partitions and the members in their ISR; partitions that were given up
-crowded, refused | members that are strained; processes that were put out
+    field         meaning                                            for
+    epoch         `changed`, with the tag of the lineage             messages of replicas, versions of rows and requests
+    members       members with data that are up                      everything
+    replicas      the ISR, its leader first; none without a leader   leading, following, counting copies
+    learners      other replicas that are up, branches first;        filling, before anything is dropped
+                  none without a leader, who would fill them
+    branches      copies with changes of another lineage             merging, before a partition opens
+    known         members with data that have ever been up           who may come with changes of its own: dates of rows
+    absent        those of `known` that are not up                   status, addresses to look for them
+    refused       evicted processes that have not started again      status
+    bases         the epoch by which a member came up last           who has lost what was under way; counting learners
+    lasts         the epoch before a member went away                which epochs a history has to keep
+    lineage       what is shared with ancestors, newest first        which requests both sides of a split have
+    crowded       members that are full or slow                      status
+    losses        partitions without leader: their ISR; what was     holding offsets back, warnings of a forget
+                  given up (the log has no clock: the index of the
+                  entry stands for the time)
+    doubtful      members that went away without proof of their end  starting over on the smaller side of a split
+    is_trunk      the lineage is no fork: it has a quorum of voters  majorities, which no longer count members
+
+`proposer`, `forgotten`, `minority_bootstrap` and `uncommitted_tails` are empty: a node that is not a member any more is
+told so by the log, a folder that is another member has another disk, and tails are judged by ISRs.
 
 Why roles from configurations are safe, though members take them at different moments. Views had a phase of promises:
 all members of the next one stopped in the old one first. Here only this holds: *every member of an ISR has every change
@@ -27,9 +36,9 @@ leader L committed in configuration c:
    epoch alone: those of a newer one wait (`replica/early`), older ones are void. It acknowledges in its own epoch, too.
    So L commits nothing in c with a member that has a newer configuration, and whoever has acknowledged x has it in the
    reports that it sends in later ones.
-2. While the ISR only shrinks, all in it were in that of c and have x. A leader that took over in between was one of
-   them, and has x unless L has not committed it yet. It waits for the reports of the whole ISR and adopts the longest
-   copy: after these reports L commits nothing more with the members that sent them.
+2. While the ISR only shrinks, all in it were in that of c and have acknowledged x in c, so any of them may lead. A new
+   leader waits for the reports of the whole ISR all the same. It adopts the longest copy, so that the others need not
+   drop what they have. And it does not begin if another member in sync has a newer configuration already.
 3. The ISR grows by ALTER_ISR alone, as long as it is not empty. The leader that asks for D counts on D from before it
    asks (`replica/lead.Follower.counts`), in every configuration that it installs until the entry: the entry is refused
    if another leadership has begun, D has come up again, or the partition has changed. And D has everything up to the
@@ -50,118 +59,168 @@ from __future__ import annotations
 from typing import Final
 
 from folkmoot.membership.cluster_member import DATA, ClusterMember
+from folkmoot.membership.command import CUT_OFF, SILENT, AlterIsr, IsrItem
 from folkmoot.membership.configuration import ClusterConfiguration
-from folkmoot.membership.holding import NONE, Holding
-from folkmoot.membership.lifecycle import JOINING, is_leaving, is_up
-from folkmoot.membership.loss import LOSSES_MAX, Loss
+from folkmoot.membership.holding import COMPLETE, Holding
+from folkmoot.membership.lifecycle import is_leaving, is_up
+from folkmoot.membership.loss import LOSSES_MAX, Loss, Losses
 from folkmoot.membership.view import View
 from folkmoot.peer.member import ACTIVE, LEAVING, Member
-from folkmoot.store.epoch import counter_of, make_epoch, tag_of
+from folkmoot.store.epoch import COUNTER_MAX, counter_of, make_epoch, tag_of
 
-__all__ = ["branches_of", "epoch_of", "view_of"]
+__all__ = ["branches_of", "epoch_of", "isr_request", "view_of"]
 
-_NOBODY: Final[list[str]] = []
-_NO_DISKS: Final[list[int]] = []
+_MAY_LIVE: Final = (SILENT, CUT_OFF)  # reasons for being away that do not prove an end
 
 
-def epoch_of(counter: int, lineage: int) -> int:
-    """Return the epoch of a counter in a lineage."""
-    return make_epoch(counter, f"lineage {lineage}")
+def _make(counter: int, lineage: int) -> int:
+    """Return the epoch of a configuration of a lineage."""
+    return make_epoch(counter, f"lineage {lineage:x}")
+
+
+def _epoch_at(configuration: ClusterConfiguration, counter: int) -> int:
+    """Return the epoch of an earlier configuration, which may be one of an ancestor."""
+    for lineage, shared in configuration.ancestors:
+        if counter <= shared:
+            return _make(counter, lineage)
+    return _make(counter, configuration.lineage)
+
+
+def epoch_of(configuration: ClusterConfiguration) -> int:
+    """Return the epoch of the view of a configuration; the same as long as no role has changed."""
+    return _make(configuration.changed, configuration.lineage)
 
 
 def view_of(configuration: ClusterConfiguration) -> View:
-    """Return the roles of a configuration."""
-    assert configuration.is_founded(), "a configuration before the first has no roles"
-    lineage = configuration.lineage
-    names: dict[int, str] = {}
+    """Return the view of a configuration that was founded; see the module's text."""
+    assert configuration.is_founded(), "there are members"
+    names: dict[int, str] = {}  # of members that are up
     members: list[Member] = []
     absent: list[Member] = []
+    crowded: list[str] = []
+    doubtful: list[str] = []
+    bases: dict[str, int] = {}
+    lasts: dict[str, list[int]] = {}
+    refused: list[tuple[str, int]] = []
     for disk in configuration.disks():
-        member = configuration.members[disk]
-        if member.kind != DATA or member.state == JOINING or member.started == 0:
+        one = configuration.members[disk]
+        if one.kind != DATA or one.started == 0:
             continue
-        names[disk] = member.node_id
-        (members if is_up(member.state) else absent).append(_member_of(member))
-    here = {disk: name for disk, name in names.items() if is_up(configuration.members[disk].state)}
+        name = one.node_id
+        if one.evicted >= one.incarnation:
+            refused.append((name, one.evicted))
+        if not is_up(one.state):
+            absent.append(_member_of(one))
+            lasts[name] = [_epoch_at(configuration, one.away - 1)]
+            if one.why in _MAY_LIVE:
+                doubtful.append(name)
+            continue
+        names[disk] = name
+        members.append(_member_of(one))
+        bases[name] = _epoch_at(configuration, one.started)
+        if one.is_strained():
+            crowded.append(name)
+    known = [member.node_id for member in members] + [member.node_id for member in absent]
     replicas: list[list[str]] = []
     learners: list[list[str]] = []
     branches: dict[int, list[str]] = {}
     for number, state in enumerate(configuration.partitions):
-        if state.leader == 0:
-            replicas.append(_NOBODY)
-            learners.append(_NOBODY)
+        leader = state.leader
+        if not leader:
+            replicas.append([])
+            learners.append([])
             continue
-        synced = [here[disk] for disk in state.isr if disk in here and disk != state.leader]
-        replicas.append([here[state.leader], *synced])
-        diverged = [disk for disk in configuration.branches.get(number, _NO_DISKS) if disk in here]
-        if diverged:
-            branches[number] = [here[disk] for disk in diverged]
-        learners.append([here[disk] for disk in state.learners() if disk in here])
-    bases: dict[str, int] = {}
-    for disk, name in here.items():
-        bases[name] = epoch_of(configuration.members[disk].started, lineage)
-    known = sorted(names.values())
-    refused = [(member.node_id, member.evicted) for member in configuration.members.values() if member.evicted]
-    view = View(
-        epoch_of(configuration.changed, lineage),
-        members,
-        replicas,
-        learners,
-        known,
-        absent,
-        refused,
-        branches,
-        bases,
-    )
-    view.is_of_log = True
+        replicas.append([names[leader], *[names[disk] for disk in state.isr if disk != leader]])
+        fill = [disk for disk in state.replicas if disk not in state.isr and disk in names]
+        apart = [names[disk] for disk in fill if configuration.is_branch(number, disk)]
+        if apart:
+            branches[number] = apart
+        learners.append(apart + [names[disk] for disk in fill if names[disk] not in apart])
+    view = View(epoch_of(configuration), members, replicas, learners, known, absent, refused, branches, bases)
+    view.lineage = [_make(shared, lineage) for lineage, shared in reversed(configuration.ancestors)]
+    view.lasts = lasts
+    view.losses = _losses_of(configuration)
+    view.crowded = sorted(crowded)
+    view.doubtful = sorted(doubtful)
+    view.from_log = True
     view.is_trunk = not configuration.ancestors
-    view.lineage = [epoch_of(counter, ancestor) for ancestor, counter in reversed(configuration.ancestors)]
-    view.crowded = sorted([here[disk] for disk in here if configuration.members[disk].is_strained()])
-    for member_away in absent:
-        gone = configuration.members[member_away.disk]
-        view.lasts[gone.node_id] = [epoch_of(max(gone.away - 1, 1), lineage)]
-    _note_losses(view, configuration, names)
     return view
 
 
-def _member_of(member: ClusterMember) -> Member:
-    process = member.process
-    state = LEAVING if is_leaving(member.state) else ACTIVE
-    found = Member(member.node_id, member.incarnation, process.address, process.zone, state)
+def _member_of(one: ClusterMember) -> Member:
+    """Return a member as views have it."""
+    process = one.process
+    state = LEAVING if is_leaving(one.state) else ACTIVE
+    found = Member(one.node_id, one.incarnation, process.address, process.zone, state)
     found.wire_min = process.wire_min
     found.wire_max = process.wire_max
     found.software = process.build
-    found.disk = member.disk
+    found.disk = one.disk
     found.host = process.host
     return found
 
 
-def _note_losses(view: View, configuration: ClusterConfiguration, names: dict[int, str]) -> None:
-    """Note which partitions are absent, and which were given up; nobody keeps when that was."""
+def _losses_of(configuration: ClusterConfiguration) -> Losses:
+    """Return which partitions wait for a copy that is away, and which were given up."""
+    losses = Losses()
     for number, state in enumerate(configuration.partitions):
-        if state.leader == 0 and state.isr:
-            view.losses.missing[number] = sorted([names[disk] for disk in state.isr if disk in names])
+        if state.isr and not state.leader:
+            losses.missing[number] = sorted([configuration.members[disk].node_id for disk in state.isr])
     given_up: dict[int, int] = {}
     for index in configuration.lost.values():
         given_up[index] = given_up.get(index, 0) + 1
-    for index in sorted(given_up)[-LOSSES_MAX:]:
-        view.losses.past.append(Loss(index, given_up[index], _NOBODY))
+    losses.past = [Loss(index, given_up[index], []) for index in sorted(given_up)[-LOSSES_MAX:]]
+    return losses
+
+
+def isr_request(configuration: ClusterConfiguration, node_id: str, filled: list[tuple[int, str]]) -> AlterIsr | None:
+    """Return what the leader of partitions asks for when learners have everything; None: nothing is to be asked for.
+
+    Args:
+        configuration: The one whose roles are installed here, also if a newer one is known: the request is about this
+            leadership.
+        node_id: The leader.
+        filled: The partitions and their learners.
+    """
+    disks = {configuration.members[disk].node_id: disk for disk in configuration.members}
+    if not filled or node_id not in disks:
+        return None
+    leader = disks[node_id]
+    wanted: dict[int, list[int]] = {}
+    for number, learner in filled:
+        state = configuration.partitions[number]
+        disk = disks.get(learner, 0)
+        if state.leader == leader and disk in state.learners() and configuration.can_lead(disk):
+            wanted.setdefault(number, list(state.isr)).append(disk)
+    items: list[IsrItem] = []
+    started: dict[int, int] = {}
+    for number in sorted(wanted):
+        state = configuration.partitions[number]
+        isr = [disk for disk in state.replicas if disk in wanted[number]]
+        items.append(IsrItem(number, state.leader_epoch, state.version, isr))
+        for disk in isr:
+            started[disk] = configuration.members[disk].started
+    return AlterIsr(leader, items, started) if items else None
 
 
 def branches_of(holdings: list[Holding], configuration: ClusterConfiguration) -> list[int]:
-    """Return the partitions, ascending, of which a node has changes that this lineage does not share.
+    """Return the partitions of which a node has changes from another lineage, for its START in this one.
 
-    A change carries the tag of the lineage in which it was made. It is shared if that is this lineage, or one of its
-    ancestors and not newer than the last configuration that they share.
+    The newest change of a copy decides. A change of this lineage, or of an ancestor before it parted, is no branch: it
+    is in the copies that are in sync, or nobody was told of it.
+
+    Args:
+        holdings: What the node has, by partition.
+        configuration: Of the lineage to which it comes.
     """
-    shared: dict[int, int] = {tag_of(epoch_of(0, configuration.lineage)): -1}
-    for lineage, counter in configuration.ancestors:
-        shared[tag_of(epoch_of(0, lineage))] = counter
+    newest: dict[int, int] = {}  # by tag: the highest counter that is no branch
+    for lineage, shared in configuration.ancestors:
+        newest[tag_of(_make(shared, lineage))] = shared
+    newest[tag_of(_make(0, configuration.lineage))] = COUNTER_MAX
     found: list[int] = []
-    for number, holding in enumerate(holdings):
-        if holding.state == NONE or holding.seq == 0:
-            continue
-        last = shared.get(tag_of(holding.epoch), 0)
-        if last >= 0 and counter_of(holding.epoch) > last:
+    for number in range(min(len(holdings), len(configuration.partitions))):
+        holding = holdings[number]
+        whole = holding.state == COMPLETE and holding.seq > 0
+        if whole and counter_of(holding.epoch) > newest.get(tag_of(holding.epoch), -1):
             found.append(number)
     return found

@@ -13,6 +13,10 @@ same: a copy that was set back is another member. If members left the ISR by sta
 power whichever came up last would be the only one in sync. The leadership ends all the same: a leader that comes back
 may have sent records of its epoch that it has lost itself, so it must not append to that epoch (`leader_epoch` + 1).
 
+Why a member is added to an ISR by the counter with which it came up. The leader waits for a member from the moment at
+which it asks. But a member that is away in between is not waited for, and may come back with the same process, before
+the entry: it lacks what was committed meanwhile.
+
 Branches. A member may come back from another lineage in which its copy of a partition has acknowledged changes; START
 lists these partitions. If nobody else is in sync, that copy is the partition. Else the member leaves the ISR, because
 its copy is not what the others have: the copy is a *branch*, and is kept until the leader of the partition has merged
@@ -147,7 +151,7 @@ REASONS: Final[list[str]] = [
     "there is no such partition",
     "another member, or another epoch of this one, leads the partition",
     "the member is not in sync",
-    "the member is not up, holds no data, or has started again since",
+    "the member is not up, holds no data, or has come up again since",
     "nothing would change",
     "the setting has another number than expected",
     "there is no room for the setting, the member or the replica",
@@ -667,7 +671,7 @@ class Transition:
             if disk in before.isr:
                 continue
             member = configuration.members[disk]
-            if not member.can_lead() or member.started != command.starts[disk]:
+            if not member.can_lead() or member.started != command.started[disk]:
                 return INELIGIBLE
         isr = [disk for disk in before.replicas if disk in wanted]
         if isr == before.isr:

@@ -39,10 +39,10 @@ class View:
     epoch of the order) of nodes that an operator had forgotten; one that is a member of such a view starts over with
     it. crowded: ids of members whose disks are full: they lead nothing that another replica with room can lead. losses:
     which copies are absent or lost. doubtful: ids of absent nodes that may be alive, as the proposer sees it.
-    is_of_log: it is the view of a configuration (`projection`). is_trunk: then, that no quorum can go on elsewhere.
     uncommitted_tails: per partition the learners whose newest changes were never acknowledged, with the copy's epoch
     and sequence. minority_bootstrap: begun without most of the seeds, which may be a cluster that this one does not
-    know.
+    know. from_log: made of a configuration of the log (`projection`, which says what the fields mean then). is_trunk:
+    made of one whose lineage is no fork, so that it has a quorum of the voters.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class View:
         self.doubtful: list[str] = []
         self.minority_bootstrap: bool = False
         self.uncommitted_tails: dict[int, list[tuple[str, int, int]]] = {}
-        self.is_of_log: bool = False
+        self.from_log: bool = False
         self.is_trunk: bool = False
         self.proposer: str = ""  # who proposed it, "" = nobody: a copy that was kept up to date (`MemberState.base`)
         self._by_id: dict[str, Member] = {member.node_id: member for member in self.members}
@@ -116,12 +116,14 @@ class View:
         return votes_of(self.known, self._by_id)
 
     def has_majority(self) -> bool:
-        """Tell whether more than half of the last full membership is here, or the log allows to go on."""
-        return self.is_of_log or has_majority(self.known, self._by_id)
+        """Tell whether more than half of the last full membership is here; voters decide if they are in the log."""
+        if self.from_log:
+            return self.is_trunk
+        return has_majority(self.known, self._by_id)
 
     def has_majority_or_tie(self) -> bool:
         """Tell the same, where half of it with the lowest id counts too: true in one component of a split at most."""
-        if self.is_of_log:
+        if self.from_log:
             return self.is_trunk
         return has_majority_or_tie(self.known, self._by_id)
 

@@ -20,6 +20,8 @@ _FORMAT: Final = 1
 _PARTITIONS_MAX: Final = 65_536
 _EPOCH_MAX: Final = (1 << 64) - 1
 _INCARNATION_MAX: Final = 1 << 62
+_FROM_LOG: Final = 1
+_TRUNK: Final = 2
 _LASTS_MAX: Final = 8  # epochs kept for one absent node, the newest: one per side of a split
 
 
@@ -64,7 +66,7 @@ def _put_placement(view: View, ids: list[str]) -> bytes:
 
 def encode_view(view: View) -> bytes:
     """Return a view as bytes: sections, each behind its length, so that later versions may append."""
-    return bytes([_FORMAT]) + b"".join(
+    sections = bytes([_FORMAT]) + b"".join(
         [
             put_bytes(varint(view.epoch)),
             put_bytes(_put_members(view.members)),
@@ -85,6 +87,9 @@ def encode_view(view: View) -> bytes:
             put_bytes(_put_uncommitted_tails(view)),
         ]
     )
+    if view.from_log:
+        sections += put_bytes(bytes([_FROM_LOG | (_TRUNK if view.is_trunk else 0)]))
+    return sections
 
 
 def _put_ids(ids: list[str]) -> bytes:
@@ -227,8 +232,17 @@ def decode_view(data: bytes) -> View:
     if not cursor.done():
         names = Cursor(cursor.bytes_(), "a view's doubtful ids")
         view.doubtful = [names.text() for _ in range(names.count(MEMBERS_MAX))]
+    _take_last(cursor, view)
+    return view
+
+
+def _take_last(cursor: Cursor, view: View) -> None:
+    """Read the last sections."""
     if not cursor.done():
         view.minority_bootstrap = Cursor(cursor.bytes_(), "whether a minority of the seeds began a view").integer() > 0
     if not cursor.done():
         view.uncommitted_tails = _take_uncommitted_tails(cursor.bytes_())
-    return view
+    if not cursor.done():
+        flags = Cursor(cursor.bytes_(), "where a view comes from").byte()
+        view.from_log = flags & _FROM_LOG > 0
+        view.is_trunk = flags & _TRUNK > 0

@@ -94,20 +94,19 @@ def replaces(key: bytes, mine: Side, theirs: Side, mine_us: int, theirs_us: int)
 
 
 def fork_of(view: View | None, lineage: list[int]) -> int:
-    """Return the counter of the newest view that both sides come from, -1 if that is not known."""
-    if view is not None and view.is_of_log:
-        return _fork_in_log(view, lineage)
-    common = [] if view is None else [epoch for epoch in view.lineage if epoch in lineage]
-    return max([counter_of(epoch) for epoch in common], default=-1)
+    """Return the counter of the newest view that both sides come from, -1 if that is not known.
 
-
-def _fork_in_log(view: View, lineage: list[int]) -> int:
-    """Return the same for views of configurations: two lineages share what both have of one, theirs or an ancestor."""
-    own: dict[int, int] = {tag_of(epoch): counter_of(epoch) for epoch in [*view.lineage, view.epoch]}
+    lineage: the epoch in which the branch was made, and those that it comes from.
+    """
+    if view is None:
+        return -1
+    if not view.from_log:
+        return max([counter_of(epoch) for epoch in view.lineage if epoch in lineage], default=-1)
+    # Of a lineage of the log, each side has all configurations up to the one that it names.
+    mine = {tag_of(epoch): counter_of(epoch) for epoch in reversed(view.ancestry())}
     found = -1
     for epoch in lineage:
-        if tag_of(epoch) in own:
-            found = max(found, min(counter_of(epoch), own[tag_of(epoch)]))
+        found = max(found, min(counter_of(epoch), mine.get(tag_of(epoch), -1)))
     return found
 
 

@@ -14,6 +14,7 @@ from folkmoot.auth.remembered import Remembered
 from folkmoot.broker.broker import Broker
 from folkmoot.kernel.event import Event
 from folkmoot.kernel.feature import features_on
+from folkmoot.membership.logged_membership import LoggedMembership
 from folkmoot.membership.membership import Membership
 from folkmoot.membership.view import View
 from folkmoot.node.birth import Birth
@@ -104,10 +105,18 @@ class ClusterNode:
         self.congestion = Congestion(config, fabric, broker, self.peers)
         self.replication = Replication(fabric.node_id, state.partitions, config, state.reader, state.writer)
         broker.turn.receipts.evidence = _Disks(self.replication)
-        stored = self.stored = read_view(state.reader)
-        self.membership = Membership(
-            self.me, config, state.partitions, state.rng.fork(), ReplicaHoldings(self.replication), stored
-        )
+        stored = self.stored = None if config.logged else read_view(state.reader)
+        self.membership: Membership | LoggedMembership
+        self.by_views: Membership | None = None  # one of these two is the membership
+        self.logged: LoggedMembership | None = None
+        holdings = ReplicaHoldings(self.replication)
+        if config.logged:
+            logged = LoggedMembership(self.me, config, state.partitions, state.rng.fork(), holdings, state.reader)
+            self.membership = self.logged = logged
+            state.speaks_until_ns = 0
+        else:
+            by_views = Membership(self.me, config, state.partitions, state.rng.fork(), holdings, stored)
+            self.membership = self.by_views = by_views
         clock = state.clock
         clock.bound_us = config.clock_offset_max_us
         clock.start_us = config.join_wait_us
@@ -126,6 +135,7 @@ class ClusterNode:
         self._needs_majority = config.split_policy == "majority"
         self._members: dict[str, int] = {}  # the others of the view: their incarnations
         self._wanted: dict[str, None] = {}
+        self._wants: list[str] = []  # as the membership has them
         self._serving = False
         self._epoch = 0  # of the view
         self._again: list[int] = []  # partitions that begin anew here, when the store shows what was written
@@ -144,7 +154,12 @@ class ClusterNode:
         """Read the positions of this node's copies; raises CorruptStore or StoreError."""
         self.replication.open(self.state.now, self.stored)
         self.heal_log.open()
-        self.membership.wake(self.state.now)
+        if self.logged is not None:
+            self.logged.open(self.state.now)
+            if len(self.logged.expected()) > 1:
+                self.state.clock.alone = False
+        if self.by_views is not None:
+            self.by_views.wake(self.state.now)
         self.step()
 
     # -- what comes ---------------------------------------------------------------------------------------------------
@@ -216,17 +231,21 @@ class ClusterNode:
     def _change(self, change: PeerChange, now: int) -> None:
         if change.up:
             self.state.counters.peer_connects += 1
-            self.membership.up(change.member, now)
+            if self.logged is not None:
+                self.logged.up(change.member, change.features, now)
+            if self.by_views is not None:
+                self.by_views.up(change.member, now)
             self._see_features()
             self.clock_sharing.up(change.node_id)
             if not change.resumed:
-                self.membership.renewed(change.node_id)
+                if self.by_views is not None:
+                    self.by_views.renewed(change.node_id)
                 self.heal_log.greet(change.node_id)
                 self.logins.up(change.node_id)
                 self.broker.cluster.dispatch.forget(change.node_id)
                 if self._members.get(change.node_id, -1) == change.incarnation:
                     self.fabric.lose_sync(change.node_id)  # the next view begins anew with it
-                    self.membership.changed(now)
+                    self._renew(now)
         else:
             self.logins.down(change.node_id)
             self.clock_sharing.down(change.node_id)
@@ -234,7 +253,17 @@ class ClusterNode:
                 self.broker.cluster.dispatch.forget(change.node_id)  # what it sent for a view to come is void
             else:  # the end of a process is reported after the loss of its connections
                 self.state.counters.peer_losses += 1
-            self.membership.down(change.node_id, change.incarnation, change.refused, now)
+            if self.logged is not None:
+                self.logged.down(change.member, change.refused, now)
+            if self.by_views is not None:
+                self.by_views.down(change.node_id, change.incarnation, change.refused, now)
+
+    def _renew(self, now: int) -> None:
+        """Have all members begin anew with each other, in another view."""
+        if self.logged is not None:
+            self.logged.renew()
+        if self.by_views is not None:
+            self.by_views.changed(now)
 
     def _message(self, node_id: str, kind: int, body: bytes, now: int) -> None:
         if kind == HEALS:
@@ -261,11 +290,20 @@ class ClusterNode:
         """Pass on to each part what the others have decided."""
         replication = self.replication
         for partition, node_id in replication.filled:
-            self.membership.filled(partition, node_id, now)
+            if self.logged is not None:
+                self.logged.filled(partition, node_id)
+            if self.by_views is not None:
+                self.by_views.filled(partition, node_id, now)
         replication.filled.clear()
         if replication.unfit:
+            if self.logged is not None:
+                self.logged.withdraw(replication.unfit)
+            if self.by_views is not None:
+                self.by_views.changed(now)
             replication.unfit.clear()
-            self.membership.changed(now)
+        if replication.renew:
+            replication.renew = False
+            self._renew(now)
         if self._unopened:
             self._look_for_leaders()
         # A partition is restored from the store, which shows rows only when they are written. Read earlier, it would
@@ -304,6 +342,8 @@ class ClusterNode:
 
     def written(self, token: int) -> None:
         """A batch is on the disk of this node."""
+        if self.logged is not None:
+            self.logged.written(token, self.state.now)
         self.broker.written(token)
         self.replication.written(token, self.state.now)
         self._progress(self.state.now)
@@ -311,16 +351,18 @@ class ClusterNode:
     def wake(self) -> None:
         """Deadlines may have come."""
         now = self.state.now
-        for node_id in self._members:
-            self.membership.heard(node_id, self.peers.last_heard_us(node_id))
-        self.membership.bootstrap.refused_us = self.peers.refused_us
+        if self.by_views is not None:
+            for node_id in self._members:
+                self.by_views.heard(node_id, self.peers.last_heard_us(node_id))
+            self.by_views.bootstrap.refused_us = self.peers.refused_us
         self.membership.set_full(self.state.storage_full, now)
         self.membership.set_load({**own_load(self.state), **self.pace.figures(now)})
         levels = [level_of(self.membership.load_of(node_id)) for node_id in self._members]
         self.broker.turn.overload.others = max(levels, default=0)
         self.fabric.full = {node_id: None for node_id in self._members if is_full(self.membership.load_of(node_id))}
         self.peers.wake(now)
-        self.membership.wake(now)
+        if self.by_views is not None:
+            self.by_views.wake(now)
         self.replication.wake(now)
         self.shutdown.step()
         self.meter.step(now)
@@ -338,6 +380,11 @@ class ClusterNode:
 
     # -- what goes ----------------------------------------------------------------------------------------------------
 
+    def prepare(self) -> None:
+        """Let the membership put its rows into the batch of this turn, before that is taken."""
+        if self.logged is not None:
+            self.logged.step(self.state.writer, self.state.now)
+
     def seal(self, batch: Batch | None) -> None:
         """End the turn with this batch: replicate it, and install views. `send` follows."""
         now = self.state.now
@@ -348,6 +395,8 @@ class ClusterNode:
             view = self.membership.installs.pop(0)
             self._install(view)
         self._stand()
+        if self.logged is not None:
+            self.state.speaks_until_ns = self.logged.speaks_until_ns
         self._progress(now)
         self.congestion.weigh(self._members)
         self.broker.speak()
@@ -400,7 +449,8 @@ class ClusterNode:
         if self._needs_majority and not view.has_majority():
             return  # copies stay as they are: what was not committed when the split came must not become so
         # In the batch of the first changes under it: a restarted node never has changes of a view unknown to it.
-        put_view(self.state.writer, view)
+        if not view.from_log:
+            put_view(self.state.writer, view)
         self.state.minority_side = False
         if self._serving and self._lost_majority(view):
             self._begin_as_minority()
@@ -440,7 +490,7 @@ class ClusterNode:
             self.broker.delivery.transactions.hold(partition, held)
         merging = list(view.branches)
         self.broker.cluster.leadership.install(
-            view.epoch, members, leaders if leaders else [""] * partitions, before, merging
+            view.epoch, members, leaders if leaders else [""] * partitions, before, merging, self._since(view)
         )
         # Marks of nodes that are no more are dropped, but not while anybody is away: a merge compares them.
         self.broker.partition.marks.know([*view.known, *members, self.me.node_id] if view.is_whole() else [])
@@ -448,6 +498,14 @@ class ClusterNode:
         self._again = [p for p in range(partitions) if self.replication.leads(p) and not self.state.leads[p]]
         self.broker.know()
         self.broker.cluster.dispatch.installed()  # last: what came early is for the view as it is installed now
+
+    def _since(self, view: View) -> dict[str, int]:
+        """Return in which epoch each other member and this one have started over, if the log says so."""
+        if not view.from_log:
+            return {}
+        bases = view.bases
+        own = bases[self.me.node_id]
+        return {node_id: max(bases[node_id], own) for node_id in bases if node_id != self.me.node_id}
 
     def _lost_majority(self, view: View) -> bool:
         """Whether the lost members may have continued on their own, and outweigh the members that are left."""
@@ -474,7 +532,7 @@ class ClusterNode:
 
         Each side of a split takes the clients of the other for disconnected, and forwards nothing to it.
         """
-        excluded_by = self.membership.excluded_by
+        excluded_by = [] if self.by_views is None else self.by_views.excluded_by
         for node_id, incarnation in members.items():
             if self._members.get(node_id) == incarnation:
                 reset = node_id in excluded_by or view.bases.get(node_id, 0) > self._epoch
@@ -506,6 +564,10 @@ class ClusterNode:
     def _keep_connected(self) -> None:
         if self.membership.seeks:
             self.membership.know_seeds(self.peers.residents())
+        if self.logged is not None:
+            if self._wants is self.logged.wants:
+                return
+            self._wants = self.logged.wants
         wants = dict.fromkeys(self.membership.wants)
         for address in wants:
             if address not in self._wanted:

@@ -383,6 +383,8 @@ class Node:
         self._sealed = True
         if self._withheld.active:
             self._withheld.step()
+        if self.cluster_node is not None:
+            self.cluster_node.prepare()
         self._write = self._broker.seal()
         if self.cluster_node is not None:
             self.cluster_node.seal(self._write)

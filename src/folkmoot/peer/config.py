@@ -22,6 +22,10 @@ class ClusterConfig:
         self.secrets_accepted: list[bytes] = []  # others that a peer may prove, while the secret is being replaced
         self.split_policy: str = "available"  # or "majority"
         # Membership
+        self.logged: bool = False  # membership by the configuration log, which nodes do not use yet but in tests
+        self.expect: int = 0  # so many nodes found the cluster together; 0: the first of the seeds does
+        self.gone_us: int = 30 * SECOND  # the copies of a member that is away for so long are made anew elsewhere
+        self.lease_us: int = SECOND  # how long a member serves after a heartbeat that was answered; equal at all
         self.heartbeat_us: int = 100 * MILLISECOND
         self.silence_us: int = 2 * SECOND  # a peer that is silent for this long is suspected
         self.join_wait_us: int = 2 * SECOND  # how long a new or restarted node waits for a view to take it in

@@ -115,9 +115,14 @@ class Copies:
                 self.step()
             elif not notice.seq and not replica_states.head_seqs[partition]:
                 replica_states.writer.adopt(partition, 0, 0, COMPLETE)
-            # else a notice has come meanwhile that the copy is complete
             elif replica_states.states[partition] != COMPLETE:
                 self._ask_anew(source, partition)
+            else:  # the notice of that may have come before the leader opened the partition
+                self._tell(source, partition)
+            return
+        if replica_states.is_in_sync_by_log(partition):
+            # Nothing else may have what was committed. It leaves the ISR first; then the leader sends this again.
+            replica_states.unfit.append(partition)
             return
         mine = replica_states.holding(partition)
         branch = Holding(COMPLETE, notice.epoch, notice.seq, notice.history)
@@ -279,6 +284,11 @@ class Copies:
             copy = self.active[partition]
             if copy.done_token and copy.done_token <= replica_states.pending.written_token:
                 self._forget(partition)
-                body = encode_sequences(replica_states.epoch, [(partition, replica_states.durable_seqs[partition])])
-                replica_states.out.append((copy.source, FILLED, body))
+                self._tell(copy.source, partition)
         self.step()
+
+    def _tell(self, source: str, partition: int) -> None:
+        """Tell the leader that a copy is complete and on the disk."""
+        replica_states = self.replica_states
+        body = encode_sequences(replica_states.epoch, [(partition, replica_states.durable_seqs[partition])])
+        replica_states.out.append((source, FILLED, body))

@@ -107,6 +107,8 @@ class Lead:
         """Send a follower the changes that it lacks, or have it copy the partition; then all later changes."""
         replica_states = self.replica_states
         holding = report.holding
+        if self._is_merging(partition, follower, report):
+            return  # `_settle` has it join
         if self.keeps_out(partition, report):
             view = replica_states.view
             if view is None or follower.node_id not in view.branches.get(partition, []):
@@ -135,6 +137,16 @@ class Lead:
                 self._start_copy(partition, follower, True)  # the partition is empty, so it is complete
         self.advance(partition)
         self._check_filled(partition, follower)
+
+    def _is_merging(self, partition: int, follower: Follower, report: Report) -> bool:
+        """Whether a branch of the log has been merged here, and not at all replicas: this leader may end.
+
+        Until then the branch is needed. One that counts was overwritten long ago.
+        """
+        view = self.replica_states.view
+        if view is None or not view.from_log or self.replica_states.settled[partition] or follower.counts:
+            return False
+        return report.may_diverge and report.holding.state == COMPLETE
 
     def keeps_out(self, partition: int, report: Report) -> bool:
         """Whether a copy has changes that must be merged before it may be overwritten."""
@@ -235,7 +247,7 @@ class Lead:
         if not follower.complete or follower.replica or follower.reported_filled:
             return
         if not follower.counts:
-            follower.counts = True
+            follower.counts = not self.replica_states.planted.uncounted
             follower.filled_seq = self.replica_states.head_seqs[partition]
         if follower.acked_seq >= follower.filled_seq:
             follower.reported_filled = True
@@ -284,6 +296,7 @@ class Lead:
             report = self.reports.get(node_id, {}).get(partition)
             if report is not None:
                 self._settle_with(partition, node_id, report)
+        self.join_known(partition)
 
     def _settle_with(self, partition: int, node_id: str, report: Report) -> None:
         """Tell a node whether its changes of a partition are part of what all replicas have now."""

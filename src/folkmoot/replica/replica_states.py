@@ -95,6 +95,7 @@ class ReplicaStates:
         self.followed: list[tuple[int, int, int]] = []  # in this turn: partition, sequence, generation
         self.copying: dict[int, bool] = {}  # partitions whose copy here is being filled, with all live changes
         self.unfit: list[int] = []
+        self.renew = False
         self.out: list[tuple[str, int, bytes]] = []
         self.events: list[Event] = []
         self.planted = Planted(config.planted)
@@ -170,11 +171,15 @@ class ReplicaStates:
         return report
 
     def _may_diverge(self, partition: int, holding: Holding) -> bool:
-        """Whether changes of its epoch that the leader lacks may have been committed, see `assign.is_branch`."""
+        """Whether changes of its epoch that the leader lacks may have been committed, see `assign.is_branch`.
+
+        With the log that is so if the copy was changed in another lineage: this node said so when it came from there.
+        Those of this lineage are in the copies in sync, or were told to nobody.
+        """
         view = self.view
-        epoch = holding.epoch
-        if view is not None and view.is_of_log:
+        if view is not None and view.from_log:
             return self.node_id in view.branches.get(partition, [])
+        epoch = holding.epoch
         if view is not None and (self.node_id, epoch, holding.seq) in view.uncommitted_tails.get(partition, []):
             return False
         lived = self.lived
@@ -303,6 +308,10 @@ class ReplicaStates:
     def leads(self, partition: int) -> bool:
         """Whether this node is the leader of a partition in the installed view."""
         return self.roles[partition] == LEADER
+
+    def is_in_sync_by_log(self, partition: int) -> bool:
+        """Whether this node is in the ISR of a partition, and nobody can tell that its copy is not needed."""
+        return self.view is not None and self.view.from_log and self.roles[partition] == REPLICA
 
     def follows(self, partition: int) -> bool:
         """Whether this node gets the changes of a partition from its leader."""

@@ -115,8 +115,20 @@ class Replication:
 
     @property
     def unfit(self) -> list[int]:
-        """Partitions whose copy here is damaged or too far behind: membership has to make a new view."""
+        """Partitions whose copy here is damaged or too far behind: membership has to make a new view.
+
+        With the log: this node asks to leave their ISRs (WITHDRAW).
+        """
         return self.replica_states.unfit
+
+    @property
+    def renew(self) -> bool:
+        """With the log: another configuration is needed, in which all members report anew (RENEW); to be reset."""
+        return self.replica_states.renew
+
+    @renew.setter
+    def renew(self, wanted: bool) -> None:
+        self.replica_states.renew = wanted
 
     @property
     def abandoned(self) -> list[tuple[int, int]]:
@@ -277,6 +289,7 @@ class Replication:
         """The newest of the views installed together takes effect: reports leave, messages that waited are handled.
 
         The earlier ones do not. A node that promised the newest view has thereby said that it commits nothing in them.
+        With the log a node takes part in any of them, or not: see `membership/projection`.
         """
         replica_states = self.replica_states
         replica_states.fresh = False

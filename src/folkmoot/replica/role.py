@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from folkmoot.kernel.event import ERROR
 from folkmoot.kernel.pack import u64
-from folkmoot.membership.holding import COMPLETE, DAMAGED, NONE
+from folkmoot.membership.holding import COMPLETE, DAMAGED, NONE, PARTIAL
 from folkmoot.membership.view import View
 from folkmoot.peer.kind import READY
 from folkmoot.replica.lead import Lead
@@ -25,16 +25,29 @@ class Roles:
         self.closed: list[int] = []
 
     def kept(self, previous: View | None, view: View) -> list[str]:
-        """Return the members that have been up since the view before, as the same processes."""
+        """Return the members that have not restarted since the view before; with the log: not come up again."""
         if previous is None:
             return []
         kept: list[str] = []
         for member in view.members:
-            before = previous.member(member.node_id)
-            again = view.is_of_log and view.bases.get(member.node_id, 0) > previous.epoch
-            if before is not None and before.incarnation == member.incarnation and not again:
-                kept.append(member.node_id)
+            node_id = member.node_id
+            before = previous.member(node_id)
+            if before is None or before.incarnation != member.incarnation:
+                continue
+            if not view.from_log or view.bases[node_id] == previous.bases.get(node_id, 0):
+                kept.append(node_id)
         return kept
+
+    def _unmerged(self, partition: int, previous: View | None, view: View, kept: list[str]) -> list[str]:
+        """Return the branches of a partition that its leader may not have merged yet.
+
+        The log lists a branch until its copy is in sync. A leader that serves has merged those that were listed before.
+        """
+        branches = view.branches.get(partition, [])
+        if not view.from_log or previous is None or self.replica_states.phases[partition] != OPEN:
+            return branches
+        before = previous.branches.get(partition, [])
+        return [node_id for node_id in branches if node_id not in before or node_id not in kept]
 
     def assign(self, partition: int, previous: View | None, view: View, kept: list[str]) -> None:
         """Take the role for one partition; kept: members that have not restarted since the view before."""
@@ -43,27 +56,18 @@ class Roles:
         replicas = view.replicas[partition] if view.replicas else [me]
         learners = view.learners[partition] if view.replicas else []
         leader = replicas[0] if replicas else ""
-        if previous is not None:
+        if previous is not None and not view.from_log:
             self.takeover.remember(partition, previous.replicas[partition] if previous.replicas else [me])
+        if previous is not None:
             self._begin_anew(partition, me in kept)
-        branches = view.branches.get(partition, [])
-        if (
-            not leader
-            and replica_states.states[partition] == DAMAGED
-            and (previous is None or replica_states.leaders[partition])
-        ):
-            why = "no member has a copy that can be read; see what replica_damaged has said, and the documentation"
-            replica_states.event(ERROR, "cannot_lead", partition, why)
+        branches = self._unmerged(partition, previous, view, kept)
+        if not leader:
+            self._complain(partition, previous, view)
         if leader != replica_states.leaders[partition] or leader not in kept or branches:
             replica_states.settled[partition] = False
             replica_states.opened[partition] = False
         replica_states.leaders[partition] = leader
-        if leader == me:
-            replica_states.roles[partition] = LEADER
-        elif me in replicas:
-            replica_states.roles[partition] = REPLICA
-        else:
-            replica_states.roles[partition] = LEARNER if me in learners else NO_ROLE
+        replica_states.roles[partition] = _role_of(me, replicas, learners)
         phase = replica_states.phases[partition]
         if (
             me in replicas
@@ -71,9 +75,8 @@ class Roles:
             and not replica_states.writer.sequence(partition)
         ):
             replica_states.states[partition] = COMPLETE  # the partition is empty everywhere
-        if me in replicas and replica_states.states[partition] == DAMAGED:
-            # damaged since this node promised the view: the next view has it filled
-            replica_states.unfit.append(partition)
+        if me in replicas:
+            self._see_unfit(partition, view)
         if leader != me:
             replica_states.phases[partition] = IDLE
             replica_states.recent.free(partition)
@@ -89,13 +92,32 @@ class Roles:
                 # Nodes of earlier views may not be needed to commit it any more: it belongs to this view, see
                 # `assign.is_branch`.
                 replica_states.write_history(partition, replica_states.writer.sequence(partition))
+            replica_states.opened[partition] = True
             if not replica_states.solo:
                 self.lead.opening.append(partition)
         elif partition not in self.takeover.ready or phase >= MERGING or branches:
             if phase == OPEN:
                 self.closed.append(partition)
             self.takeover.lost(partition)
-            self.takeover.begin(partition, [*replicas, *branches])
+            self.takeover.begin(partition, [*replicas, *view.branches.get(partition, [])])
+
+    def _complain(self, partition: int, previous: View | None, view: View) -> None:
+        """Report once that a partition is without a leader because the copies are damaged."""
+        replica_states = self.replica_states
+        is_new = previous is None or replica_states.leaders[partition] != ""
+        # with the log, the copy in sync may be away
+        if replica_states.states[partition] == DAMAGED and is_new and not view.from_log:
+            why = "no member has a copy that can be read; see what replica_damaged has said, and the documentation"
+            replica_states.event(ERROR, "cannot_lead", partition, why)
+
+    def _see_unfit(self, partition: int, view: View) -> None:
+        """Report a copy that must not be in sync: one that was damaged since this node promised the view.
+
+        The next view has it filled. With the log also one with holes: changes may be missing that were committed.
+        """
+        state = self.replica_states.states[partition]
+        if state == DAMAGED or (view.from_log and state == PARTIAL):
+            self.replica_states.unfit.append(partition)
 
     def _begin_anew(self, partition: int, is_kept: bool) -> None:
         """Lead a partition no more if this node was away, and others may have led it: what it leads, it takes over."""
@@ -116,3 +138,10 @@ class Roles:
         for node_id in replica_states.others:
             if node_id in leading:
                 replica_states.out.append((node_id, READY, b"".join(parts[node_id])))
+
+
+def _role_of(me: str, replicas: list[str], learners: list[str]) -> int:
+    """Return the role of a node; the leader is the first of the replicas."""
+    if me in replicas:
+        return LEADER if replicas[0] == me else REPLICA
+    return LEARNER if me in learners else NO_ROLE

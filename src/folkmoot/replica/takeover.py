@@ -3,6 +3,9 @@
 It waits for the replicas of the new view, and for those of earlier views since the partition was last settled (all
 replicas had what its leader had taken over), as far as they are members. So it adopts every acknowledged change, and
 also one that still waits at a deposed leader, while that node lives.
+
+With the configuration log, it waits for the ISR alone, in which each member has every acknowledged change
+(`membership/projection`).
 """
 
 from __future__ import annotations
@@ -78,7 +81,9 @@ class Takeover:
         fields["waited_us"] = self._tries * _PATIENCE_US
         if self._tries == 1 or self._tries % _TRIES == 0:
             replica_states.events.append(Event(WARNING, "takeover_waits", fields))
-        if self._tries % _TRIES == 0:
+        if self._tries % _TRIES == 0 and self._from_log():
+            replica_states.renew = True
+        elif self._tries % _TRIES == 0:
             replica_states.unfit.extend(self._expected)
 
     def remember(self, partition: int, replicas: list[str]) -> None:
@@ -97,10 +102,21 @@ class Takeover:
         replica_states = self.replica_states
         replica_states.phases[partition] = TAKING
         expected = [node_id for node_id in replicas if node_id != replica_states.node_id]
-        for node_id in self.tails[partition]:
+        if replica_states.planted.unawaited:
+            expected = []
+        for node_id in [] if self._from_log() else self.tails[partition]:
             if node_id in replica_states.others and node_id not in expected:
                 expected.append(node_id)
         self._expected[partition] = expected
+
+    def _must_have(self, partition: int, node_id: str) -> bool:
+        """Whether a copy proves that something was committed; with the log it does not if it is not in sync."""
+        view = self.replica_states.view
+        return view is None or not view.from_log or node_id in view.replicas[partition]
+
+    def _from_log(self) -> bool:
+        view = self.replica_states.view
+        return view is not None and view.from_log
 
     def begun(self) -> None:
         """The view is installed: continue with partitions that wait for no report."""
@@ -139,13 +155,13 @@ class Takeover:
             report = self.lead.reports.get(node_id, {}).get(partition)
             if report is None or report.holding.state != COMPLETE or report.holding.seq == 0:
                 continue
-            others_complete = True
+            others_complete = others_complete or not self._from_log() or node_id in replicas
             if not later(report.holding, longest):
                 continue
             if includes(report.holding, mine) == YES:
                 longest = report.holding
                 source = node_id
-            elif node_id in replicas:
+            elif node_id in replicas and not self._from_log():  # with the log, all that counts is in the copy here
                 replica_states.spoil(partition, f"{node_id} has changes of another branch, made later")
                 return
         if mine.state == PARTIAL:
@@ -189,7 +205,7 @@ class Takeover:
         if self._asked.get(partition, "") != node_id:
             return
         if body[10] == _CANNOT:
-            if not replica_states.writer.sequence(partition):
+            if not replica_states.writer.sequence(partition) and self._must_have(partition, node_id):
                 self._behind(partition, "there is no copy here, and another member has one")
                 return
             # A replica in sync has all committed changes: none beyond it was acknowledged.

@@ -394,10 +394,11 @@ class Host(Machine):
 
     def _set_wake(self, node: Core) -> None:
         due = node.next_wake()
-        if due < NEVER and self.clock_percent:
+        percent = 100 if self.is_steady else self.clock_percent
+        if due < NEVER and percent:
             now = self.world.now
             left = due - self.clock()
-            due = max(now + (left if self.clock_percent == 100 else left * 100 // self.clock_percent + 1), now)
+            due = max(now + (left if percent == 100 else left * 100 // percent + 1), now)
             if due < self._wake_us or self._wake_us <= now:
                 self._wake_us = due
                 self.world.later(due - now, self._wake, self.life, due)

@@ -55,6 +55,7 @@ class Machine(Server):
         self.deadlines_by_wall = False  # a planted bug
         self._anchor_us = 0  # what that was when the process started
         self.clock_drift_ppm = 0
+        self.is_steady = False  # only the wall clock can be slowed: leases need the other one
         self.clock_percent = 100  # how fast it goes: 0 stands still
         self._lag_us = 0  # what the clock has lost by going slowly, until `_paced_us`
         self._paced_us = world.now
@@ -77,6 +78,8 @@ class Machine(Server):
         """Return the monotonic clock of the process: it began at the wall clock, and no step moves it."""
         if self.deadlines_by_wall:
             return self.wall()
+        if self.is_steady:
+            return self.steady_ns() // 1000
         return self._steady() + self._anchor_us
 
     def wall(self) -> int:
@@ -94,8 +97,9 @@ class Machine(Server):
         return now - self._lag_us - (self.world.now - self._paced_us) * (100 - self.clock_percent) // 100
 
     def steady_ns(self) -> int:
-        """Return the machine's monotonic clock in nanoseconds: it cannot be set, and drifts within its bound."""
-        return self.world.now * 1000 + (self.world.now - START_US) * self.clock_drift_ppm // 1000
+        """Return the monotonic clock of the process in nanoseconds: it cannot be set, and drifts within its bound."""
+        drift_ns = (self.world.now - START_US) * self.clock_drift_ppm // 1000
+        return (self.world.now + self._anchor_us) * 1000 + drift_ns
 
     def pace(self, percent: int) -> None:
         """Let the clock go at this speed from now on: 100 is the right one, 0 stands still."""

@@ -163,6 +163,7 @@ class Swarm:
         self.rounds = rng.between(1, 3)
         self.replicas = 1
         self.majority = False
+        self.logged = False  # membership by the configuration log
         self.spares = 0  # machines that may join later
         self.lean = False  # before everything heals, the live nodes must serve all clients
         self.mesh_latency_us = 0  # between machines; 0: as to clients
@@ -203,7 +204,9 @@ class Swarm:
         config.check_passwords = common.check_passwords
         cluster = ClusterConfig()
         cluster.peer_address = peer_address(number)
-        cluster.seeds = [peer_address(other) for other in range(1, self.nodes + 1) if other != number]
+        cluster.seeds = [peer_address(other) for other in range(1, self.nodes + 1)]
+        cluster.logged = self.logged
+        cluster.gone_us = SECOND
         cluster.replicas = self.replicas
         cluster.zone = node_id
         cluster.partitions = common.partitions

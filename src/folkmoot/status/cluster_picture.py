@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from folkmoot.kernel.feature import lacking
 from folkmoot.membership.holding import DAMAGED
+from folkmoot.membership.logged_membership import LoggedMembership
 from folkmoot.membership.membership import Membership
 from folkmoot.membership.view import View
 from folkmoot.merge.heals import Heals
@@ -28,7 +29,7 @@ class ClusterPicture(Picture):
         self,
         me: Member,
         config: ClusterConfig,
-        membership: Membership,
+        membership: Membership | LoggedMembership,
         peers: Peers,
         replication: Replication,
         state: State,
@@ -150,7 +151,8 @@ class ClusterPicture(Picture):
 
     def expected(self) -> list[str]:
         """Return the last full membership, from the stored view as long as there is no other."""
-        return self._membership.bootstrap.expected()
+        membership = self._membership
+        return membership.expected() if isinstance(membership, LoggedMembership) else membership.bootstrap.expected()
 
     def unanswered(self) -> dict[str, str]:
         """Return the addresses that have no connection though one is wanted, and why."""

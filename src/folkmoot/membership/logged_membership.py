@@ -1,0 +1,393 @@
+"""The membership of a node by the configuration log: what the node needs of `control`, in its own terms and times.
+
+Roles reach the node as views (`projection`), names of nodes become disks, and microseconds nanoseconds. Owns what
+neither the node nor the control knows: which configuration has been handed over to be installed, and when a member that
+was told to leave begins to, and may end.
+
+A turn of the node is any number of inputs, `step` before its batch is taken, and after that the installation of what is
+in `installs`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from folkmoot.kernel.clock import NEVER
+from folkmoot.kernel.event import ERROR, WARNING, Event
+from folkmoot.kernel.feature import FEATURES
+from folkmoot.kernel.rng import Rng
+from folkmoot.membership.cluster_member import DATA
+from folkmoot.membership.command import ENDED, STOPPED
+from folkmoot.membership.configuration import ClusterConfiguration
+from folkmoot.membership.control import OUTSIDE, Control
+from folkmoot.membership.control_option import ControlOptions
+from folkmoot.membership.holding import NONE
+from folkmoot.membership.lifecycle import is_leaving, is_up
+from folkmoot.membership.member_state import HoldingsSource
+from folkmoot.membership.projection import branches_of, view_of
+from folkmoot.membership.room import Room
+from folkmoot.membership.view import View
+from folkmoot.peer.config import ClusterConfig
+from folkmoot.peer.kind import CONFIGURATION_LOG, CONTROL
+from folkmoot.peer.member import Member
+from folkmoot.store.epoch import counter_of
+from folkmoot.store.reader import Reader
+from folkmoot.store.writer import Writer
+
+__all__ = ["LoggedMembership"]
+
+_US: Final = 1000  # nanoseconds
+_ROOM_US: Final = 100_000  # between two looks at the room on the disk
+
+
+class LoggedMembership:
+    """One node's membership; `open` comes before everything else. No call raises for what others send.
+
+    out: (node, kind, body) to be sent. installs: views to be installed, at most one in a turn. events: facts for the
+    log. The caller empties these lists in place. view: the newest one that was handed over. wants: the addresses to
+    keep connected; another list when they have changed.
+    """
+
+    def __init__(
+        self, me: Member, config: ClusterConfig, partitions: int, rng: Rng, holdings: HoldingsSource, reader: Reader
+    ) -> None:
+        self.out: list[tuple[str, int, bytes]] = []
+        self.installs: list[View] = []
+        self.events: list[Event] = []
+        self.view: View | None = None
+        self.wants: list[str] = []
+        self.departing = False
+        self._me = me
+        self._config = config
+        self._partitions = partitions
+        self._rng = rng
+        self._holdings = holdings
+        self._reader = reader
+        self._room = Room(config.full_wait_us, config.full_hold_us)
+        self._control: Control | None = None
+        self._due_us: int = 0  # when to look at the latest: something has come, or is due
+        self._lineage: int = 0  # of the view
+        self._changed: int = 0  # the counter of the configuration of the view
+        self._epochs: list[int] = []  # by partition, the leader epoch in the view
+        self._starts: dict[str, tuple[int, int]] = {}  # by node in the view, its disk and when it came up
+        self._is_up = False
+        self._is_told = False  # to leave, by the configuration
+        self._stalled: dict[str, int] = {}  # what has stalled, and since when
+        self._load: dict[str, int] = {}
+        self._complained: dict[str, int] = {}
+        self._reported = ""  # the fault that was told
+        self._looked_us: int = 0
+
+    def open(self, now: int) -> None:
+        """Read the log; raises CorruptStore."""
+        control = Control(
+            self._me, _bits(self._config.features), self._options(), self._reader, self._rng.next64(), now * _US
+        )
+        control.seeds = self._config.seeds
+        control.seeds_unknown = self._config.seeds_unknown
+        for holding in self._holdings.holdings():
+            if holding.state != NONE:
+                control.seen = max(control.seen, counter_of(holding.epoch))
+        self._control = control
+
+    def _options(self) -> ControlOptions:
+        config = self._config
+        options = ControlOptions()
+        options.heartbeat_ns = config.heartbeat_us * _US
+        options.lease_ns = config.lease_us * _US
+        options.link_patience_ns = config.link_patience_us * _US
+        options.found_ns = config.join_wait_us * _US
+        options.gone_ns = config.gone_us * _US
+        options.forks = config.split_policy == "available"
+        options.partitions = self._partitions
+        options.copies = config.replicas
+        options.expect = config.expect
+        return options
+
+    @property
+    def control(self) -> Control:
+        """This node's part in the control of the cluster."""
+        control = self._control
+        assert control is not None, "it is open"
+        return control
+
+    # What is known
+
+    @property
+    def state(self) -> str:
+        """Whether this node is "waiting" for its first view, a "member", or "excluded": others go on without it."""
+        if self.view is None:
+            return "waiting"
+        return "member" if self._is_up else "excluded"
+
+    @property
+    def may_write(self) -> bool:
+        """Whether this node takes part; without a lease nothing that it does is seen (`node/withheld`)."""
+        return self._is_up
+
+    @property
+    def speaks_until_ns(self) -> int:
+        """When the lease of this node ends; 0: it has none."""
+        return self.control.lease_until_ns if self._is_up else 0
+
+    @property
+    def seeks(self) -> bool:
+        """Whether this node needs to know the ids of its seeds."""
+        return self.control.phase == OUTSIDE
+
+    @property
+    def drained(self) -> bool:
+        """Whether this node leaves and keeps nothing: it may `depart` as soon as it has no clients."""
+        return self._is_up and self.control.is_drained
+
+    @property
+    def departed(self) -> bool:
+        """Whether the others go on without this node, which has asked them to, or there are none."""
+        return self.departing and self.control.is_away
+
+    @property
+    def left(self) -> bool:
+        """Whether this node has left its cluster for good."""
+        return self.control.has_left
+
+    def is_gone(self, node_id: str) -> bool:
+        """Whether a node certainly does not serve beside this one: it has ended, or was stopped in good order."""
+        configuration = self.control.configuration
+        member = None if configuration is None else configuration.named(node_id)
+        if member is None:
+            return False
+        if is_up(member.state):
+            return (member.disk, member.incarnation) in self.control.neighbours.ended
+        return member.why in (ENDED, STOPPED)
+
+    def expected(self) -> list[str]:
+        """Return the members with data, away or not."""
+        configuration = self.control.configuration
+        if configuration is None:
+            return []
+        members = [configuration.members[disk] for disk in configuration.disks()]
+        return sorted([member.node_id for member in members if member.kind == DATA])
+
+    def load_of(self, node_id: str) -> dict[str, int]:
+        """Return the figures of a node, empty if it sent none."""
+        if node_id == self._me.node_id:
+            return self._load
+        configuration = self.control.configuration
+        member = None if configuration is None else configuration.named(node_id)
+        return {} if member is None else self.control.loads.get(member.disk, {})
+
+    # Links and messages
+
+    def up(self, member: Member, features: list[str], now: int) -> None:
+        """A node is connected, again or for the first time."""
+        self._due_us = min(self._due_us, now)
+        self.control.up(member, _bits(features), now * _US)
+
+    def down(self, member: Member, refused: bool, now: int) -> None:
+        """A connection has ended; refused: its host answers that nothing listens, so the process has ended."""
+        self._due_us = min(self._due_us, now)
+        self.control.down(member.node_id, member.incarnation, member.disk, refused, now * _US)
+
+    def receive(self, node_id: str, kind: int, body: bytes, now: int) -> None:
+        """Take a message; nonsense is reported and dropped."""
+        if kind not in (CONTROL, CONFIGURATION_LOG):
+            return
+        self._due_us = min(self._due_us, now)
+        try:
+            self.control.receive(node_id, kind, body, now * _US)
+        except ValueError as error:
+            neighbour = self.control.neighbours.links.get(node_id)
+            incarnation = 0 if neighbour is None else neighbour.incarnation
+            if self._complained.get(node_id) != incarnation:
+                self._complained[node_id] = incarnation
+                fields: dict[str, object] = {"node": node_id, "why": f"sent what cannot be read: {error}"}
+                self.events.append(Event(WARNING, "node_refused", fields))
+
+    def know_seeds(self, residents: dict[str, str]) -> None:
+        """Learn the ids of the nodes that answer at addresses."""
+        self.control.residents = residents
+
+    # What this node says of itself
+
+    def stalled(self, what: str, since_us: int) -> None:
+        """Something that this node needs, its disk, has stalled since then; 0 = it works again."""
+        if since_us:
+            self._stalled[what] = since_us
+        else:
+            self._stalled.pop(what, None)
+
+    def set_full(self, full: bool, now: int) -> None:
+        """The disk has room or not; without room for long, or when it comes up, it leads only what nobody else can."""
+        self._room.full = full
+        if self._room.look(now):
+            self.control.full = self._room.lacks
+
+    def set_load(self, load: dict[str, int]) -> None:
+        """Set the figures that others see of this node."""
+        self._load = {**load, "replicas": self._config.replicas}
+        self.control.set_load(self._load)
+
+    def filled(self, partition: int, node_id: str) -> None:
+        """A learner of a partition that this node leads has everything, by the view that was handed over."""
+        start = self._starts.get(node_id)
+        if start is not None:
+            self._due_us = 0
+            self.control.filled(partition, start[0], self._epochs[partition], start[1])
+
+    def withdraw(self, partitions: list[int]) -> None:
+        """Copies here are damaged or behind: they are in sync no more, if there are others that are."""
+        self._due_us = 0
+        self.control.withdraw(sorted(dict.fromkeys(partitions)))
+
+    def renew(self) -> None:
+        """Have all members begin anew with each other: messages between them are lost."""
+        self._due_us = 0
+        self.control.renew()
+
+    # Orders
+
+    def leave(self, now: int) -> None:
+        """Hand over what this node keeps, then leave for good: `drained`, then `depart`, then `left`."""
+        self._due_us = min(self._due_us, now)
+        self.control.leaving = True
+
+    def dismiss(self, node_id: str, now: int) -> None:
+        """Have a member leave."""
+        self._due_us = min(self._due_us, now)
+        if node_id == self._me.node_id:
+            self.control.leaving = True
+        else:
+            self.control.leave(node_id)
+
+    def depart(self, now: int) -> None:
+        """Have the others go on without this node, which is expected back unless it leaves; then `departed`."""
+        self._due_us = min(self._due_us, now)
+        self.departing = True
+        self.control.stopping = True
+
+    def evict(self, node_id: str, now: int) -> None:
+        """Put a node out until it is started again."""
+        self._due_us = min(self._due_us, now)
+        self.control.evict(node_id)
+
+    def forget(self, node_id: str, now: int) -> None:
+        """Stop expecting a node that is away: what nobody else has is lost."""
+        self._due_us = min(self._due_us, now)
+        self.control.forget(node_id)
+
+    # Turns
+
+    def next_wake(self) -> int:
+        """Return when the next turn is due at the latest, in microseconds, or NEVER."""
+        control = self.control
+        if control.fault or control.renewal:
+            return NEVER
+        return -(-control.deadline() // _US)
+
+    def step(self, writer: Writer, now: int) -> None:
+        """Do what is due, put rows into the batch of this turn, and hand over the configuration if it has changed."""
+        control = self.control
+        now_ns = now * _US
+        if now < self._due_us and now_ns < control.deadline():
+            return
+        self._due_us = NEVER
+        if now - self._looked_us >= _ROOM_US:
+            self._look(now)
+        control.step(now_ns)
+        control.collect(writer, now_ns)
+        self._hand_over(control)
+        self._see_leave(control)
+        self._take(control, now_ns)
+
+    def written(self, token: int, now: int) -> None:
+        """The batch with this token, and all before it, are durable."""
+        self.control.written(token, now * _US)
+
+    def _look(self, now: int) -> None:
+        """Look at what changes slowly."""
+        self._looked_us = now
+        control = self.control
+        control.seeds = self._config.seeds
+        control.seeds_unknown = self._config.seeds_unknown
+        stalled = False
+        for since_us in self._stalled.values():
+            stalled = stalled or now - since_us >= self._config.stall_us
+        control.stalled = stalled
+        if self._room.look(now):
+            control.full = self._room.lacks
+        configuration = control.configuration
+        if configuration is not None and not control.is_up:
+            control.branches = branches_of(self._holdings.holdings(), configuration)
+
+    def _hand_over(self, control: Control) -> None:
+        """Make a view of the configuration, if this node is up in it and its roles have changed."""
+        configuration = control.configuration
+        self._is_up = control.is_up
+        if control.log is not None:
+            control.installed = control.log.index
+        if configuration is None or not self._is_up:
+            return
+        if configuration.lineage == self._lineage and configuration.changed == self._changed:
+            return
+        self._lineage = configuration.lineage
+        self._changed = configuration.changed
+        self._epochs = [state.leader_epoch for state in configuration.partitions]
+        self._starts = {}
+        for member in configuration.members.values():
+            self._starts[member.node_id] = (member.disk, member.started)
+        self._room.fresh = False
+        self.view = view_of(configuration)
+        self.installs.append(self.view)
+
+    def _see_leave(self, control: Control) -> None:
+        """See whether this node was told to leave, or to stay, and whether it may."""
+        member = control.member
+        configuration = control.configuration
+        if member is None or configuration is None or not self._is_up:
+            return
+        if not is_leaving(member.state):
+            if self._is_told:  # the leave was taken back
+                self._is_told = False
+                control.leaving = False
+            elif control.leaving and not _may_leave(configuration, member.disk):
+                control.leaving = False
+                self.events.append(Event(WARNING, "leave_refused", {"why": "nobody would be left"}))
+            return
+        self._is_told = True
+        control.leaving = True
+        if not _may_leave(configuration, member.disk):
+            self.events.append(Event(WARNING, "leave_refused", {"why": "nobody would be left"}))
+            control.stay(member.node_id)
+
+    def _take(self, control: Control, now_ns: int) -> None:
+        """Take over what the control has to say."""
+        if control.out:
+            self.out.extend(control.out)
+            control.out.clear()
+        if control.events:
+            self.events.extend(control.events)
+            control.events.clear()
+        if control.fault and control.fault != self._reported:
+            self._reported = control.fault
+            self.events.append(Event(ERROR, "membership_ended", {"why": control.fault}))
+        wants = control.wants(now_ns)
+        if wants != self.wants:
+            self.wants = wants
+
+
+def _may_leave(configuration: ClusterConfiguration, disk: int) -> bool:
+    """Tell whether another member with data would be left."""
+    for other in configuration.disks():
+        member = configuration.members[other]
+        if other != disk and member.kind == DATA and not is_leaving(member.state):
+            return True
+    return False
+
+
+def _bits(features: list[str]) -> int:
+    """Return features as a set of bits: each has the number of its place in the list of all."""
+    bits = 0
+    for number, feature in enumerate(FEATURES):
+        if feature in features:
+            bits |= 1 << number
+    return bits

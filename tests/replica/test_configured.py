@@ -1,0 +1,251 @@
+"""Replication with roles from a configuration log: drawn runs, planted bugs, and single rules.
+
+The oracle and what is drawn are in `tests.replica.configured`.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from folkmoot.kernel.pack import u64
+from folkmoot.membership.holding import COMPLETE, PARTIAL, Holding
+from folkmoot.membership.view import View
+from folkmoot.merge.side import fork_of
+from folkmoot.peer.config import ClusterConfig
+from folkmoot.peer.kind import COPY, FILLED, READY
+from folkmoot.peer.member import ACTIVE, Member
+from folkmoot.replica.notice import CopyNotice, Report, decode_sequences, encode_copy, encode_report
+from folkmoot.replica.replica_states import OPEN, TAKING
+from folkmoot.replica.replication import Replication
+from folkmoot.store.epoch import make_epoch
+from folkmoot.store.key import QUEUE, kind_prefix
+from folkmoot.store.memory import MemoryStore
+from folkmoot.store.writer import Writer
+from tests.replica.configured import run_group
+
+SEEDS_PER_TEST = 20
+
+
+@pytest.mark.parametrize("first", range(0, 160, SEEDS_PER_TEST))
+def test_nothing_committed_is_lost_whenever_members_take_their_roles(first: int) -> None:
+    commits = skipped = 0
+    accepted: dict[str, int] = {}
+    for seed in range(first, first + SEEDS_PER_TEST):
+        group = run_group(seed)
+        commits += group.commits
+        skipped += group.skipped
+        for name in group.accepted:
+            accepted[name] = accepted.get(name, 0) + group.accepted[name]
+    assert commits > 500
+    assert skipped > 500, "members skip configurations"
+    for name in ("Activate", "MarkAway", "AlterIsr", "Lead", "Place", "Renew", "Strain", "Join"):
+        assert accepted.get(name, 0) > 0, name
+
+
+# Within how many seeds each is found.
+PLANTED = [("unawaited", 2), ("any_epoch", 3), ("uncounted", 16), ("early_ack", 3), ("own_tail", 3)]
+
+
+@pytest.mark.parametrize(("planted", "seeds"), PLANTED)
+def test_planted_bugs_are_found(planted: str, seeds: int) -> None:
+    for seed in range(seeds):
+        try:
+            run_group(seed, planted)
+        except AssertionError:  # of the oracle, or of the code itself
+            return
+    pytest.fail(f"{planted} was not found in {seeds} seeds")
+
+
+def test_a_seed_gives_the_same_run_again() -> None:
+    one, other = run_group(5), run_group(5)
+    assert (one.log, one.commits, one.now) == (other.log, other.commits, other.now)
+
+
+# -- one node ---------------------------------------------------------------------------------------------------------
+
+
+def epoch_at(counter: int, lineage: str = "trunk") -> int:
+    return make_epoch(counter, lineage)
+
+
+def view_at(counter: int, replicas: list[str], learners: list[str], branches: list[str] | None = None) -> View:
+    """A view from the log, of one partition; everybody has come up at 1."""
+    members = [Member(node_id, 1, "", node_id, ACTIVE) for node_id in ("n0", "n1", "n2")]
+    named = {0: branches} if branches else {}
+    bases = {one.node_id: epoch_at(1) for one in members}
+    view = View(epoch_at(counter), members, [replicas], [learners], branches=named, bases=bases)
+    view.from_log = True
+    return view
+
+
+class Node:
+    """One node, with a change in its copy of the partition."""
+
+    def __init__(self, node_id: str) -> None:
+        self.store = MemoryStore()
+        self.writer = Writer(1, 0)
+        self.replication = Replication(node_id, 1, ClusterConfig(), self.store, self.writer)
+        self.replication.open(0)
+        self.replication.install(View(3, [Member(node_id, 1, "", node_id, ACTIVE)]), 0)
+        self.turn()
+        self.writer.put(0, kind_prefix(0, QUEUE) + b"k", b"body")
+        self.turn()
+        self.states = self.replication.replica_states
+
+    def turn(self) -> None:
+        for partition in self.replication.ready:
+            self.replication.start(partition, 0)
+        self.replication.ready.clear()
+        batch = self.writer.take()
+        self.replication.seal(batch, 0)
+        if batch is not None:
+            self.store.apply(batch)
+            self.replication.written(batch.token, 0)
+        if self.replication.more():
+            self.replication.wake(0)
+            if self.replication.ready:
+                self.turn()
+
+    def install(self, view: View) -> None:
+        self.replication.install(view, 0)
+        self.replication.closed.clear()
+        self.turn()
+
+    def told(self, kind: int) -> list[bytes]:
+        found = [body for _node, sent, body in self.replication.out if sent == kind]
+        self.replication.out.clear()
+        return found
+
+
+def copy_of(epoch: int, resume: bool = False) -> bytes:
+    return encode_copy(epoch, CopyNotice(0, resume, epoch, 9, [(epoch, 0)]))
+
+
+def test_a_copy_in_sync_leaves_the_isr_before_it_is_overwritten() -> None:
+    node = Node("n1")
+    view = view_at(5, ["n0", "n1"], [])
+    node.install(view)
+    before = node.writer.position(0)
+    node.replication.receive("n0", COPY, copy_of(view.epoch), 0)
+    assert node.replication.unfit == [0]
+    assert node.writer.position(0) == before
+    assert node.states.states[0] == COMPLETE
+    learner = view_at(6, ["n0"], ["n1"])
+    node.install(learner)
+    node.replication.receive("n0", COPY, copy_of(learner.epoch), 0)
+    assert node.states.states[0] == PARTIAL
+    assert node.writer.position(0) == (learner.epoch, 9)
+
+
+def test_a_copy_with_holes_must_not_be_in_sync() -> None:
+    node = Node("n1")
+    node.install(view_at(5, ["n0"], ["n1"]))
+    node.replication.receive("n0", COPY, copy_of(epoch_at(5)), 0)
+    assert node.replication.unfit == []
+    node.install(view_at(6, ["n0", "n1"], []))
+    assert node.replication.unfit == [0]
+
+
+def test_a_copy_that_is_complete_is_told_to_a_leader_that_does_not_know_it() -> None:
+    node = Node("n1")
+    view = view_at(5, ["n0"], ["n1"])
+    node.install(view)
+    node.told(FILLED)
+    node.replication.receive("n0", COPY, copy_of(view.epoch, resume=True), 0)
+    seq = node.writer.position(0)[1]
+    assert [decode_sequences(body, 1) for body in node.told(FILLED)] == [[(0, seq)]]
+
+
+def test_a_copy_may_diverge_only_if_the_log_lists_it() -> None:
+    node = Node("n1")
+    node.install(view_at(5, ["n0"], ["n1"], ["n1"]))
+    assert node.states.report(0).may_diverge
+    node.install(view_at(6, ["n0"], ["n1"], ["n2"]))
+    assert not node.states.report(0).may_diverge
+
+
+def leading() -> Node:
+    """A leader that serves, with n1 as a branch that it has merged."""
+    node = Node("n0")
+    node.install(view_at(5, ["n0"], ["n1", "n2"], ["n1"]))
+    node.states.phases[0] = OPEN
+    node.replication.closed.clear()
+    return node
+
+
+def test_a_leader_that_has_merged_a_branch_goes_on_while_its_node_is_filled() -> None:
+    node = leading()
+    node.install(view_at(6, ["n0"], ["n1", "n2"], ["n1"]))
+    assert node.replication.leads(0)
+    assert node.replication.leader_open(0)
+    back = view_at(7, ["n0"], ["n1", "n2"], ["n1"])
+    back.bases["n1"] = back.epoch
+    node.install(back)
+    assert node.states.phases[0] == TAKING, "it may come from another lineage again"
+
+
+def test_a_new_branch_is_merged_before_the_partition_is_served_again() -> None:
+    node = leading()
+    node.replication.install(view_at(6, ["n0"], ["n1", "n2"], ["n1", "n2"]), 0)
+    assert node.replication.closed == [0]
+    assert node.states.phases[0] == TAKING
+
+
+def test_a_branch_is_kept_until_what_was_merged_is_at_all_replicas() -> None:
+    node = Node("n0")
+    node.install(view_at(5, ["n0", "n2"], ["n1"], ["n1"]))
+    node.states.phases[0] = OPEN
+    assert not node.states.settled[0]
+    report = Report(0, node.states.holding(0), 1)
+    report.may_diverge = True
+    lead = node.replication.lead
+    lead.report("n1", report)
+    follower = lead.follower(0, "n1")
+    assert follower is not None
+    assert not follower.streaming
+    lead._settle(0)
+    assert follower.streaming
+
+
+def test_a_learner_that_has_come_up_again_does_not_count_any_more() -> None:
+    node = leading()
+    follower = node.replication.lead.follower(0, "n2")
+    assert follower is not None
+    follower.counts = True
+    node.install(view_at(6, ["n0"], ["n1", "n2"], ["n1"]))
+    follower = node.replication.lead.follower(0, "n2")
+    assert follower is not None
+    assert follower.counts
+    back = view_at(7, ["n0"], ["n1", "n2"], ["n1"])
+    back.bases["n2"] = back.epoch  # with the same process
+    node.install(back)
+    found = [one for one in node.replication.lead.followers[0] if one.node_id == "n2"]
+    assert [one.counts for one in found] == [False]
+
+
+def test_a_leader_keeps_its_copy_when_another_one_in_sync_has_diverged() -> None:
+    node = Node("n0")
+    view = view_at(5, ["n0", "n1"], [])
+    node.install(view)
+    node.states.phases[0] = TAKING
+    node.replication.takeover.begin(0, ["n0", "n1"])
+    other = Report(0, Holding(COMPLETE, epoch_at(4), 7, [(epoch_at(4), 0)]), 7)
+    body = u64(view.epoch) + encode_report(other)
+    node.replication.receive("n1", READY, body, 0)
+    assert node.states.states[0] == COMPLETE
+    assert node.replication.ready == [0]
+
+
+# Where lineages parted
+
+
+def test_the_fork_is_the_newest_that_both_sides_have() -> None:
+    view = view_at(90, ["n0"], [])
+    view.lineage = [epoch_at(30, "old")]
+    side = [epoch_at(80, "fork"), epoch_at(50), epoch_at(30, "old")]
+    assert fork_of(view, side) == 50
+    assert fork_of(view, [epoch_at(20, "old")]) == 20
+    assert fork_of(view, [epoch_at(80, "fork")]) == -1
+    assert fork_of(view, [epoch_at(95)]) == 90
+    view.from_log = False
+    assert fork_of(view, side) == 30
