@@ -20,6 +20,7 @@ from folkmoot.kernel.pack import varint
 from folkmoot.leadership.hosting import Hosting
 from folkmoot.leadership.recovery import Arrival, Recovery
 from folkmoot.leadership.restore import Restore
+from folkmoot.mqtt import reason
 from folkmoot.mqtt.connect import decode_connect
 from folkmoot.partition.body import Bodies
 from folkmoot.partition.mark import Marks
@@ -163,6 +164,7 @@ class Leadership:
             # No copy can lead. Publishers get an error instead of waiting: their turns would hold up all later turns
             # of this node. Outbox entries are rows and wait.
             if not leader:
+                self._turn_away(partition)
                 self.forward_sender.give_up(partition)
                 self.interest.from_other_side.pop(partition, None)
         self.routes.forget_all()
@@ -186,6 +188,13 @@ class Leadership:
         self.inquiries.installed()
         self.hosting.installed(fresh)
         self._again()
+
+    def _turn_away(self, partition: int) -> None:
+        """Refuse clients that wait for a leader of the partition that has their session: there is none."""
+        for relay in list(self.relays.of_partition(partition)):
+            if relay.state == ASKED:
+                why = f"no copy of partition {partition}, with the session, is in sync here: try again, or elsewhere"
+                self.closing.refuse(relay.connection, reason.SERVER_UNAVAILABLE, why)
 
     def stand_down(self, why: str) -> None:
         """Serve no client: the cluster continues without this node, or this side of a split may not serve.

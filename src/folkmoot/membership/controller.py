@@ -72,7 +72,7 @@ from folkmoot.membership.lifecycle import JOINING, is_leaving, is_up
 from folkmoot.membership.neighbours import Neighbour, Neighbours
 from folkmoot.membership.placement_plan import plan
 from folkmoot.membership.planted import PlantedControl
-from folkmoot.membership.transition import INVALID, KNOWN_DISK, NAME_TAKEN, UNCHANGED
+from folkmoot.membership.transition import INVALID, KNOWN_DISK, NAME_TAKEN, UNCHANGED, Result
 from folkmoot.membership.voters import next_change
 from folkmoot.raft.ready import COMMITTED
 
@@ -147,6 +147,7 @@ class Controller:
         self._asked: dict[int, tuple[int, int]] = {}  # handle -> (disk, number) of the request
         self._bad: dict[tuple[int, int], int] = {}  # pairs of members without a link, and since when
         self._trouble: dict[int, _Trouble] = {}
+        self._refused: dict[tuple[int, int], int] = {}  # processes whose START was refused, and when to try again
         self._away: dict[int, int] = {}  # members that are away, and since when as far as this controller knows
         self._gone: list[int] = []
         self._roles: int = log.index  # the last entry that changed members or partitions
@@ -301,8 +302,19 @@ class Controller:
                 self.out.append((disk, Reply(number, fate.index, refused, fate.result is None)))
         elif kind in (MARK_AWAY, EVICT, START) and not fate.is_accepted():
             self._leases.restore(disk, incarnation)
+            if kind == START and fate.result is not None:
+                self._note_refusal(disk, fate.result, now)
         elif fate.result is not None and isinstance(fate.result.command, Activate):
             self._leases.started(disk, fate.result.command.process.incarnation, now)
+
+    def _note_refusal(self, disk: int, result: Result, now: int) -> None:
+        """Wait before a process is tried to be let up again, and say why once."""
+        command = result.command
+        assert isinstance(command, Activate), "a START was refused"
+        process = (disk, command.process.incarnation)
+        if process not in self._refused:
+            self.events.append(Event(WARNING, "start_refused", {"disk": disk, "why": result.text()}))
+        self._refused[process] = now + self._options.reply_ns
 
     def changed(self, index: int, now: int) -> None:
         """Entries up to `index` have changed members or partitions."""
@@ -480,6 +492,8 @@ class Controller:
             beat = report.beat
             incarnation = member.incarnation
             if self._is_open(START, disk, incarnation) or self._is_open(MARK_AWAY, disk, incarnation):
+                continue
+            if now < self._refused.get((disk, report.incarnation), 0):
                 continue
             if beat.stalled or beat.returned or beat.applied < member.version or not self._is_heard(disk, now):
                 continue

@@ -14,7 +14,6 @@ from typing import Final
 
 from folkmoot.kernel.clock import NEVER
 from folkmoot.kernel.event import ERROR, WARNING, Event
-from folkmoot.kernel.feature import FEATURES
 from folkmoot.kernel.rng import Rng
 from folkmoot.membership.cluster_member import DATA
 from folkmoot.membership.command import ENDED, STOPPED
@@ -37,6 +36,7 @@ from folkmoot.store.writer import Writer
 __all__ = ["LoggedMembership"]
 
 _US: Final = 1000  # nanoseconds
+_NO_FEATURES: Final = 0  # those of today are on while all members have them, so that an upgrade can be rolled back
 _ROOM_US: Final = 100_000  # between two looks at the room on the disk
 
 
@@ -80,9 +80,7 @@ class LoggedMembership:
 
     def open(self, now: int) -> None:
         """Read the log; raises CorruptStore."""
-        control = Control(
-            self._me, _bits(self._config.features), self._options(), self._reader, self._rng.next64(), now * _US
-        )
+        control = Control(self._me, _NO_FEATURES, self._options(), self._reader, self._rng.next64(), now * _US)
         control.seeds = self._config.seeds
         control.seeds_unknown = self._config.seeds_unknown
         for holding in self._holdings.holdings():
@@ -178,10 +176,10 @@ class LoggedMembership:
 
     # Links and messages
 
-    def up(self, member: Member, features: list[str], now: int) -> None:
+    def up(self, member: Member, now: int) -> None:
         """A node is connected, again or for the first time."""
         self._due_us = min(self._due_us, now)
-        self.control.up(member, _bits(features), now * _US)
+        self.control.up(member, _NO_FEATURES, now * _US)
 
     def down(self, member: Member, refused: bool, now: int) -> None:
         """A connection has ended; refused: its host answers that nothing listens, so the process has ended."""
@@ -382,12 +380,3 @@ def _may_leave(configuration: ClusterConfiguration, disk: int) -> bool:
         if other != disk and member.kind == DATA and not is_leaving(member.state):
             return True
     return False
-
-
-def _bits(features: list[str]) -> int:
-    """Return features as a set of bits: each has the number of its place in the list of all."""
-    bits = 0
-    for number, feature in enumerate(FEATURES):
-        if feature in features:
-            bits |= 1 << number
-    return bits

@@ -231,10 +231,7 @@ class ClusterNode:
     def _change(self, change: PeerChange, now: int) -> None:
         if change.up:
             self.state.counters.peer_connects += 1
-            if self.logged is not None:
-                self.logged.up(change.member, change.features, now)
-            if self.by_views is not None:
-                self.by_views.up(change.member, now)
+            self.membership.up(change.member, now)
             self._see_features()
             self.clock_sharing.up(change.node_id)
             if not change.resumed:

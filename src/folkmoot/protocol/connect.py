@@ -199,6 +199,9 @@ class Connecting:
             return
         if self.state.leads[partition]:
             self.admission.admit(connection, assigned)
+        elif not self.fabric.leaders[partition]:
+            why = f"no copy of partition {partition}, with the session, is in sync here: try again, or elsewhere"
+            self.closing.refuse(connection, reason.SERVER_UNAVAILABLE, why)
         else:
             connection.state = REGISTERING
             self.relays.ask(connection, partition, connection.connect_body, assigned)
