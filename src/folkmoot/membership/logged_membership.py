@@ -72,6 +72,7 @@ class LoggedMembership:
         self._starts: dict[str, tuple[int, int]] = {}  # by node in the view, its disk and when it came up
         self._is_up = False
         self._is_told = False  # to leave, by the configuration
+        self._is_refused = False  # a leave, because nobody would be left
         self._stalled: dict[str, int] = {}  # what has stalled, and since when
         self._load: dict[str, int] = {}
         self._complained: dict[str, int] = {}
@@ -291,10 +292,10 @@ class LoggedMembership:
         self._due_us = NEVER
         if now - self._looked_us >= _ROOM_US:
             self._look(now)
+        self._see_leave(control)
         control.step(now_ns)
         control.collect(writer, now_ns)
         self._hand_over(control)
-        self._see_leave(control)
         self._take(control, now_ns)
 
     def written(self, token: int, now: int) -> None:
@@ -343,19 +344,22 @@ class LoggedMembership:
         configuration = control.configuration
         if member is None or configuration is None or not self._is_up:
             return
-        if not is_leaving(member.state):
-            if self._is_told:  # the leave was taken back
-                self._is_told = False
-                control.leaving = False
-            elif control.leaving and not _may_leave(configuration, member.disk):
-                control.leaving = False
+        leaves = is_leaving(member.state)
+        if (leaves or control.leaving) and not _may_leave(configuration, member.disk):
+            control.leaving = False
+            if leaves:
+                control.stay(member.node_id)
+            if not self._is_refused:
+                self._is_refused = True
                 self.events.append(Event(WARNING, "leave_refused", {"why": "nobody would be left"}))
             return
-        self._is_told = True
-        control.leaving = True
-        if not _may_leave(configuration, member.disk):
-            self.events.append(Event(WARNING, "leave_refused", {"why": "nobody would be left"}))
-            control.stay(member.node_id)
+        self._is_refused = False
+        if leaves:
+            self._is_told = True
+            control.leaving = True
+        elif self._is_told:  # the leave was taken back
+            self._is_told = False
+            control.leaving = False
 
     def _take(self, control: Control, now_ns: int) -> None:
         """Take over what the control has to say."""

@@ -1,0 +1,157 @@
+"""Nodes that take their membership from the configuration log: clients see what they see of any cluster."""
+
+from __future__ import annotations
+
+import pytest
+
+from folkmoot.kernel.clock import MILLISECOND, SECOND
+from folkmoot.membership.control import Control
+from folkmoot.mqtt import reason
+from folkmoot.mqtt.packet import Ack, Publish
+from tests.harness.peer import EVER
+from tests.harness.simulated_cluster import SimulatedCluster, Site
+
+
+def control_of(site: Site) -> Control:
+    logged = site.cluster_node.logged
+    assert logged is not None
+    return logged.control
+
+
+def controller(cluster: SimulatedCluster) -> Site:
+    found = [site for site in cluster.live() if control_of(site).controller is not None]
+    assert len(found) == 1
+    return found[0]
+
+
+def others(cluster: SimulatedCluster, *but: Site) -> list[Site]:
+    return [site for site in cluster.live() if site not in but]
+
+
+@pytest.fixture
+def cluster() -> SimulatedCluster:
+    return SimulatedCluster(3, logged=True)
+
+
+def test_all_are_members_of_one_configuration_under_leases(cluster: SimulatedCluster) -> None:
+    assert len({control_of(site).lineage for site in cluster.live()}) == 1
+    for site in cluster.live():
+        assert site.node.silence(site.steady_ns()) == ""
+        assert {member.node_id for member in site.cluster_node.view.members} == {"n1", "n2", "n3"}  # type: ignore[union-attr]
+    assert all(site.names_led("x") for site in cluster.live()), "each leads something"
+
+
+@pytest.mark.parametrize("leads_log", [True, False])
+def test_the_partitions_of_a_killed_node_are_led_by_others_at_once(cluster: SimulatedCluster, leads_log: bool) -> None:
+    first = controller(cluster)
+    victim = first if leads_log else others(cluster, first)[0]
+    near = others(cluster, victim)[0]
+    topic = victim.names_led("t")[0]
+    subscriber = near.client(victim.names_led("c")[0])
+    subscriber.connect(session_expiry=EVER)
+    subscriber.subscribe(topic, qos=1)
+    publisher = near.client(near.names_led("p")[0])
+    publisher.connect()
+    publisher.publish(topic, b"before", qos=1)
+    assert subscriber.payloads() == [b"before"]
+    victim.kill()
+    cluster.advance(200 * MILLISECOND)  # its port refuses: nobody waits for its lease
+    publisher.publish(topic, b"after", qos=1)
+    assert subscriber.payloads()[-1:] == [b"after"]
+    victim.revive()
+    cluster.settle()
+    assert victim.names_led("t"), "it leads again"
+
+
+def test_a_node_that_is_cut_off_answers_nobody_and_comes_back_with_what_the_others_have() -> None:
+    cluster = SimulatedCluster(3, logged=True, split_policy="majority")
+    first = controller(cluster)
+    alone = others(cluster, first)[0]
+    here = alone.client(alone.names_led("p")[0])
+    here.connect()
+    there = first.client(first.names_led("q")[0])
+    there.connect()
+    cluster.cut(alone.name, *[site.name for site in others(cluster, alone)])
+    cluster.advance(SECOND + 100 * MILLISECOND)
+    here.send(Publish(b"t", b"nobody may see it acknowledged", 1, False, False, 7))
+    cluster.advance(6 * SECOND)
+    assert here.closed
+    assert [packet for packet in here.receive() if isinstance(packet, Ack)] == []
+    there.publish("t", b"kept", qos=1, retain=True)
+    late = alone.client("late")
+    late.connect(code=reason.SERVER_BUSY)
+    cluster.heal()
+    cluster.settle()
+    again = alone.client("again")
+    again.connect()
+    again.subscribe("t")
+    assert again.payloads() == [b"kept"]
+
+
+def test_two_sides_that_go_on_are_one_cluster_again_with_what_both_have_acknowledged() -> None:
+    cluster = SimulatedCluster(2, logged=True, replicas=2)
+    first = controller(cluster)
+    other = others(cluster, first)[0]
+    names = {site.name: f"keeps-{site.name}" for site in cluster.live()}
+    for site in cluster.live():
+        keeper = site.client(names[site.name])
+        keeper.connect(session_expiry=EVER)
+        keeper.subscribe(f"only/{site.name}", qos=1)
+        keeper.disconnect()
+    cluster.cut(first.name, other.name)
+    cluster.advance(10 * SECOND)
+    assert control_of(first).lineage != control_of(other).lineage, "a side without a quorum forks"
+    for site in cluster.live():
+        publisher = site.client(f"publishes-{site.name}")
+        publisher.connect()
+        publisher.publish(f"only/{site.name}", site.name.encode(), qos=1)
+    cluster.heal()
+    cluster.settle(60 * SECOND)
+    assert control_of(first).lineage == control_of(other).lineage
+    for site in cluster.live():
+        reader = other.client(names[site.name])
+        assert reader.resume().session_present
+        assert reader.payloads() == [site.name.encode()]
+
+
+def test_a_member_that_leaves_hands_over_and_is_none_any_more(cluster: SimulatedCluster) -> None:
+    leaver = others(cluster, controller(cluster))[0]
+    near = others(cluster, leaver)[0]
+    keeper = leaver.client(leaver.names_led("c")[0])
+    keeper.connect(session_expiry=EVER)
+    keeper.subscribe("t", qos=1)
+    leaver.node.leave(cluster.now)
+    cluster.advance(20 * SECOND)
+    assert leaver.node.left
+    assert keeper.closed
+    leaver.kill()
+    cluster.settle()
+    assert near.cluster_node.logged is not None
+    assert leaver.name not in near.cluster_node.logged.expected()
+    again = near.client(keeper.client_id)
+    assert again.resume().session_present
+    again.publish("t", b"x", qos=1)
+    assert again.payloads() == [b"x"]
+
+
+def test_the_last_one_cannot_leave() -> None:
+    cluster = SimulatedCluster(1, logged=True)
+    site = cluster["n1"]
+    site.node.leave(cluster.now)
+    cluster.advance(SECOND)
+    assert not control_of(site).leaving
+    assert [event.fields["why"] for event in site.events if event.kind == "leave_refused"] == ["nobody would be left"]
+
+
+def test_who_asks_for_a_session_of_an_absent_partition_is_refused() -> None:
+    cluster = SimulatedCluster(2, logged=True, replicas=1)
+    first = controller(cluster)
+    away = others(cluster, first)[0]
+    name = away.names_led("c")[0]
+    away.kill()
+    cluster.advance(2 * SECOND)
+    first.client(name).connect(code=reason.SERVER_UNAVAILABLE)
+    first.client(first.names_led("c")[0]).connect()
+    away.revive()
+    cluster.settle()
+    first.client(name).connect()
