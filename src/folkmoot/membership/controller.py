@@ -425,8 +425,8 @@ class Controller:
                 del self._evictions[disk]
         for member in self._up():
             disk = member.disk
-            if disk == self._me.disk and member.incarnation == self._me.incarnation:
-                continue
+            if disk == self._me.disk and member.incarnation == self._me.incarnation and not self._stops(member):
+                continue  # if it stops, it has given its lease back, and need not leave this to a successor
             incarnation = member.incarnation
             if self._is_open(MARK_AWAY, disk, incarnation) or self._is_open(EVICT, disk, incarnation):
                 continue
