@@ -313,7 +313,8 @@ class Controller:
         assert isinstance(command, Activate), "a START was refused"
         process = (disk, command.process.incarnation)
         if process not in self._refused:
-            self.events.append(Event(WARNING, "start_refused", {"disk": disk, "why": result.text()}))
+            node_id = self.log.configuration.members[disk].node_id if disk in self.log.configuration.members else ""
+            self.events.append(Event(WARNING, "start_refused", {"node": node_id, "why": result.text()}))
         self._refused[process] = now + self._options.reply_ns
 
     def changed(self, index: int, now: int) -> None:
