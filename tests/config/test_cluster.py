@@ -19,6 +19,10 @@ WORD = "a-word-of-more-than-sixteen-characters"
 # No settings: made of several fields, of what a file has or another section says, or nobody's business but the core's.
 MADE = {"peer_address", "secret", "secrets_accepted", "partitions", "streams"}
 INTERNAL = {
+    "logged",
+    "expect",
+    "gone_us",
+    "lease_us",
     "handshake_us",
     "dial_us_min",
     "dial_us_max",

@@ -213,8 +213,8 @@ class SimulatedCluster:
             logged = site.cluster_node.logged
             control = None if logged is None else logged.control
             if control is not None and control.controller is not None and control.configuration is not None:
-                log = control.controller.log
-                return len(plan(control.configuration, control.options.limits, log.voters, [])) > 0
+                voters, gone = control.controller.log.voters, control.controller._gone
+                return len(plan(control.configuration, control.options.limits, voters, gone)) > 0
         return False
 
     def run(self) -> None:

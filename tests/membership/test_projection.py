@@ -33,6 +33,7 @@ from folkmoot.membership.projection import branches_of, epoch_of, isr_request, v
 from folkmoot.membership.transition import ACCEPTED, INELIGIBLE, Transition
 from folkmoot.membership.view import View
 from folkmoot.membership.view_format import decode_view, encode_view
+from folkmoot.merge.side import fork_of as shared_counter
 from folkmoot.peer.member import ACTIVE, LEAVING
 from folkmoot.store.epoch import counter_of, tag_of
 from tests.membership.reference import Drawer, Reference, founded, member, process
@@ -145,6 +146,9 @@ def test_a_setting_changes_no_role() -> None:
     after = found.do(Put("key", b"value", -1, "root"))
     assert encode_view(after) == encode_view(before)
     assert found.configuration.index > counter_of(after.epoch)
+    later = found.away(3)
+    assert counter_of(later.epoch) == found.configuration.changed > counter_of(after.epoch)
+    assert tag_of(later.epoch) == tag_of(after.epoch), "epochs of one lineage are ordered"
 
 
 # Fields
@@ -160,11 +164,22 @@ def test_a_partition_is_led_by_its_leader_and_kept_by_its_isr() -> None:
     assert view.branches == {}
 
 
+def test_a_leader_that_comes_back_learns_until_it_is_asked_for() -> None:
+    found = story([2, 1, 3])
+    assert found.view().leader_of(0) == "node2"
+    assert found.away(2).replicas[0] == ["node1", "node3"]
+    view = found.start(2)
+    assert (view.replicas[0], view.learners[0]) == (["node1", "node3"], ["node2"])
+    view = found.isr([1, 2, 3])
+    assert (view.replicas[0], view.learners[0]) == (["node1", "node2", "node3"], [])
+
+
 def test_a_partition_without_a_leader_is_absent() -> None:
-    found = story([1, 2, 3])
+    found = story([1, 2, 3], partitions=2)
     found.isr([1])
     view = found.away(1)
-    assert (view.replicas, view.learners) == ([[]], [[]])
+    assert (view.replicas, view.learners) == ([[], ["node2", "node3"]], [[], []])
+    assert view.leader_of(0) == ""
     assert view.losses.missing == {0: ["node1"]}
     assert not view.is_whole()
     assert view.anchors() == view.lasts["node1"]
@@ -190,7 +205,11 @@ def test_members_are_those_with_data_that_are_up() -> None:
     assert found.view().known == ["node1", "node2"], "who has never been up has nothing"
     view = found.start(3)
     assert [one.node_id for one in view.members] == ["node1", "node2", "node3"]
-    assert (view.members[2].incarnation, view.members[2].disk, view.members[2].host) == (2, 3, "host3")
+    last, started = view.members[2], found.configuration.members[3].process
+    assert (last.incarnation, last.disk) == (2, 3)
+    assert (last.address, last.zone, last.host) == (started.address, started.zone, started.host)
+    assert (last.wire_min, last.wire_max, last.software) == (started.wire_min, started.wire_max, started.build)
+    assert view.is_whole()
     assert found.configuration.members[7].kind == WITNESS
 
 
@@ -234,6 +253,7 @@ def test_who_may_be_alive_is_doubtful_and_who_was_put_out_refused() -> None:
     view = found.do(Evict(3, 1))
     assert (view.doubtful, view.refused) == ([], [("node3", 1)])
     assert found.start(3).refused == []
+    assert found.do(Evict(2, 1)).refused == [("node2", 1)], "before it knows"
 
 
 def test_who_is_strained_is_crowded() -> None:
@@ -275,6 +295,17 @@ def test_epochs_of_lineages_differ_and_shared_ones_are_equal() -> None:
     assert second.lasts == view.lasts
 
 
+def test_sides_of_a_split_share_what_was_before_the_fork() -> None:
+    found = story([1, 2, 3])
+    before = found.view()
+    view = view_of(fork_of(found.configuration, 99, [(1, 1)]))
+    found.away(2)
+    trunk = found.away(3)
+    assert view.epoch > before.epoch
+    assert shared_counter(trunk, view.ancestry()) == counter_of(before.epoch)
+    assert shared_counter(view, trunk.ancestry()) == counter_of(before.epoch)
+
+
 def held(view: View, seq: int = 1, state: int = COMPLETE) -> Holding:
     return Holding(state, view.epoch, seq, [(view.epoch, 0)])
 
@@ -290,6 +321,9 @@ def test_what_another_lineage_has_changed_is_a_branch() -> None:
     assert branches_of(copies, found.configuration) == [0]
     assert branches_of(copies, fork.configuration) == [2], "the trunk has gone on after the fork"
     assert branches_of([held(apart)], fork_of(fork.configuration, 100, [])) == []
+    other = view_of(fork_of(found.configuration, 101, []))
+    assert branches_of([held(shared), held(other)], found.configuration) == [1], "of a lineage that is unknown here"
+    assert branches_of([held(shared), held(other)], fork.configuration) == [1]
     view = found.start(1, counter_of(apart.epoch), branches_of(copies, found.configuration))
     assert view.branches == {0: ["node1"]}
     assert view.learners[0] == ["node1"]

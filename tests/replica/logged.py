@@ -30,7 +30,6 @@ from folkmoot.membership.command import (
 )
 from folkmoot.membership.configuration import ClusterConfiguration
 from folkmoot.membership.configuration_format import decode_configuration, encode_configuration
-from folkmoot.membership.holding import DAMAGED
 from folkmoot.membership.lifecycle import is_up
 from folkmoot.membership.placement_plan import PlanLimits, plan
 from folkmoot.membership.projection import view_of
@@ -94,6 +93,7 @@ class LoggedWorld(World):
             if cell.base is None or view.epoch > cell.base.epoch:
                 cell.base = view
                 cell.in_view = True
+                cell.unfit.clear()
                 cell.replication.install(view, self.now)
                 cell.turn()
 
@@ -236,11 +236,13 @@ class LoggedWorld(World):
         if items and self.rng.chance(1, 2):
             disks = {one for item in items for one in item.isr}
             self.apply(AlterIsr(disk, items, {one: known.members[one].started for one in disks}))
+        if cell.replication.renew:
+            cell.replication.renew = False
+            self.apply(Renew(disk, cell.incarnation))
         if cell.node_id in self.news:
             self.news.discard(cell.node_id)
-            states = cell.replication.replica_states.states
-            damaged = [number for number in range(self.partitions) if states[number] == DAMAGED]
-            if not damaged or not self.apply(Withdraw(disk, cell.incarnation, damaged)):
+            unfit = sorted(cell.unfit)
+            if not unfit or not self.apply(Withdraw(disk, cell.incarnation, unfit)):
                 self.apply(Renew(disk, cell.incarnation))
 
     def strain(self) -> None:

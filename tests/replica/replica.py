@@ -65,6 +65,7 @@ class Cell:
         self.in_view = False
         self.promised = 0
         self.filled: list[tuple[int, str]] = []
+        self.unfit: set[int] = set()
         self.disk: deque[Batch] = deque()
         self.disk_busy = False
         self.waiting: dict[int, list[Write]] = {}
@@ -143,6 +144,7 @@ class Cell:
                 world.view_due = True
         replication.filled.clear()
         if replication.unfit:
+            self.unfit.update(replication.unfit)
             replication.unfit.clear()
             world.news.add(self.node_id)
         batch = self.writer.take()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import pytest
 
+from folkmoot.kernel.clock import SECOND
 from folkmoot.kernel.pack import u64
 from folkmoot.membership.holding import COMPLETE, PARTIAL, Holding
 from folkmoot.membership.view import View
@@ -74,6 +75,13 @@ def view_at(counter: int, replicas: list[str], learners: list[str], branches: li
     named = {0: branches} if branches else {}
     bases = {one.node_id: epoch_at(1) for one in members}
     view = View(epoch_at(counter), members, [replicas], [learners], branches=named, bases=bases)
+    view.from_log = True
+    return view
+
+
+def alone_at(counter: int) -> View:
+    """The same, with n0 as the only member."""
+    view = View(epoch_at(counter), [Member("n0", 1, "", "n0", ACTIVE)], [["n0"]], [[]], bases={"n0": epoch_at(1)})
     view.from_log = True
     return view
 
@@ -221,6 +229,45 @@ def test_a_learner_that_has_come_up_again_does_not_count_any_more() -> None:
     node.install(back)
     found = [one for one in node.replication.lead.followers[0] if one.node_id == "n2"]
     assert [one.counts for one in found] == [False]
+
+
+def test_a_leader_that_was_away_takes_over_anew() -> None:
+    node = Node("n0")
+    node.install(view_at(5, ["n0"], ["n1", "n2"]))
+    assert node.replication.leads(0)
+    back = view_at(7, ["n0", "n1"], ["n2"])
+    back.bases["n0"] = back.epoch  # with the same process
+    node.replication.install(back, 0)
+    assert node.replication.closed == [0]
+    assert not node.replication.leads(0), "another one may have led it"
+    node.turn()
+    assert node.states.phases[0] == TAKING
+    node.replication.receive("n1", READY, u64(back.epoch) + encode_report(Report(0, node.states.holding(0), 1)), 0)
+    assert node.replication.ready == [0]
+
+
+def test_a_leader_that_was_away_and_is_alone_knows_what_is_on_its_disk() -> None:
+    node = Node("n0")
+    node.install(alone_at(5))
+    node.writer.put(0, kind_prefix(0, QUEUE) + b"l", b"body")
+    node.turn()
+    assert node.replication.leads(0)
+    back = alone_at(7)
+    back.bases["n0"] = back.epoch
+    node.install(back)
+    assert node.replication.leads(0), "all that it takes over is on its disk"
+
+
+def test_a_takeover_that_waits_for_a_report_asks_for_another_configuration() -> None:
+    node = Node("n0")
+    node.install(view_at(5, ["n0", "n1"], []))
+    node.replication.out.clear()
+    while node.replication.next_wake() < 30 * SECOND and not node.replication.renew:
+        node.replication.wake(node.replication.next_wake())
+    assert node.replication.renew
+    assert node.replication.unfit == [], "its copy is as good as before"
+    node.replication.renew = False
+    assert not node.states.renew
 
 
 def test_a_leader_keeps_its_copy_when_another_one_in_sync_has_diverged() -> None:

@@ -499,7 +499,7 @@ class Control:
         if "isr" in self._asks or now < self._isr_ns:
             return
         wanted: dict[int, list[int]] = {}
-        starts: dict[int, int] = {}
+        started: dict[int, int] = {}
         for place, told in list(self._filled.items()):
             number, disk = place
             state = configuration.partitions[number]
@@ -515,10 +515,10 @@ class Control:
             state = configuration.partitions[number]
             items.append(IsrItem(number, state.leader_epoch, state.version, wanted[number]))
             for disk in wanted[number]:
-                starts[disk] = configuration.members[disk].started
+                started[disk] = configuration.members[disk].started
         if items:
             self._isr_ns = now + self.options.heartbeat_ns // 4
-            self._wish("isr", AlterIsr(self.me.disk, items, starts))
+            self._wish("isr", AlterIsr(self.me.disk, items, started))
 
     def renew(self) -> None:
         """Have everybody begin anew with everybody: messages between members are lost."""

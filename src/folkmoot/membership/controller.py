@@ -313,7 +313,8 @@ class Controller:
         assert isinstance(command, Activate), "a START was refused"
         process = (disk, command.process.incarnation)
         if process not in self._refused:
-            self.events.append(Event(WARNING, "start_refused", {"disk": disk, "why": result.text()}))
+            node_id = self.log.configuration.members[disk].node_id if disk in self.log.configuration.members else ""
+            self.events.append(Event(WARNING, "start_refused", {"node": node_id, "why": result.text()}))
         self._refused[process] = now + self._options.reply_ns
 
     def changed(self, index: int, now: int) -> None:
@@ -425,8 +426,8 @@ class Controller:
                 del self._evictions[disk]
         for member in self._up():
             disk = member.disk
-            if disk == self._me.disk and member.incarnation == self._me.incarnation:
-                continue
+            if disk == self._me.disk and member.incarnation == self._me.incarnation and not self._stops(member):
+                continue  # if it stops, it has given its lease back, and need not leave this to a successor
             incarnation = member.incarnation
             if self._is_open(MARK_AWAY, disk, incarnation) or self._is_open(EVICT, disk, incarnation):
                 continue

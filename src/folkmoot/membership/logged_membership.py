@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import Final
 
 from folkmoot.kernel.clock import NEVER
-from folkmoot.kernel.event import ERROR, WARNING, Event
+from folkmoot.kernel.event import ERROR, INFO, WARNING, Event
 from folkmoot.kernel.rng import Rng
 from folkmoot.membership.cluster_member import DATA
 from folkmoot.membership.command import ENDED, STOPPED
@@ -321,6 +321,8 @@ class LoggedMembership:
     def _hand_over(self, control: Control) -> None:
         """Make a view of the configuration, if this node is up in it and its roles have changed."""
         configuration = control.configuration
+        if self._is_up and not control.is_up:
+            self._tell_exclusion(control)
         self._is_up = control.is_up
         if control.log is not None:
             control.installed = control.log.index
@@ -335,8 +337,25 @@ class LoggedMembership:
         for member in configuration.members.values():
             self._starts[member.node_id] = (member.disk, member.started)
         self._room.fresh = False
-        self.view = view_of(configuration)
-        self.installs.append(self.view)
+        before = self.view
+        self.view = view = view_of(configuration)
+        self.installs.append(view)
+        if before is None or before.bases != view.bases:
+            fields: dict[str, object] = {"view": counter_of(view.epoch), "epoch": view.epoch}
+            fields["members"] = [member.node_id for member in view.members]
+            self.events.append(Event(INFO, "view_installed", fields))
+
+    def _tell_exclusion(self, control: Control) -> None:
+        """Report that this node is up no more."""
+        view = self.view
+        assert view is not None, "a node that was up has a view"
+        configuration = control.configuration
+        leader = 0 if control.log is None else control.log.leader
+        member = None if configuration is None else configuration.members.get(leader)
+        who = "the others" if member is None else member.node_id
+        fields: dict[str, object] = {"view": counter_of(view.epoch), "epoch": view.epoch}
+        fields["why"] = f"{who} went on without this node"
+        self.events.append(Event(INFO if self.departing else WARNING, "view_excluded", fields))
 
     def _see_leave(self, control: Control) -> None:
         """See whether this node was told to leave, or to stay, and whether it may."""

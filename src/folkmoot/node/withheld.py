@@ -94,6 +94,7 @@ class Withheld:
         self._closes: list[Connection] = []
         self._since_ns = 0  # when it was noticed that there is no lease; 0: there is one
         self._overdue = False
+        self._is_told = False  # that there is none
         self._full: dict[int, Connection] = {}  # of these, the ones that get no more, by number
         self._released: list[Connection] = []
         self._next = 0  # the connection to look at
@@ -128,7 +129,8 @@ class Withheld:
             self._since_ns = 0
             self._overdue = False
             self.due_us = NEVER
-            state.event(INFO, "lease_renewed", {"clients": len(self.outputs)})
+            if self._is_told:
+                state.event(INFO, "lease_renewed", {"clients": len(self.outputs)})
         self.dismissed = False
         state.silent = ""
         for connection in self.outputs:
@@ -147,7 +149,9 @@ class Withheld:
         self.active = True
         if not self._since_ns:
             self._since_ns = max(steady_ns, 1)
-            self.state.event(WARNING, "lease_over", {})
+            self._is_told = self.state.speaks_until_ns > 0 and not self.state.stopping
+            if self._is_told:  # not before the first lease, and not when it was given back
+                self.state.event(WARNING, "lease_over", {})
         free = self.dismissed or self.fabric.idle != ""
         if not free and (steady_ns - self._since_ns >= PAUSE_NS or self.state.stopping):
             self._overdue = True
