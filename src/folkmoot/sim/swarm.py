@@ -205,7 +205,7 @@ class Swarm:
         cluster = ClusterConfig()
         cluster.peer_address = peer_address(number)
         cluster.seeds = [peer_address(other) for other in range(1, self.nodes + 1)]
-        cluster.logged = self.logged
+        cluster.logged = bool(self.logged)  # a number of an option
         cluster.gone_us = SECOND
         cluster.replicas = self.replicas
         cluster.zone = node_id
