@@ -415,13 +415,7 @@ def run_group(seed: int, planted: str = "", steps: int = 100) -> Group:
     rng = Rng(seed)
     nodes = rng.between(2, 5)
     group = Group(seed, nodes, rng.between(1, 4), planted)
-    group.config.replicas = rng.between(2, 3)
-    group.delay_us = rng.between(1, 20) * MILLISECOND
-    group.install_us = rng.between(1, 60) * MILLISECOND
-    if rng.chance(1, 3):
-        group.config.recent_bytes_max = 2_000
-    if rng.chance(1, 2):
-        group.config.page_bytes = 200
+    group.vary(rng, 60)
     group.lossy = seed % 4 == 0
     first = [site.disk_id for site in group.sites[: rng.between(1, nodes)]]
     begin = founded(first, group.partitions, min(group.config.replicas, nodes))

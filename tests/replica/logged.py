@@ -293,13 +293,7 @@ def run_logged(seed: int, planted: str = "", steps: int = 150, lossy: bool = Fal
     rng = Rng(seed)
     nodes = rng.between(2, 5)
     world = LoggedWorld(seed, nodes, rng.between(1, 6), planted)
-    world.config.replicas = rng.between(2, 3)
-    world.delay_us = rng.between(1, 20) * MILLISECOND
-    world.install_us = rng.between(1, 100) * MILLISECOND
-    if rng.chance(1, 3):
-        world.config.recent_bytes_max = 2_000
-    if rng.chance(1, 2):
-        world.config.page_bytes = 200
+    world.vary(rng)
     world.lossy = lossy
     world.begin(list(world.cells)[: rng.between(1, nodes)])
     for _ in range(steps):

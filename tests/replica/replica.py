@@ -258,6 +258,16 @@ class World:
 
     # -- time ---------------------------------------------------------------------------------------------------------
 
+    def vary(self, rng: Rng, install_ms: int = 100) -> None:
+        """Draw how many copies there are, and how slow and how small things are; install_ms: of a view, at most."""
+        self.config.replicas = rng.between(2, 3)
+        self.delay_us = rng.between(1, 20) * MILLISECOND
+        self.install_us = rng.between(1, install_ms) * MILLISECOND
+        if rng.chance(1, 3):
+            self.config.recent_bytes_max = 2_000
+        if rng.chance(1, 2):
+            self.config.page_bytes = 200
+
     def at(self, when: int, what: Callable[[], None]) -> None:
         self._count += 1
         heappush(self._queue, (when, self._count, what))
@@ -486,13 +496,7 @@ def run_seed(seed: int, planted: str = "", steps: int = 150, lossy: bool = False
     rng = Rng(seed)
     nodes = rng.between(2, 5)
     world = World(seed, nodes, rng.between(1, 6), planted)
-    world.config.replicas = rng.between(2, 3)
-    world.delay_us = rng.between(1, 20) * MILLISECOND
-    world.install_us = rng.between(1, 100) * MILLISECOND
-    if rng.chance(1, 3):
-        world.config.recent_bytes_max = 2_000
-    if rng.chance(1, 2):
-        world.config.page_bytes = 200
+    world.vary(rng)
     world.lossy = lossy
     first = rng.between(1, nodes)
     for number, node_id in enumerate(world.cells):
