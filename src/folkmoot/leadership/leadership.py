@@ -20,7 +20,6 @@ from folkmoot.kernel.pack import varint
 from folkmoot.leadership.hosting import Hosting
 from folkmoot.leadership.recovery import Arrival, Recovery
 from folkmoot.leadership.restore import Restore
-from folkmoot.mqtt import reason
 from folkmoot.mqtt.connect import decode_connect
 from folkmoot.partition.body import Bodies
 from folkmoot.partition.mark import Marks
@@ -193,8 +192,7 @@ class Leadership:
         """Refuse clients that wait for a leader of the partition that has their session: there is none."""
         for relay in list(self.relays.of_partition(partition)):
             if relay.state == ASKED:
-                why = f"no copy of partition {partition}, with the session, is in sync here: try again, or elsewhere"
-                self.closing.refuse(relay.connection, reason.SERVER_UNAVAILABLE, why)
+                self.closing.absent(relay.connection, partition)
 
     def stand_down(self, why: str) -> None:
         """Serve no client: the cluster continues without this node, or this side of a split may not serve.

@@ -37,7 +37,7 @@ __all__ = ["LoggedMembership"]
 
 _US: Final = 1000  # nanoseconds
 _NO_FEATURES: Final = 0  # those of today are on while all members have them, so that an upgrade can be rolled back
-_ROOM_US: Final = 100_000  # between two looks at the room on the disk
+_LOOK_US: Final = 100_000  # between two looks at what changes slowly
 
 
 class LoggedMembership:
@@ -82,8 +82,6 @@ class LoggedMembership:
     def open(self, now: int) -> None:
         """Read the log; raises CorruptStore."""
         control = Control(self._me, _NO_FEATURES, self._options(), self._reader, self._rng.next64(), now * _US)
-        control.seeds = self._config.seeds
-        control.seeds_unknown = self._config.seeds_unknown
         for holding in self._holdings.holdings():
             if holding.state != NONE:
                 control.seen = max(control.seen, counter_of(holding.epoch))
@@ -290,7 +288,7 @@ class LoggedMembership:
         if now < self._due_us and now_ns < control.deadline():
             return
         self._due_us = NEVER
-        if now - self._looked_us >= _ROOM_US:
+        if now - self._looked_us >= _LOOK_US:
             self._look(now)
         self._see_leave(control)
         control.step(now_ns)
@@ -312,8 +310,6 @@ class LoggedMembership:
         for since_us in self._stalled.values():
             stalled = stalled or now - since_us >= self._config.stall_us
         control.stalled = stalled
-        if self._room.look(now):
-            control.full = self._room.lacks
         configuration = control.configuration
         if configuration is not None and not control.is_up:
             control.branches = branches_of(self._holdings.holdings(), configuration)

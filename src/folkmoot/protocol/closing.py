@@ -60,6 +60,11 @@ class Closing:
             connection.put(data)
             self.state.counters.sent_connack += 1
 
+    def absent(self, connection: Connection, partition: int) -> None:
+        """Refuse a client whose session is in a partition that nobody leads, because no copy in sync is here."""
+        why = f"no copy of partition {partition}, with the session, is in sync here: try again, or elsewhere"
+        self.refuse(connection, reason.SERVER_UNAVAILABLE, why)
+
     def disconnect(self, connection: Connection, code: int, why: str, without_will: bool = False) -> None:
         """Send DISCONNECT with a reason code (version 5 only [MQTT-3.14.0-1]), then close.
 

@@ -200,8 +200,7 @@ class Connecting:
         if self.state.leads[partition]:
             self.admission.admit(connection, assigned)
         elif not self.fabric.leaders[partition]:
-            why = f"no copy of partition {partition}, with the session, is in sync here: try again, or elsewhere"
-            self.closing.refuse(connection, reason.SERVER_UNAVAILABLE, why)
+            self.closing.absent(connection, partition)
         else:
             connection.state = REGISTERING
             self.relays.ask(connection, partition, connection.connect_body, assigned)
