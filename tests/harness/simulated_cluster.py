@@ -141,7 +141,7 @@ class SimulatedCluster:
         split_policy: str = "available",
         link_buffer_bytes_max: int = 64 << 20,
         secret: bytes = b"",
-        logged: bool = False,
+        logged: bool = True,
         **arguments: Any,
     ) -> None:
         self.secret = secret

@@ -22,7 +22,7 @@ class ClusterConfig:
         self.secrets_accepted: list[bytes] = []  # others that a peer may prove, while the secret is being replaced
         self.split_policy: str = "available"  # or "majority"
         # Membership
-        self.logged: bool = False  # membership by the configuration log, which nodes do not use yet but in tests
+        self.logged: bool = True  # membership by the configuration log
         self.expect: int = 0  # so many nodes found the cluster together; 0: the first of the seeds does
         self.gone_us: int = 30 * SECOND  # the copies of a member that is away for so long are made anew elsewhere
         self.lease_us: int = SECOND  # how long a member serves after a heartbeat that was answered; equal at all

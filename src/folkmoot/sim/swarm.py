@@ -163,7 +163,7 @@ class Swarm:
         self.rounds = rng.between(1, 3)
         self.replicas = 1
         self.majority = False
-        self.logged = False  # membership by the configuration log
+        self.logged = True  # membership by the configuration log
         self.spares = 0  # machines that may join later
         self.lean = False  # before everything heals, the live nodes must serve all clients
         self.mesh_latency_us = 0  # between machines; 0: as to clients
