@@ -7,12 +7,12 @@ python -m scripts.ring --print    print it
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from pathlib import Path
 
 from benchmarks.pages import fill_figures, load_results
-from folkmoot.membership.ring import Ring
-from folkmoot.membership.view import View
-from folkmoot.peer.member import ACTIVE, Member
+from folkmoot.membership.cluster_member import DATA, ClusterMember, Process
+from folkmoot.membership.placement import ideal_placement
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "ring.md"
@@ -36,7 +36,7 @@ TEXT = """\
 # Where partitions are placed
 
 `scripts/ring.py` writes this page from the placement code, with {replicas} replicas. The placement is a pure function
-of the members; a view follows it as fast as copies are filled.
+of the members; the cluster follows it as fast as copies are filled.
 
 - **Most** is the load of the fullest node, in replicas and in leaderships, divided by a fair share. The bound is 5 %
   above the fair share, or the next whole partition.
@@ -56,39 +56,40 @@ for two reasons: the bound on the fullest node, and zones. With fewer zones than
 another one.
 
 The placement of 4,096 partitions on 200 nodes takes <!-- figure: views.ring.200x4096_ms -->-<!-- end --> ms of
-computing ([measured](../BENCHMARKS.md#view-changes)). Only the node that proposes a view computes it, when members
-change.
+computing ([measured](../BENCHMARKS.md#view-changes)). Only the controller computes it, when members change.
 """
 
 
-def view_of(nodes: int, zones: int) -> View:
-    members = [Member(f"node{n}", 1, "", f"zone{n % zones}" if zones else f"node{n}", ACTIVE) for n in range(nodes)]
-    return View(1, members)
+Placement = list[list[int]]
 
 
-def moved(before: Ring, after: Ring) -> int:
+def placement_of(nodes: int, zones: int, partitions: int) -> Placement:
+    """Return for each partition the numbers of its nodes, from 1, its leader first."""
+    members: list[ClusterMember] = []
+    for number in range(1, nodes + 1):
+        zone = f"zone{number % zones}" if zones else f"node{number}"
+        members.append(ClusterMember(number, f"node{number}", DATA, Process(1, "", zone, f"node{number}")))
+    return ideal_placement(members, partitions, REPLICAS, {})
+
+
+def moved(before: Placement, after: Placement) -> int:
     """Return how many copies nodes of `after` must receive."""
-    return sum(len(set(after.replicas_of(n)) - set(before.replicas_of(n))) for n in range(before.partitions))
+    return sum(len(set(new) - set(old)) for old, new in zip(before, after, strict=True))
 
 
 def row(nodes: int, partitions: int, zones: int) -> str:
-    ring = Ring(view_of(nodes, zones), partitions, REPLICAS)
-    more = Ring(view_of(nodes + 1, zones), partitions, REPLICAS)
-    replicas: dict[str, int] = {}
-    leaders: dict[str, int] = {}
-    changed = 0
-    kept = led = 0  # by the last node of the larger cluster, which "goes"
-    for number in range(partitions):
-        for node_id in ring.replicas_of(number):
-            replicas[node_id] = replicas.get(node_id, 0) + 1
-        leaders[ring.leader_of(number)] = leaders.get(ring.leader_of(number), 0) + 1
-        changed += ring.leader_of(number) != more.leader_of(number)
-        kept += f"node{nodes}" in more.replicas_of(number)
-        led += more.leader_of(number) == f"node{nodes}"
-    most = max(replicas.values()) * nodes / (partitions * ring.replicas)
+    placed = placement_of(nodes, zones, partitions)
+    more = placement_of(nodes + 1, zones, partitions)
+    last = nodes + 1  # of the larger cluster, which "goes"
+    copies = Counter(node for owners in placed for node in owners)
+    leaders = Counter(owners[0] for owners in placed)
+    changed = sum(one[0] != other[0] for one, other in zip(placed, more, strict=True))
+    kept = sum(last in owners for owners in more)
+    led = sum(owners[0] == last for owners in more)
+    most = max(copies.values()) * nodes / (partitions * min(REPLICAS, nodes))
     lead = max(leaders.values()) * nodes / partitions
-    come, least = moved(ring, more), partitions * REPLICAS / (nodes + 1)
-    go = moved(more, ring)
+    come, least = moved(placed, more), partitions * REPLICAS / (nodes + 1)
+    go = moved(more, placed)
     return (
         f"| {nodes} | {partitions:,} | {zones or 'each its own'} | {most:.3f} | {lead:.3f} "
         f"| {come} / {least:.0f} = {come / least:.2f} | {changed} / {partitions / (nodes + 1):.0f} "

@@ -43,7 +43,7 @@ class Drawn(Picture):
         self.losses = Losses()
         self.heard: list[str] = []
         self.there = True
-        self.minority_bootstrap = False
+        self.is_trunk = True
         self.loads: dict[str, dict[str, int]] = {}
 
     def node_id(self) -> str:
@@ -55,7 +55,7 @@ class Drawn(Picture):
     def view(self) -> View | None:
         view = View(77, self.members, absent=self.absent)
         view.losses = self.losses
-        view.minority_bootstrap = self.minority_bootstrap
+        view.is_trunk = self.is_trunk
         return view if self.there else None
 
     def counter(self) -> int:

@@ -52,7 +52,6 @@ class Site(Box):
         settings.peer_address = self.address
         settings.seeds = [site.address for site in cluster.sites.values()]
         settings.replicas = cluster.replicas
-        settings.logged = cluster.logged
         settings.gone_us = SECOND
         settings.split_policy = cluster.split_policy
         settings.join_wait_us = cluster.join_wait_us
@@ -141,11 +140,9 @@ class SimulatedCluster:
         split_policy: str = "available",
         link_buffer_bytes_max: int = 64 << 20,
         secret: bytes = b"",
-        logged: bool = True,
         **arguments: Any,
     ) -> None:
         self.secret = secret
-        self.logged = logged
         self.link_buffer_bytes_max = link_buffer_bytes_max
         self.replicas = replicas
         self.split_policy = split_policy
@@ -210,9 +207,8 @@ class SimulatedCluster:
     def _is_moving(self) -> bool:
         """Whether a controller has something to do yet."""
         for site in self.live():
-            logged = site.cluster_node.logged
-            control = None if logged is None else logged.control
-            if control is not None and control.controller is not None and control.configuration is not None:
+            control = site.cluster_node.membership.control
+            if control.controller is not None and control.configuration is not None:
                 voters, gone = control.controller.log.voters, control.controller._gone
                 return len(plan(control.configuration, control.options.limits, voters, gone)) > 0
         return False

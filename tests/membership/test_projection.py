@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from folkmoot.membership.view_format import decode_view, encode_view
 
 from folkmoot.membership.cluster_member import WITNESS
 from folkmoot.membership.command import (
@@ -32,7 +33,6 @@ from folkmoot.membership.holding import COMPLETE, NONE, PARTIAL, Holding
 from folkmoot.membership.projection import branches_of, epoch_of, isr_request, view_of
 from folkmoot.membership.transition import ACCEPTED, INELIGIBLE, Transition
 from folkmoot.membership.view import View
-from folkmoot.membership.view_format import decode_view, encode_view
 from folkmoot.merge.side import fork_of as shared_counter
 from folkmoot.peer.member import ACTIVE, LEAVING
 from folkmoot.store.epoch import counter_of, tag_of

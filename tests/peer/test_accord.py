@@ -99,6 +99,6 @@ def test_what_an_older_version_does_not_say_does_not_differ() -> None:
 
 def test_times_are_told_as_they_are_written() -> None:
     config = ClusterConfig()
-    config.heartbeat_us, config.silence_us = 1_500, 2_500_000
+    config.clock_offset_max_us, config.silence_us = 1_500, 2_500_000
     found = settings_of(config)
-    assert (found["cluster.heartbeat"], found["cluster.silence"]) == ("1500us", "2500ms")
+    assert (found["cluster.clock_offset_max"], found["cluster.silence"]) == ("1500us", "2500ms")

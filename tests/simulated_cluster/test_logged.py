@@ -13,9 +13,7 @@ from tests.harness.simulated_cluster import SimulatedCluster, Site
 
 
 def control_of(site: Site) -> Control:
-    logged = site.cluster_node.logged
-    assert logged is not None
-    return logged.control
+    return site.cluster_node.membership.control
 
 
 def controller(cluster: SimulatedCluster) -> Site:
@@ -30,7 +28,7 @@ def others(cluster: SimulatedCluster, *but: Site) -> list[Site]:
 
 @pytest.fixture
 def cluster() -> SimulatedCluster:
-    return SimulatedCluster(3, logged=True)
+    return SimulatedCluster(3)
 
 
 def test_all_are_members_of_one_configuration_under_leases(cluster: SimulatedCluster) -> None:
@@ -64,7 +62,7 @@ def test_the_partitions_of_a_killed_node_are_led_by_others_at_once(cluster: Simu
 
 
 def test_a_node_that_is_cut_off_answers_nobody_and_comes_back_with_what_the_others_have() -> None:
-    cluster = SimulatedCluster(3, logged=True, split_policy="majority")
+    cluster = SimulatedCluster(3, split_policy="majority")
     first = controller(cluster)
     alone = others(cluster, first)[0]
     here = alone.client(alone.names_led("p")[0])
@@ -89,7 +87,7 @@ def test_a_node_that_is_cut_off_answers_nobody_and_comes_back_with_what_the_othe
 
 
 def test_two_sides_that_go_on_are_one_cluster_again_with_what_both_have_acknowledged() -> None:
-    cluster = SimulatedCluster(2, logged=True, replicas=2)
+    cluster = SimulatedCluster(2, replicas=2)
     first = controller(cluster)
     other = others(cluster, first)[0]
     names = {site.name: f"keeps-{site.name}" for site in cluster.live()}
@@ -126,8 +124,7 @@ def test_a_member_that_leaves_hands_over_and_is_none_any_more(cluster: Simulated
     assert keeper.closed
     leaver.kill()
     cluster.settle()
-    assert near.cluster_node.logged is not None
-    assert leaver.name not in near.cluster_node.logged.expected()
+    assert leaver.name not in near.cluster_node.membership.expected()
     again = near.client(keeper.client_id)
     assert again.resume().session_present
     again.publish("t", b"x", qos=1)
@@ -135,7 +132,7 @@ def test_a_member_that_leaves_hands_over_and_is_none_any_more(cluster: Simulated
 
 
 def test_the_last_one_cannot_leave() -> None:
-    cluster = SimulatedCluster(1, logged=True)
+    cluster = SimulatedCluster(1)
     site = cluster["n1"]
     site.node.leave(cluster.now)
     cluster.advance(SECOND)
@@ -144,7 +141,7 @@ def test_the_last_one_cannot_leave() -> None:
 
 
 def test_who_asks_for_a_session_of_an_absent_partition_is_refused() -> None:
-    cluster = SimulatedCluster(2, logged=True, replicas=1)
+    cluster = SimulatedCluster(2, replicas=1)
     first = controller(cluster)
     away = others(cluster, first)[0]
     name = away.names_led("c")[0]

@@ -13,7 +13,7 @@ from pydantic import BeforeValidator, Field, PlainSerializer
 
 from folkmoot.config.base import Section
 from folkmoot.config.tls import PeerTlsSettings
-from folkmoot.config.unit import Address, AddressField, Duration, Size, parse_address
+from folkmoot.config.unit import NEVER_US, Address, AddressField, Duration, Size, parse_address
 from folkmoot.kernel.clock import MILLISECOND, SECOND
 
 __all__ = ["ClusterSettings", "parse_seed"]
@@ -120,10 +120,10 @@ class ClusterSettings(Section):
     heartbeat: Duration = Field(
         100 * MILLISECOND,
         ge=10 * MILLISECOND,
-        le=10 * SECOND,
+        le=250 * MILLISECOND,
         description=(
-            "Time between heartbeats to every other node; equal on all nodes. A shorter time detects a node that is "
-            "cut off earlier, and costs a packet to each node each time."
+            "Time between two heartbeats of a node to the controller, whose answers extend its lease of one second. A "
+            "shorter time costs a packet and its answer each time."
         ),
     )
     silence: Duration = Field(
@@ -131,10 +131,7 @@ class ClusterSettings(Section):
         ge=200 * MILLISECOND,
         le=60 * SECOND,
         description=(
-            "Silence after which a node counts as hung or cut off, and other nodes take over its partitions; equal on"
-            " all nodes. A shorter time means a shorter pause for clients, but removes more nodes whose disk or "
-            "network only paused: each time, their copies must catch up. A killed process is detected at once, by its"
-            " closed connections."
+            "Silence after which a connection to another node counts as broken and is made anew; equal on all nodes."
         ),
     )
     clock_offset_max: Duration = Field(
@@ -151,28 +148,27 @@ class ClusterSettings(Section):
         2 * SECOND,
         le=600 * SECOND,
         description=(
-            "Time that a starting node waits to be admitted by the others before it serves alone with the data that "
-            "it has (only with 'available'; with 'majority' it keeps waiting). A longer time is safer where machines "
-            "boot together, but delays the start of a node that really is alone."
+            "How long the first of the seeds waits for the others before it founds a cluster without them. Matters "
+            "once, when a cluster is made."
         ),
     )
-    view_pause: Duration = Field(
-        500 * MILLISECOND,
-        le=60 * SECOND,
+    gone: Duration = Field(
+        30 * SECOND,
+        ge=SECOND,
+        le=NEVER_US,
         description=(
-            "Minimum time between two planned changes of the membership; nodes that join or leave in between are "
-            "handled together. Crashes are handled at once. A longer time means less work while many nodes start, but"
-            " later joins."
+            "After this time without a node its copies are made anew on others, if there are enough. A longer time "
+            "saves copying where nodes are often away for a while; meanwhile there is a copy less."
         ),
     )
     link_patience: Duration = Field(
-        2 * SECOND,
+        500 * MILLISECOND,
         ge=100 * MILLISECOND,
         le=600 * SECOND,
         description=(
-            "How long two live nodes may be unable to reach each other before one of them is removed from the "
-            "membership. Meanwhile, operations that need both of them wait. A shorter time ends the wait sooner, but "
-            "removes nodes whose network only flaps."
+            "How long two live nodes may be without a connection before the controller goes on without one of them. "
+            "Meanwhile, operations that need both of them wait. A shorter time ends the wait sooner, but removes nodes "
+            "whose network only flaps."
         ),
     )
     stall: Duration = Field(
@@ -180,18 +176,9 @@ class ClusterSettings(Section):
         ge=200 * MILLISECOND,
         le=60 * SECOND,
         description=(
-            "How long the disk of a node may stall before other nodes continue without it (a process that stalls is "
-            "silent, see `silence`). A disk that pauses for longer under load costs the node its membership each "
+            "How long the disk of a node may stall before it gets no lease, and others go on without it (a process "
+            "that stalls has none either). A disk that pauses for longer under load costs the node its partitions each "
             "time."
-        ),
-    )
-    promise: Duration = Field(
-        3 * SECOND,
-        ge=200 * MILLISECOND,
-        le=60 * SECOND,
-        description=(
-            "How long a change of the membership waits for the answer of a node that still sends heartbeats. Nothing "
-            "moves meanwhile; a node that has not answered by then is left out."
         ),
     )
     # Links

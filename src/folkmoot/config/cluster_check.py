@@ -27,7 +27,7 @@ def cluster_problems(cluster: ClusterSettings) -> list[str]:
     if cluster.silence < HEARTBEATS_MIN * cluster.heartbeat:
         found.append(
             f"cluster.silence: it must be at least {HEARTBEATS_MIN} times cluster.heartbeat, or a single packet that "
-            "is late puts a node out"
+            "is late ends a connection"
         )
     return found
 

@@ -25,12 +25,10 @@ from folkmoot.kernel.rng import Rng
 from folkmoot.membership.cluster_member import ID_MAX, ClusterMember
 from folkmoot.membership.command import (
     FORGOTTEN,
-    AlterIsr,
     Command,
     Delete,
     Evict,
     Found,
-    IsrItem,
     Join,
     Leave,
     Put,
@@ -69,6 +67,7 @@ from folkmoot.membership.control_option import ControlOptions
 from folkmoot.membership.controller import Controller
 from folkmoot.membership.fork import fork_of
 from folkmoot.membership.founding import Founding
+from folkmoot.membership.isr import isr_request
 from folkmoot.membership.lease import Lease
 from folkmoot.membership.lifecycle import is_leaving, is_up
 from folkmoot.membership.log_rows import CurrentLineage, put_current, put_founding, read_current, read_lineage
@@ -498,27 +497,10 @@ class Control:
         """Ask for the ISRs with the learners that are filled, all with one request."""
         if "isr" in self._asks or now < self._isr_ns:
             return
-        wanted: dict[int, list[int]] = {}
-        started: dict[int, int] = {}
-        for place, told in list(self._filled.items()):
-            number, disk = place
-            state = configuration.partitions[number]
-            member = configuration.members.get(disk)
-            leads = state.leader == self.me.disk and state.leader_epoch == told[0]
-            learns = disk in state.replicas and disk not in state.isr
-            if not leads or not learns or member is None or member.started != told[1] or not member.can_lead():
-                del self._filled[place]
-            else:
-                wanted[number] = [*wanted.get(number, state.isr), disk]
-        items: list[IsrItem] = []
-        for number in sorted(wanted):
-            state = configuration.partitions[number]
-            items.append(IsrItem(number, state.leader_epoch, state.version, wanted[number]))
-            for disk in wanted[number]:
-                started[disk] = configuration.members[disk].started
-        if items:
+        request = isr_request(configuration, self.me.disk, self._filled)
+        if request is not None:
             self._isr_ns = now + self.options.heartbeat_ns // 4
-            self._wish("isr", AlterIsr(self.me.disk, items, started))
+            self._wish("isr", request)
 
     def renew(self) -> None:
         """Have everybody begin anew with everybody: messages between members are lost."""

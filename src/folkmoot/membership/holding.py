@@ -1,14 +1,14 @@
 """Holdings: what one node has of each partition.
 
-Owns the values and their bytes. Never compares copies (`divergence` does), and never reads a store (`replica` does).
+Owns the values. Never compares copies (`divergence` does), and never reads a store (`replica` does).
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Final
 
-from folkmoot.kernel.pack import varint
-from folkmoot.peer.cursor import Cursor
+from mypy_extensions import mypyc_attr
 
 __all__ = [
     "COMPLETE",
@@ -18,8 +18,7 @@ __all__ = [
     "NONE",
     "PARTIAL",
     "Holding",
-    "decode_holdings",
-    "encode_holdings",
+    "HoldingsSource",
     "knows_epoch",
     "later",
     "root_of",
@@ -32,9 +31,6 @@ DAMAGED: Final = 3  # a checksum or digest shows that rows are wrong or missing
 
 FORGOTTEN: Final = 0  # in a history, in place of an epoch: from there up to the next entry epochs were forgotten
 HISTORY_MAX: Final = 1024  # entries of a history at most; reached only while a copy is being filled over so many epochs
-
-_FORMAT: Final = 2
-_PARTITIONS_MAX: Final = 65_536
 
 
 class Holding:
@@ -79,58 +75,10 @@ def root_of(holding: Holding) -> int:
     return history[0][0] if history and not history[0][1] else 0
 
 
-def encode_holdings(holdings: list[Holding]) -> bytes:
-    """Return the holdings of a node as bytes, one per partition in their order; epochs stand once in a table."""
-    index: dict[int, int] = {}
-    for holding in holdings:
-        if holding.state == NONE:
-            continue
-        index.setdefault(holding.epoch, len(index))
-        for epoch, _base in holding.history:
-            index.setdefault(epoch, len(index))
-    parts: list[bytes] = [bytes([_FORMAT]), varint(len(index))]
-    parts.extend([varint(epoch) for epoch in index])
-    parts.append(varint(len(holdings)))
-    for holding in holdings:
-        if holding.state == NONE:
-            parts.append(b"\0")  # most partitions, in a big cluster; it has no position
-            continue
-        parts.append(bytes([holding.state]))
-        parts.append(varint(index[holding.epoch]))
-        parts.append(varint(holding.seq))
-        parts.append(varint(len(holding.history)))
-        for epoch, base in holding.history:
-            parts.append(varint(index[epoch]))
-            parts.append(varint(base))
-    return b"".join(parts)
+@mypyc_attr(allow_interpreted_subclasses=True)  # asked a few times a second, while this node is not up
+class HoldingsSource(ABC):
+    """Says what this node holds."""
 
-
-def decode_holdings(data: bytes) -> list[Holding]:
-    """Read what `encode_holdings` wrote; raises ValueError."""
-    cursor = Cursor(data, "a list of holdings")
-    found = cursor.byte()
-    if found != _FORMAT:
-        raise ValueError(f"a list of holdings has format {found}, this version reads format {_FORMAT}")
-    epochs = [cursor.integer() for _ in range(cursor.count(len(data)))]
-    holdings: list[Holding] = []
-    for _ in range(cursor.count(_PARTITIONS_MAX)):
-        head = cursor.byte()
-        if head == 0:
-            holdings.append(Holding(NONE, 0, 0, []))
-            continue
-        if head > DAMAGED:
-            raise ValueError("a list of holdings names a state that does not exist")
-        epoch = _epoch_at(epochs, cursor.integer())
-        seq = cursor.integer()
-        history: list[tuple[int, int]] = []
-        for _entry in range(cursor.count(HISTORY_MAX)):
-            entry_epoch = _epoch_at(epochs, cursor.integer())
-            history.append((entry_epoch, cursor.integer()))
-        holdings.append(Holding(head, epoch, seq, history))
-    return holdings
-
-
-def _epoch_at(epochs: list[int], number: int) -> int:
-    if number >= len(epochs):
-        raise ValueError("a list of holdings names an epoch that is not in its table")
-    return epochs[number]
+    @abstractmethod
+    def holdings(self) -> list[Holding]:
+        """Return what this node has of each partition, in their order."""

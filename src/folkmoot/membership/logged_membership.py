@@ -20,9 +20,8 @@ from folkmoot.membership.command import ENDED, STOPPED
 from folkmoot.membership.configuration import ClusterConfiguration
 from folkmoot.membership.control import OUTSIDE, Control
 from folkmoot.membership.control_option import ControlOptions
-from folkmoot.membership.holding import NONE
+from folkmoot.membership.holding import NONE, HoldingsSource
 from folkmoot.membership.lifecycle import is_leaving, is_up
-from folkmoot.membership.member_state import HoldingsSource
 from folkmoot.membership.projection import branches_of, view_of
 from folkmoot.membership.room import Room
 from folkmoot.membership.view import View
@@ -66,6 +65,7 @@ class LoggedMembership:
         self._room = Room(config.full_wait_us, config.full_hold_us)
         self._control: Control | None = None
         self._due_us: int = 0  # when to look at the latest: something has come, or is due
+        self._former: View | None = None
         self._lineage: int = 0  # of the view
         self._changed: int = 0  # the counter of the configuration of the view
         self._epochs: list[int] = []  # by partition, the leader epoch in the view
@@ -86,12 +86,19 @@ class LoggedMembership:
             if holding.state != NONE:
                 control.seen = max(control.seen, counter_of(holding.epoch))
         self._control = control
+        configuration = control.configuration
+        if configuration is not None:
+            self._former = view_of(configuration)
 
     def _options(self) -> ControlOptions:
         config = self._config
         options = ControlOptions()
         options.heartbeat_ns = config.heartbeat_us * _US
         options.lease_ns = config.lease_us * _US
+        options.fork_ns = 3 * options.lease_ns
+        options.raft.heartbeat_ns = options.heartbeat_ns // 2
+        options.raft.learner_heartbeat_ns = 10 * options.heartbeat_ns
+        options.raft.election_ns = 4 * options.heartbeat_ns
         options.link_patience_ns = config.link_patience_us * _US
         options.found_ns = config.join_wait_us * _US
         options.gone_ns = config.gone_us * _US
@@ -146,6 +153,18 @@ class LoggedMembership:
     def left(self) -> bool:
         """Whether this node has left its cluster for good."""
         return self.control.has_left
+
+    @property
+    def controller(self) -> str:
+        """The node that leads the configuration log, as far as this one knows; "": it knows none."""
+        log = self.control.log
+        member = None if log is None else log.configuration.members.get(log.leader)
+        return "" if member is None else member.node_id
+
+    @property
+    def former(self) -> View | None:
+        """The view of the configuration that the disk had when this process was started; None: it had none."""
+        return self._former
 
     def is_gone(self, node_id: str) -> bool:
         """Whether a node certainly does not serve beside this one: it has ended, or was stopped in good order."""
@@ -318,7 +337,7 @@ class LoggedMembership:
         """Make a view of the configuration, if this node is up in it and its roles have changed."""
         configuration = control.configuration
         if self._is_up and not control.is_up:
-            self._tell_exclusion(control)
+            self._tell_exclusion()
         self._is_up = control.is_up
         if control.log is not None:
             control.installed = control.log.index
@@ -341,14 +360,11 @@ class LoggedMembership:
             fields["members"] = [member.node_id for member in view.members]
             self.events.append(Event(INFO, "view_installed", fields))
 
-    def _tell_exclusion(self, control: Control) -> None:
+    def _tell_exclusion(self) -> None:
         """Report that this node is up no more."""
         view = self.view
         assert view is not None, "a node that was up has a view"
-        configuration = control.configuration
-        leader = 0 if control.log is None else control.log.leader
-        member = None if configuration is None else configuration.members.get(leader)
-        who = "the others" if member is None else member.node_id
+        who = self.controller or "the others"
         fields: dict[str, object] = {"view": counter_of(view.epoch), "epoch": view.epoch}
         fields["why"] = f"{who} went on without this node"
         self.events.append(Event(INFO if self.departing else WARNING, "view_excluded", fields))

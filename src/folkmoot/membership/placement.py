@@ -1,9 +1,11 @@
 """The ideal placement: which members should keep which partition, and in which order they are preferred as leaders.
 
-The method is that of `membership/ring` (ADR 9): each pair of a partition and a node has a score (highest random weight:
-Thaler, Ravishankar, IEEE/ACM ToN 1998), and a node that is asked by more partitions than its share plus 5 % keeps those
-with the highest scores (Gale, Shapley, AMM 1962). So a member that comes or goes moves its own partitions and few
-others. Scores follow from names, so that the node whose disk is replaced gets back what it had.
+Each pair of a partition and a node has a score, a hash of both (highest random weight: Thaler, Ravishankar: Using
+Name-Based Mappings to Increase Hit Rates, IEEE/ACM ToN 1998). Partitions ask for the nodes with their highest scores; a
+node that is asked by more than its share plus 5 % keeps those with the highest scores (Gale, Shapley: College
+Admissions and the Stability of Marriage, AMM 1962). So a member that comes or goes moves its own partitions and few
+others: a chain of displacements ends at the first node with room (ADR 9; docs/ring.md has the figures). Scores follow
+from names, so that the node whose disk is replaced gets back what it had.
 
 Copies of a partition are in as many zones as there are, and in these on as many hosts. A member without room keeps what
 it has, is given nothing, and is preferred as a leader last.

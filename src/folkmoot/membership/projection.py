@@ -2,7 +2,7 @@
 
 A pure function of the configuration: every member makes the same view of the same configuration, at another moment, and
 may skip some. Two configurations of one lineage with the same `changed` have equal views. What each field of a `View`
-means for those that read it, when it comes from the log (`from_log`):
+means for those that read it:
 
     field         meaning                                            for
     epoch         `changed`, with the tag of the lineage             messages of replicas, versions of rows and requests
@@ -22,15 +22,11 @@ means for those that read it, when it comes from the log (`from_log`):
                   given up (the log has no clock: the index of the
                   entry stands for the time)
     doubtful      members that went away without proof of their end  starting over on the smaller side of a split
-    is_trunk      the lineage is no fork: it has a quorum of voters  majorities, which no longer count members
+    is_trunk      the lineage is no fork: it has a quorum of voters  offsets of streams, packet ids
 
-`proposer`, `forgotten`, `minority_bootstrap` and `uncommitted_tails` are empty: a node that is not a member any more is
-told so by the log, a folder that is another member has another disk, and tails are judged by ISRs.
-
-Why roles from configurations are safe, though members take them at different moments. Views had a phase of promises:
-all members of the next one stopped in the old one first. Here only this holds: *every member of an ISR has every change
-that was committed before*, on its disk. By induction over the entries of the log, for a change x of partition p that a
-leader L committed in configuration c:
+Why roles from configurations are safe, though members take them at different moments: *every member of an ISR has every
+change that was committed before*, on its disk. By induction over the entries of the log, for a change x of partition p
+that a leader L committed in configuration c:
 
 1. In c, L waited for all of the ISR, and each took x as a follower of L in c. A member handles messages of its own
    epoch alone: those of a newer one wait (`replica/early`), older ones are void. It acknowledges in its own epoch, too.
@@ -59,7 +55,7 @@ from __future__ import annotations
 from typing import Final
 
 from folkmoot.membership.cluster_member import DATA, ClusterMember
-from folkmoot.membership.command import CUT_OFF, SILENT, AlterIsr, IsrItem
+from folkmoot.membership.command import CUT_OFF, SILENT
 from folkmoot.membership.configuration import ClusterConfiguration
 from folkmoot.membership.holding import COMPLETE, Holding
 from folkmoot.membership.lifecycle import is_leaving, is_up
@@ -68,7 +64,7 @@ from folkmoot.membership.view import View
 from folkmoot.peer.member import ACTIVE, LEAVING, Member
 from folkmoot.store.epoch import COUNTER_MAX, counter_of, make_epoch, tag_of
 
-__all__ = ["branches_of", "epoch_of", "isr_request", "view_of"]
+__all__ = ["branches_of", "epoch_of", "view_of"]
 
 _MAY_LIVE: Final = (SILENT, CUT_OFF)  # reasons for being away that do not prove an end
 
@@ -142,7 +138,6 @@ def view_of(configuration: ClusterConfiguration) -> View:
     view.losses = _losses_of(configuration)
     view.crowded = sorted(crowded)
     view.doubtful = sorted(doubtful)
-    view.from_log = True
     view.is_trunk = not configuration.ancestors
     return view
 
@@ -171,36 +166,6 @@ def _losses_of(configuration: ClusterConfiguration) -> Losses:
         given_up[index] = given_up.get(index, 0) + 1
     losses.past = [Loss(index, given_up[index], []) for index in sorted(given_up)[-LOSSES_MAX:]]
     return losses
-
-
-def isr_request(configuration: ClusterConfiguration, node_id: str, filled: list[tuple[int, str]]) -> AlterIsr | None:
-    """Return what the leader of partitions asks for when learners have everything; None: nothing is to be asked for.
-
-    Args:
-        configuration: The one whose roles are installed here, also if a newer one is known: the request is about this
-            leadership.
-        node_id: The leader.
-        filled: The partitions and their learners.
-    """
-    disks = {configuration.members[disk].node_id: disk for disk in configuration.members}
-    if not filled or node_id not in disks:
-        return None
-    leader = disks[node_id]
-    wanted: dict[int, list[int]] = {}
-    for number, learner in filled:
-        state = configuration.partitions[number]
-        disk = disks.get(learner, 0)
-        if state.leader == leader and disk in state.learners() and configuration.can_lead(disk):
-            wanted.setdefault(number, list(state.isr)).append(disk)
-    items: list[IsrItem] = []
-    started: dict[int, int] = {}
-    for number in sorted(wanted):
-        state = configuration.partitions[number]
-        isr = [disk for disk in state.replicas if disk in wanted[number]]
-        items.append(IsrItem(number, state.leader_epoch, state.version, isr))
-        for disk in isr:
-            started[disk] = configuration.members[disk].started
-    return AlterIsr(leader, items, started) if items else None
 
 
 def branches_of(holdings: list[Holding], configuration: ClusterConfiguration) -> list[int]:

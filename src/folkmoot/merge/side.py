@@ -100,8 +100,6 @@ def fork_of(view: View | None, lineage: list[int]) -> int:
     """
     if view is None:
         return -1
-    if not view.from_log:
-        return max([counter_of(epoch) for epoch in view.lineage if epoch in lineage], default=-1)
     # Of a lineage of the log, each side has all configurations up to the one that it names.
     mine = {tag_of(epoch): counter_of(epoch) for epoch in reversed(view.ancestry())}
     found = -1

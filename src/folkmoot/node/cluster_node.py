@@ -15,7 +15,6 @@ from folkmoot.broker.broker import Broker
 from folkmoot.kernel.event import Event
 from folkmoot.kernel.feature import features_on
 from folkmoot.membership.logged_membership import LoggedMembership
-from folkmoot.membership.membership import Membership
 from folkmoot.membership.view import View
 from folkmoot.node.birth import Birth
 from folkmoot.node.clock_sharing import ClockSharing
@@ -28,7 +27,6 @@ from folkmoot.node.meter import Meter
 from folkmoot.node.opening import Opening
 from folkmoot.node.pace import Pace
 from folkmoot.node.replica_holdings import ReplicaHoldings
-from folkmoot.node.rows import put_view, read_view
 from folkmoot.node.shutdown import Shutdown
 from folkmoot.peer.config import ClusterConfig
 from folkmoot.peer.kind import BROKER_FIRST, CLOCK, HEALS, LOGINS, REPLICATION_FIRST
@@ -96,7 +94,7 @@ class ClusterNode:
         self.fabric = fabric
         self.broker = broker
         self.features = config.features
-        # A process that was silent for this long may have been put out together with a dead one (`Planner.survey`).
+        # A process that stood still for this long looks again which clients it knows, before anybody is answered.
         self.stood_us = 3 * config.heartbeat_us
         zone = config.zone if config.zone else fabric.node_id
         self.me = Member(fabric.node_id, birth.incarnation, config.peer_address, zone, ACTIVE, 1, 1, version)
@@ -105,24 +103,15 @@ class ClusterNode:
         self.congestion = Congestion(config, fabric, broker, self.peers)
         self.replication = Replication(fabric.node_id, state.partitions, config, state.reader, state.writer)
         broker.turn.receipts.evidence = _Disks(self.replication)
-        stored = self.stored = None if config.logged else read_view(state.reader)
-        self.membership: Membership | LoggedMembership
-        self.by_views: Membership | None = None  # one of these two is the membership
-        self.logged: LoggedMembership | None = None
         holdings = ReplicaHoldings(self.replication)
-        if config.logged:
-            logged = LoggedMembership(self.me, config, state.partitions, state.rng.fork(), holdings, state.reader)
-            self.membership = self.logged = logged
-            state.speaks_until_ns = 0
-        else:
-            by_views = Membership(self.me, config, state.partitions, state.rng.fork(), holdings, stored)
-            self.membership = self.by_views = by_views
+        rng = state.rng.fork()
+        self.membership = LoggedMembership(self.me, config, state.partitions, rng, holdings, state.reader)
+        state.speaks_until_ns = 0
         clock = state.clock
         clock.bound_us = config.clock_offset_max_us
         clock.start_us = config.join_wait_us
         seeds = [seed for seed in config.seeds if seed != config.peer_address]
-        known = stored is not None and len(stored.members) > 1
-        clock.alone = not (seeds or known or config.seeds_unknown)
+        clock.alone = not (seeds or config.seeds_unknown)  # or knows others, see `open`
         clock.follow_all = fabric.planted.unbounded_time
         clock.follow_own = fabric.planted.own_time
         self.clock_sharing = ClockSharing(config, fabric.node_id, clock, self.peers)
@@ -132,7 +121,7 @@ class ClusterNode:
         self.shutdown = Shutdown(state, broker, self.membership)
         self.logins = LoginSharing(self.peers, remembered, bool(config.secret))
         self.heal_log = HealLog(fabric.node_id, state, self.peers, self.replication)
-        self._needs_majority = config.split_policy == "majority"
+        self._forks = config.split_policy == "available"
         self._members: dict[str, int] = {}  # the others of the view: their incarnations
         self._wanted: dict[str, None] = {}
         self._wants: list[str] = []  # as the membership has them
@@ -152,14 +141,12 @@ class ClusterNode:
 
     def open(self) -> None:
         """Read the positions of this node's copies; raises CorruptStore or StoreError."""
-        self.replication.open(self.state.now, self.stored)
+        self.replication.open(self.state.now)
         self.heal_log.open()
-        if self.logged is not None:
-            self.logged.open(self.state.now)
-            if len(self.logged.expected()) > 1:
-                self.state.clock.alone = False
-        if self.by_views is not None:
-            self.by_views.wake(self.state.now)
+        self.membership.open(self.state.now)
+        self.replication.replica_states.lived = self.membership.former
+        if len(self.membership.expected()) > 1:
+            self.state.clock.alone = False
         self.step()
 
     # -- what comes ---------------------------------------------------------------------------------------------------
@@ -186,7 +173,7 @@ class ClusterNode:
                     self._handle(waiting)
             if not peers.changes and not peers.inbox:
                 break
-        self._progress(now)
+        self._progress()
 
     def _handle(self, inbox: Inbox) -> None:
         """Handle messages of a node, as far as its steps of this turn reach; the rest waits."""
@@ -235,14 +222,12 @@ class ClusterNode:
             self._see_features()
             self.clock_sharing.up(change.node_id)
             if not change.resumed:
-                if self.by_views is not None:
-                    self.by_views.renewed(change.node_id)
                 self.heal_log.greet(change.node_id)
                 self.logins.up(change.node_id)
                 self.broker.cluster.dispatch.forget(change.node_id)
                 if self._members.get(change.node_id, -1) == change.incarnation:
                     self.fabric.lose_sync(change.node_id)  # the next view begins anew with it
-                    self._renew(now)
+                    self.membership.renew()
         else:
             self.logins.down(change.node_id)
             self.clock_sharing.down(change.node_id)
@@ -250,17 +235,7 @@ class ClusterNode:
                 self.broker.cluster.dispatch.forget(change.node_id)  # what it sent for a view to come is void
             else:  # the end of a process is reported after the loss of its connections
                 self.state.counters.peer_losses += 1
-            if self.logged is not None:
-                self.logged.down(change.member, change.refused, now)
-            if self.by_views is not None:
-                self.by_views.down(change.node_id, change.incarnation, change.refused, now)
-
-    def _renew(self, now: int) -> None:
-        """Have all members begin anew with each other, in another view."""
-        if self.logged is not None:
-            self.logged.renew()
-        if self.by_views is not None:
-            self.by_views.changed(now)
+            self.membership.down(change.member, change.refused, now)
 
     def _message(self, node_id: str, kind: int, body: bytes, now: int) -> None:
         if kind == HEALS:
@@ -283,24 +258,18 @@ class ClusterNode:
             self.broker.fail(token, partition)
         self.replication.abandoned.clear()
 
-    def _progress(self, now: int) -> None:
+    def _progress(self) -> None:
         """Pass on to each part what the others have decided."""
         replication = self.replication
         for partition, node_id in replication.filled:
-            if self.logged is not None:
-                self.logged.filled(partition, node_id)
-            if self.by_views is not None:
-                self.by_views.filled(partition, node_id, now)
+            self.membership.filled(partition, node_id)
         replication.filled.clear()
         if replication.unfit:
-            if self.logged is not None:
-                self.logged.withdraw(replication.unfit)
-            if self.by_views is not None:
-                self.by_views.changed(now)
+            self.membership.withdraw(replication.unfit)
             replication.unfit.clear()
         if replication.renew:
             replication.renew = False
-            self._renew(now)
+            self.membership.renew()
         if self._unopened:
             self._look_for_leaders()
         # A partition is restored from the store, which shows rows only when they are written. Read earlier, it would
@@ -339,27 +308,20 @@ class ClusterNode:
 
     def written(self, token: int) -> None:
         """A batch is on the disk of this node."""
-        if self.logged is not None:
-            self.logged.written(token, self.state.now)
+        self.membership.written(token, self.state.now)
         self.broker.written(token)
         self.replication.written(token, self.state.now)
-        self._progress(self.state.now)
+        self._progress()
 
     def wake(self) -> None:
         """Deadlines may have come."""
         now = self.state.now
-        if self.by_views is not None:
-            for node_id in self._members:
-                self.by_views.heard(node_id, self.peers.last_heard_us(node_id))
-            self.by_views.bootstrap.refused_us = self.peers.refused_us
         self.membership.set_full(self.state.storage_full, now)
         self.membership.set_load({**own_load(self.state), **self.pace.figures(now)})
         levels = [level_of(self.membership.load_of(node_id)) for node_id in self._members]
         self.broker.turn.overload.others = max(levels, default=0)
         self.fabric.full = {node_id: None for node_id in self._members if is_full(self.membership.load_of(node_id))}
         self.peers.wake(now)
-        if self.by_views is not None:
-            self.by_views.wake(now)
         self.replication.wake(now)
         self.shutdown.step()
         self.meter.step(now)
@@ -368,7 +330,7 @@ class ClusterNode:
         self.clock_sharing.step()
         self.step()
         if self.opening.step():
-            self._progress(now)
+            self._progress()
 
     def next_wake(self) -> int:
         """Return when `wake` is due, in microseconds."""
@@ -379,8 +341,7 @@ class ClusterNode:
 
     def prepare(self) -> None:
         """Let the membership put its rows into the batch of this turn, before that is taken."""
-        if self.logged is not None:
-            self.logged.step(self.state.writer, self.state.now)
+        self.membership.step(self.state.writer, self.state.now)
 
     def seal(self, batch: Batch | None) -> None:
         """End the turn with this batch: replicate it, and install views. `send` follows."""
@@ -392,9 +353,8 @@ class ClusterNode:
             view = self.membership.installs.pop(0)
             self._install(view)
         self._stand()
-        if self.logged is not None:
-            self.state.speaks_until_ns = self.logged.speaks_until_ns
-        self._progress(now)
+        self.state.speaks_until_ns = self.membership.speaks_until_ns
+        self._progress()
         self.congestion.weigh(self._members)
         self.broker.speak()
         self._keep_connected()
@@ -403,9 +363,7 @@ class ClusterNode:
     def send(self, speaks: bool) -> None:
         """Send all messages of the turn; without a lease (`speaks`) those of the broker wait, see `node.withheld`."""
         outgoing = self._outgoing
-        if not self.state.leased:
-            pass  # `_collect` has sent them
-        elif speaks:
+        if speaks:
             for node_id, kind, body in outgoing:
                 self.peers.send(node_id, kind, body)
         else:
@@ -430,32 +388,19 @@ class ClusterNode:
         self.fabric.out[:] = kept  # in front of those of the next turn
 
     def _drop_withheld(self) -> None:
-        """Under leases, forget messages of the broker that have not left: this node stops leading what they are about.
+        """Forget messages of the broker that have not left: this node stops leading what they are about.
 
         Some may have waited for the lease that ended because of that.
         """
-        if self.state.leased:
-            self.fabric.out.clear()
-            self._outgoing[:] = [message for message in self._outgoing if message[1] < BROKER_FIRST]
+        self.fabric.out.clear()
+        self._outgoing[:] = [message for message in self._outgoing if message[1] < BROKER_FIRST]
 
     def _install(self, view: View) -> None:
         now = self.state.now
         for node_id in list(self._inboxes):
             self._empty_inbox(node_id)  # it was sent in the view before
         self.broker.flush()  # rows of this turn are changes of the view before
-        if self._needs_majority and not view.has_majority():
-            return  # copies stay as they are: what was not committed when the split came must not become so
-        # In the batch of the first changes under it: a restarted node never has changes of a view unknown to it.
-        if not view.from_log:
-            put_view(self.state.writer, view)
-        self.state.minority_side = False
-        if self._serving and self._lost_majority(view):
-            self._begin_as_minority()
-        elif self._serving and view.begins_anew(self.me.node_id, self.replication.replica_states.view):
-            self._serving = False
-            self._drop_withheld()
-            self.broker.cluster.leadership.stand_down("this node was forgotten, and begins anew")
-            self.broker.flush()
+        self.state.minority_side = not view.is_trunk
         self.replication.install(view, now)
         members = {member.node_id: member.incarnation for member in view.members if member.node_id != self.me.node_id}
         before = self._members
@@ -497,74 +442,54 @@ class ClusterNode:
         self.broker.cluster.dispatch.installed()  # last: what came early is for the view as it is installed now
 
     def _since(self, view: View) -> dict[str, int]:
-        """Return in which epoch each other member and this one have started over, if the log says so."""
-        if not view.from_log:
-            return {}
+        """Return in which epoch each other member and this one have started over."""
         bases = view.bases
         own = bases[self.me.node_id]
         return {node_id: max(bases[node_id], own) for node_id in bases if node_id != self.me.node_id}
 
-    def _lost_majority(self, view: View) -> bool:
-        """Whether the lost members may have continued on their own, and outweigh the members that are left."""
-        before = self.replication.replica_states.view
-        # The larger side goes on: a member that merely hangs must not cost all its clients their connections.
-        if before is None or view.has_majority_or_tie():
-            return False
-        return any(before.member(node_id) is not None for node_id in view.doubtful)
-
-    def _begin_as_minority(self) -> None:
-        """Start over as the smaller side of a split: nothing is acknowledged that was not certain before the split.
-
-        Clients that seem to be connected here may be at the other side by now, and send again what was not answered.
-        """
-        self._serving = False
-        self.state.minority_side = True
-        self._drop_withheld()
-        self.broker.take_back()
-        self.broker.cluster.leadership.stand_down("this is the smaller side of a split")
-        self.broker.flush()
-
     def _find_resets(self, view: View, members: dict[str, int]) -> None:
-        """Note with which members this node starts over: those of a view without it, or that are back in one with it.
+        """Note with which members this node starts over: those that have come up again, though the process is the same.
 
-        Each side of a split takes the clients of the other for disconnected, and forwards nothing to it.
+        The others have taken their clients for disconnected, and forwarded nothing to them.
         """
-        excluded_by = [] if self.by_views is None else self.by_views.excluded_by
         for node_id, incarnation in members.items():
             if self._members.get(node_id) == incarnation:
-                reset = node_id in excluded_by or view.bases.get(node_id, 0) > self._epoch
+                reset = view.bases[node_id] > self._epoch
             else:
                 reset = self._past.get(node_id) == incarnation
             if reset:
                 self._to_reset[node_id] = None
-        excluded_by.clear()
         self._past.update(members)
 
     def _see_features(self) -> None:
         self.fabric.features = features_on(self.features, list(self._members), self.peers.features())
 
     def _serves(self) -> bool:
-        return self.membership.state == "member" and self.membership.may_write
+        return self.membership.may_write
 
     def _stand(self) -> None:
-        """Serve no client while the cluster continues without this node, or this side of a split may not serve."""
+        """Serve no client while this node is not up: the cluster continues without it, or its side is about to fork.
+
+        What was not acknowledged is taken back where there are forks: its clients may be at another side by now, and
+        send it again.
+        """
         if self._serving and not self._serves():
             self._serving = False
             self._again, self._unopened = [], []
-            excluded = self.membership.state == "excluded"
-            why = "the cluster goes on without this node" if excluded else "this side of the split has no majority"
+            why = "the cluster goes on without this node"
             self.fabric.idle = why
             self._drop_withheld()
+            if self._forks:
+                self.broker.take_back()
             self.broker.flush()
             self.broker.cluster.leadership.stand_down(why)
 
     def _keep_connected(self) -> None:
         if self.membership.seeks:
             self.membership.know_seeds(self.peers.residents())
-        if self.logged is not None:
-            if self._wants is self.logged.wants:
-                return
-            self._wants = self.logged.wants
+        if self._wants is self.membership.wants:
+            return
+        self._wants = self.membership.wants
         wants = dict.fromkeys(self.membership.wants)
         for address in wants:
             if address not in self._wanted:
@@ -575,14 +500,9 @@ class ClusterNode:
         self._wanted = wants
 
     def _collect(self) -> None:
-        """Collect the messages so far, in their order. If there are no leases, they are sent as they come."""
-        leased = self.state.leased
+        """Collect the messages so far, in their order; `send` sends them."""
         for out in (self.membership.out, self.replication.out, self.fabric.out):
-            if leased:
-                self._outgoing.extend(out)
-            else:
-                for node_id, kind, body in out:
-                    self.peers.send(node_id, kind, body)
+            self._outgoing.extend(out)
             out.clear()
 
     def take_effects(self, effects: Effects) -> None:

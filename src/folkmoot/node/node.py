@@ -9,7 +9,6 @@ from folkmoot.kernel.event import INFO
 from folkmoot.kernel.planted import Planted
 from folkmoot.kernel.rng import Rng
 from folkmoot.membership.holding import COMPLETE
-from folkmoot.membership.ring import Ring
 from folkmoot.membership.view import View
 from folkmoot.metrics.counters import Counters, Histograms
 from folkmoot.node.birth import Birth, read_birth, write_birth
@@ -51,7 +50,6 @@ class Node:
         member = Member(config.node_id, self.birth.incarnation, "", config.node_id, ACTIVE)
         member.disk = self.birth.disk
         self.view = View(self.birth.incarnation, [member])
-        self.ring = Ring(self.view, config.partitions, 1)
         identity = Identity()
         identity.node_id = config.node_id
         identity.version = config.version

@@ -1,9 +1,8 @@
-"""The copies that this node reports when it promises a view."""
+"""The copies of this node, as its membership asks for them."""
 
 from __future__ import annotations
 
-from folkmoot.membership.holding import Holding
-from folkmoot.membership.member_state import HoldingsSource
+from folkmoot.membership.holding import Holding, HoldingsSource
 from folkmoot.replica.replication import Replication
 
 __all__ = ["ReplicaHoldings"]

@@ -34,7 +34,6 @@ def settings_of(config: ClusterConfig) -> dict[str, str]:
     return {
         "cluster.replicas": str(config.replicas),
         "cluster.split_policy": config.split_policy,
-        "cluster.heartbeat": _time(config.heartbeat_us),
         "cluster.silence": _time(config.silence_us),
         "cluster.clock_offset_max": _time(config.clock_offset_max_us),
         "streams": config.streams,

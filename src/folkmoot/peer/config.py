@@ -15,27 +15,23 @@ class ClusterConfig:
     def __init__(self) -> None:
         self.peer_address: str = ""  # HOST:PORT at which other nodes reach this one
         self.seeds: list[str] = []  # HOST:PORT of nodes to ask first
-        self.seeds_unknown: bool = False  # discovery has not answered yet: without a stored view, make no first one
+        self.seeds_unknown: bool = False  # discovery has not answered yet: a node without a cluster founds none
         self.replicas: int = 3  # copies of each partition, the leader's included
         self.zone: str = ""  # replicas are in different zones if there are enough zones; empty = the node's id
         self.secret: bytes = b""  # shared by all nodes; empty = peers need no proof
         self.secrets_accepted: list[bytes] = []  # others that a peer may prove, while the secret is being replaced
         self.split_policy: str = "available"  # or "majority"
         # Membership
-        self.logged: bool = True  # membership by the configuration log
         self.expect: int = 0  # so many nodes found the cluster together; 0: the first of the seeds does
         self.gone_us: int = 30 * SECOND  # the copies of a member that is away for so long are made anew elsewhere
-        self.lease_us: int = SECOND  # how long a member serves after a heartbeat that was answered; equal at all
+        self.lease_us: int = SECOND  # how long a member serves after a heartbeat that was answered; the same at all
         self.heartbeat_us: int = 100 * MILLISECOND
         self.silence_us: int = 2 * SECOND  # a peer that is silent for this long is suspected
-        self.join_wait_us: int = 2 * SECOND  # how long a new or restarted node waits for a view to take it in
-        self.refusal_us: int = 10 * SECOND  # after a refusal by others: begin to serve alone only after this
-        self.view_pause_us: int = 500 * MILLISECOND  # between planned changes of the view: joins within it share one
-        self.link_patience_us: int = 2 * SECOND  # then a bad link between live nodes costs one its place
-        self.stall_us: int = 2 * SECOND  # a node whose disk stalls for this long counts as dead
+        self.join_wait_us: int = 2 * SECOND  # the first of the seeds waits so long for the others
+        self.link_patience_us: int = 500 * MILLISECOND  # then a bad link between live nodes costs one its place
+        self.stall_us: int = 2 * SECOND  # a node whose disk stalls for this long gets no lease
         self.full_wait_us: int = 3 * SECOND  # after this time with a full disk a node gives its leaderships to others
         self.full_hold_us: int = 10 * SECOND  # it leads again after this time with room; longer if it flaps
-        self.promise_us: int = 3 * SECOND  # a node that is heard but does not answer a proposal is left out after this
         # Time
         self.clock_us: int = 2 * SECOND  # between questions for the clocks of others
         self.clock_offset_max_us: int = BOUND_US  # a clock that is further from the time of the cluster is wrong

@@ -8,7 +8,6 @@ __all__ = [
     "ASK_OFFER",
     "BROKER_FIRST",
     "CLOCK",
-    "COMMIT",
     "CONFIGURATION_LOG",
     "CONTROL",
     "COPY",
@@ -17,36 +16,21 @@ __all__ = [
     "FETCH",
     "FILLED",
     "HEALS",
-    "HEARTBEAT",
-    "INSTALLED",
     "KIND_END",
-    "LEAVE",
     "LOGINS",
     "OFFER",
     "OPENED",
     "PAGE",
-    "PREPARE",
-    "PROMISE",
     "PULL",
     "READY",
-    "REFUSE",
     "REPLICATION_FIRST",
     "SETTLED",
     "SHIP",
     "TAIL",
 ]
 
-# Membership
-HEARTBEAT: Final = 1
-PREPARE: Final = 2
-PROMISE: Final = 3
-REFUSE: Final = 4
-COMMIT: Final = 5
-INSTALLED: Final = 6
-LEAVE: Final = 7
+# Of the node itself: heals, marks of passwords that were right, and what its clock shows; 1 to 7 were used earlier
 HEALS: Final = 8
-
-# Of the node itself: marks of passwords that were right, and what its clock shows
 LOGINS: Final = 9
 CLOCK: Final = 10
 

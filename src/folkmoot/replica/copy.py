@@ -120,7 +120,7 @@ class Copies:
             else:  # the notice of that may have come before the leader opened the partition
                 self._tell(source, partition)
             return
-        if replica_states.is_in_sync_by_log(partition):
+        if replica_states.is_in_sync(partition):
             # Nothing else may have what was committed. It leaves the ISR first; then the leader sends this again.
             replica_states.unfit.append(partition)
             return

@@ -139,12 +139,12 @@ class Lead:
         self._check_filled(partition, follower)
 
     def _is_merging(self, partition: int, follower: Follower, report: Report) -> bool:
-        """Whether a branch of the log has been merged here, and not at all replicas: this leader may end.
+        """Whether a branch has been merged here, and not at all replicas: this leader may end.
 
         Until then the branch is needed. One that counts was overwritten long ago.
         """
         view = self.replica_states.view
-        if view is None or not view.from_log or self.replica_states.settled[partition] or follower.counts:
+        if view is None or self.replica_states.settled[partition] or follower.counts:
             return False
         return report.may_diverge and report.holding.state == COMPLETE
 

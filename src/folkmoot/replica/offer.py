@@ -10,10 +10,11 @@ from typing import Final
 from folkmoot.kernel.errors import CorruptStore
 from folkmoot.kernel.event import ERROR
 from folkmoot.kernel.pack import u64, varint
+from folkmoot.membership.configuration import ANCESTORS_MAX
 from folkmoot.membership.divergence import YES, has_change, shared
 from folkmoot.membership.history import put_history, take_history
 from folkmoot.membership.holding import COMPLETE, Holding
-from folkmoot.membership.view import LINEAGE_MAX, View
+from folkmoot.membership.view import View
 from folkmoot.peer.cursor import Cursor, put_bytes, put_text
 from folkmoot.peer.kind import OFFER
 from folkmoot.replica.page import read_page
@@ -106,7 +107,7 @@ def decode_offer(body: bytes, partitions: int) -> OfferNotice:
             raise ValueError("an OFFER has a row outside its range")
         rows.append((key, value))
     offer = OfferNotice(partition, start, end, side, rows)
-    offer.lineage = [cursor.integer() for _ in range(cursor.count(LINEAGE_MAX + 1))]
+    offer.lineage = [cursor.integer() for _ in range(cursor.count(ANCESTORS_MAX + 1))]
     return offer
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from folkmoot.kernel.errors import CorruptStore
-from folkmoot.kernel.event import ERROR, WARNING, Event
+from folkmoot.kernel.event import ERROR, Event
 from folkmoot.kernel.hash import hash64
 from folkmoot.kernel.planted import Planted
 from folkmoot.membership.divergence import YES, has_change
@@ -167,25 +167,16 @@ class ReplicaStates:
         if holding.state == PARTIAL:
             holding.state = DAMAGED
         report = Report(partition, holding, self.durable_seqs[partition])
-        report.may_diverge = holding.seq > 0 and self._may_diverge(partition, holding)
+        report.may_diverge = holding.seq > 0 and self._may_diverge(partition)
         return report
 
-    def _may_diverge(self, partition: int, holding: Holding) -> bool:
-        """Whether changes of its epoch that the leader lacks may have been committed, see `assign.is_branch`.
+    def _may_diverge(self, partition: int) -> bool:
+        """Whether changes of its epoch that the leader lacks may have been committed.
 
-        With the log that is so if the copy was changed in another lineage: this node said so when it came from there.
-        Those of this lineage are in the copies in sync, or were told to nobody.
+        That is so if the copy was changed in another lineage: this node said so when it came from there. Those of this
+        lineage are in the copies in sync, or were told to nobody.
         """
-        view = self.view
-        if view is not None and view.from_log:
-            return self.node_id in view.branches.get(partition, [])
-        epoch = holding.epoch
-        if view is not None and (self.node_id, epoch, holding.seq) in view.uncommitted_tails.get(partition, []):
-            return False
-        lived = self.lived
-        if view is None or not view.replicas or lived is None or lived.epoch != epoch or not lived.replicas:
-            return True
-        return not [node_id for node_id in lived.replicas[partition] if node_id in view.replicas[partition]]
+        return self.view is None or self.node_id in self.view.branches.get(partition, [])
 
     def is_written(self, partitions: list[int]) -> bool:
         """Whether the store shows all that was written to these partitions."""
@@ -197,15 +188,14 @@ class ReplicaStates:
     def is_readable(self, partition: int) -> bool:
         """Whether this side of a split gives out valid stream offsets (promise A9); True without a split.
 
-        It does so with the majority of all known nodes, except in a partition that it had to begin empty or from an old
-        copy, and while most of the seeds are unknown.
+        It does so in a lineage that is no fork, except in a partition that was begun empty or from an old copy.
         """
         view = self.view
         if view is None or view.is_whole():
             return True
         if partition in view.losses.missing or self.stamps.began_empty(partition):
             return False
-        return view.has_majority_or_tie() and not view.minority_bootstrap
+        return view.is_trunk
 
     def away(self) -> bool:
         """Whether a known node is absent, and may return with changes of its own."""
@@ -278,16 +268,6 @@ class ReplicaStates:
         self.histories[partition] = history
         self.writer.adopt(partition, epoch, seq, PARTIAL)
 
-    def renounce(self) -> None:
-        """Mark all copies here as partial: the other members were told to forget this node."""
-        for partition in range(self.partitions):
-            if self.holds(partition):
-                epoch, seq = self.writer.position(partition)
-                self.writer.adopt(partition, epoch, seq, PARTIAL)
-                self.recent.clear(partition)
-        why = "this node was forgotten while it was away, and begins anew"
-        self.events.append(Event(WARNING, "copies_renounced", {"epoch": self.epoch, "why": why}))
-
     def spoil(self, partition: int, why: str) -> None:
         """Mark the copy as damaged: it must not lead, and is to be filled anew."""
         if self.states[partition] == DAMAGED:
@@ -309,9 +289,9 @@ class ReplicaStates:
         """Whether this node is the leader of a partition in the installed view."""
         return self.roles[partition] == LEADER
 
-    def is_in_sync_by_log(self, partition: int) -> bool:
-        """Whether this node is in the ISR of a partition, and nobody can tell that its copy is not needed."""
-        return self.view is not None and self.view.from_log and self.roles[partition] == REPLICA
+    def is_in_sync(self, partition: int) -> bool:
+        """Whether this node is in the ISR of a partition that another one leads."""
+        return self.view is not None and self.roles[partition] == REPLICA
 
     def follows(self, partition: int) -> bool:
         """Whether this node gets the changes of a partition from its leader."""

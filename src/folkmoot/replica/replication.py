@@ -171,13 +171,9 @@ class Replication:
 
     # -- time and the disk --------------------------------------------------------------------------------------------
 
-    def open(self, now: int, stored: View | None = None) -> None:
-        """Read positions and histories; raises CorruptStore. Called once, before the Writer is used.
-
-        `stored`: the newest view that was installed here before the start.
-        """
+    def open(self, now: int) -> None:
+        """Read positions and histories; raises CorruptStore. Called once, before the Writer is used."""
         self.replica_states.now = now
-        self.replica_states.lived = stored
         self.replica_states.open()
 
     def next_wake(self) -> int:
@@ -250,8 +246,6 @@ class Replication:
         if replica_states.view is not None and view.epoch <= replica_states.epoch:
             return
         previous = replica_states.view
-        if view.begins_anew(replica_states.node_id, previous if previous is not None else replica_states.lived):
-            replica_states.renounce()
         was_solo = replica_states.solo and not replica_states.fresh
         for partition in list(replica_states.writer.touched):
             if replica_states.phases[partition] >= MERGING:
@@ -288,8 +282,7 @@ class Replication:
     def _take_effect(self) -> None:
         """The newest of the views installed together takes effect: reports leave, messages that waited are handled.
 
-        The earlier ones do not. A node that promised the newest view has thereby said that it commits nothing in them.
-        With the log a node takes part in any of them, or not: see `membership/projection`.
+        The earlier ones do not; a node may skip any of them, see `membership/projection`.
         """
         replica_states = self.replica_states
         replica_states.fresh = False

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from folkmoot.kernel.event import ERROR
 from folkmoot.kernel.pack import u64
 from folkmoot.membership.holding import COMPLETE, DAMAGED, NONE, PARTIAL
 from folkmoot.membership.view import View
@@ -25,7 +24,7 @@ class Roles:
         self.closed: list[int] = []
 
     def kept(self, previous: View | None, view: View) -> list[str]:
-        """Return the members that have not restarted since the view before; with the log: not come up again."""
+        """Return the members that have not come up again since the view before."""
         if previous is None:
             return []
         kept: list[str] = []
@@ -34,7 +33,7 @@ class Roles:
             before = previous.member(node_id)
             if before is None or before.incarnation != member.incarnation:
                 continue
-            if not view.from_log or view.bases[node_id] == previous.bases.get(node_id, 0):
+            if view.bases[node_id] == previous.bases.get(node_id, 0):
                 kept.append(node_id)
         return kept
 
@@ -44,7 +43,7 @@ class Roles:
         The log lists a branch until its copy is in sync. A leader that serves has merged those that were listed before.
         """
         branches = view.branches.get(partition, [])
-        if not view.from_log or previous is None or self.replica_states.phases[partition] != OPEN:
+        if previous is None or self.replica_states.phases[partition] != OPEN:
             return branches
         before = previous.branches.get(partition, [])
         return [node_id for node_id in branches if node_id not in before or node_id not in kept]
@@ -56,13 +55,9 @@ class Roles:
         replicas = view.replicas[partition] if view.replicas else [me]
         learners = view.learners[partition] if view.replicas else []
         leader = replicas[0] if replicas else ""
-        if previous is not None and not view.from_log:
-            self.takeover.remember(partition, previous.replicas[partition] if previous.replicas else [me])
         if previous is not None:
             self._begin_anew(partition, me in kept)
         branches = self._unmerged(partition, previous, view, kept)
-        if not leader:
-            self._complain(partition, previous, view)
         if leader != replica_states.leaders[partition] or leader not in kept or branches:
             replica_states.settled[partition] = False
             replica_states.opened[partition] = False
@@ -76,7 +71,7 @@ class Roles:
         ):
             replica_states.states[partition] = COMPLETE  # the partition is empty everywhere
         if me in replicas:
-            self._see_unfit(partition, view)
+            self._see_unfit(partition)
         if leader != me:
             replica_states.phases[partition] = IDLE
             replica_states.recent.free(partition)
@@ -89,8 +84,7 @@ class Roles:
         self.lead.gather(partition, replicas, learners, kept)
         if phase == OPEN and not branches:
             if replica_states.pending.waits(partition):
-                # Nodes of earlier views may not be needed to commit it any more: it belongs to this view, see
-                # `assign.is_branch`.
+                # Members of earlier views may not be needed to commit it any more: it belongs to this view.
                 replica_states.write_history(partition, replica_states.writer.sequence(partition))
             replica_states.opened[partition] = True
             if not replica_states.solo:
@@ -101,22 +95,9 @@ class Roles:
             self.takeover.lost(partition)
             self.takeover.begin(partition, [*replicas, *view.branches.get(partition, [])])
 
-    def _complain(self, partition: int, previous: View | None, view: View) -> None:
-        """Report once that a partition is without a leader because the copies are damaged."""
-        replica_states = self.replica_states
-        is_new = previous is None or replica_states.leaders[partition] != ""
-        # with the log, the copy in sync may be away
-        if replica_states.states[partition] == DAMAGED and is_new and not view.from_log:
-            why = "no member has a copy that can be read; see what replica_damaged has said, and the documentation"
-            replica_states.event(ERROR, "cannot_lead", partition, why)
-
-    def _see_unfit(self, partition: int, view: View) -> None:
-        """Report a copy that must not be in sync: one that was damaged since this node promised the view.
-
-        The next view has it filled. With the log also one with holes: changes may be missing that were committed.
-        """
-        state = self.replica_states.states[partition]
-        if state == DAMAGED or (view.from_log and state == PARTIAL):
+    def _see_unfit(self, partition: int) -> None:
+        """Report a copy that must not be in sync: one that is damaged, or has holes, so that it may lack a commit."""
+        if self.replica_states.states[partition] in (DAMAGED, PARTIAL):
             self.replica_states.unfit.append(partition)
 
     def _begin_anew(self, partition: int, is_kept: bool) -> None:

@@ -1,11 +1,7 @@
 """Taking over a partition: the new leader waits for all reports that may show a change, and adopts the longest copy.
 
-It waits for the replicas of the new view, and for those of earlier views since the partition was last settled (all
-replicas had what its leader had taken over), as far as they are members. So it adopts every acknowledged change, and
-also one that still waits at a deposed leader, while that node lives.
-
-With the configuration log, it waits for the ISR alone, in which each member has every acknowledged change
-(`membership/projection`).
+It waits for the ISR, in which each member has every acknowledged change (`membership/projection`), and for branches,
+whose changes it merges.
 """
 
 from __future__ import annotations
@@ -43,7 +39,6 @@ class Takeover:
         self.lead = lead
         self.merges = merges
         self.ready: list[int] = []
-        self.tails: list[list[str]] = [[] for _ in range(replica_states.partitions)]
         self._expected: dict[int, list[str]] = {}  # the nodes that have not reported yet
         self._asked: dict[int, str] = {}  # the node that sends the missing changes
         self._writing: dict[int, int] = {}  # adopted up to this sequence, not on the disk yet
@@ -81,21 +76,8 @@ class Takeover:
         fields["waited_us"] = self._tries * _PATIENCE_US
         if self._tries == 1 or self._tries % _TRIES == 0:
             replica_states.events.append(Event(WARNING, "takeover_waits", fields))
-        if self._tries % _TRIES == 0 and self._from_log():
+        if self._tries % _TRIES == 0:
             replica_states.renew = True
-        elif self._tries % _TRIES == 0:
-            replica_states.unfit.extend(self._expected)
-
-    def remember(self, partition: int, replicas: list[str]) -> None:
-        """Remember the replicas of a partition in a view that ends."""
-        if self.replica_states.settled[partition]:
-            self.tails[partition] = replicas
-            return
-        tails = list(self.tails[partition])
-        for node_id in replicas:
-            if node_id not in tails:
-                tails.append(node_id)
-        self.tails[partition] = tails
 
     def begin(self, partition: int, replicas: list[str]) -> None:
         """Begin to take over a partition in the view that is being installed."""
@@ -104,19 +86,12 @@ class Takeover:
         expected = [node_id for node_id in replicas if node_id != replica_states.node_id]
         if replica_states.planted.unawaited:
             expected = []
-        for node_id in [] if self._from_log() else self.tails[partition]:
-            if node_id in replica_states.others and node_id not in expected:
-                expected.append(node_id)
         self._expected[partition] = expected
 
     def _must_have(self, partition: int, node_id: str) -> bool:
-        """Whether a copy proves that something was committed; with the log it does not if it is not in sync."""
+        """Whether a copy proves that something was committed: it does not if it is not in sync."""
         view = self.replica_states.view
-        return view is None or not view.from_log or node_id in view.replicas[partition]
-
-    def _from_log(self) -> bool:
-        view = self.replica_states.view
-        return view is not None and view.from_log
+        return view is None or node_id in view.replicas[partition]
 
     def begun(self) -> None:
         """The view is installed: continue with partitions that wait for no report."""
@@ -155,17 +130,13 @@ class Takeover:
             report = self.lead.reports.get(node_id, {}).get(partition)
             if report is None or report.holding.state != COMPLETE or report.holding.seq == 0:
                 continue
-            others_complete = others_complete or not self._from_log() or node_id in replicas
-            if not later(report.holding, longest):
-                continue
-            if includes(report.holding, mine) == YES:
+            others_complete = others_complete or node_id in replicas
+            # One that has parted from the copy here has nothing that counts: this one is in sync.
+            if later(report.holding, longest) and includes(report.holding, mine) == YES:
                 longest = report.holding
                 source = node_id
-            elif node_id in replicas and not self._from_log():  # with the log, all that counts is in the copy here
-                replica_states.spoil(partition, f"{node_id} has changes of another branch, made later")
-                return
         if mine.state == PARTIAL:
-            # The placement chooses such a copy when there is no other; or it became one after it was offered.
+            # The last one in the ISR stays in it, whatever becomes of it; or it became one since it was in sync.
             if others_complete:
                 replica_states.spoil(partition, "the copy here is partial, and another member has a complete one")
                 return

@@ -394,7 +394,7 @@ class Host(Machine):
 
     def _set_wake(self, node: Core) -> None:
         due = node.next_wake()
-        percent = 100 if self.is_steady else self.clock_percent
+        percent = self.clock_percent if self.deadlines_by_wall else 100
         if due < NEVER and percent:
             now = self.world.now
             left = due - self.clock()

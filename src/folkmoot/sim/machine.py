@@ -55,8 +55,7 @@ class Machine(Server):
         self.deadlines_by_wall = False  # a planted bug
         self._anchor_us = 0  # what that was when the process started
         self.clock_drift_ppm = 0
-        self.is_steady = False  # only the wall clock can be slowed: leases need the other one
-        self.clock_percent = 100  # how fast it goes: 0 stands still
+        self.clock_percent = 100  # how fast the wall clock goes: 0 stands still; leases need the other one
         self._lag_us = 0  # what the clock has lost by going slowly, until `_paced_us`
         self._paced_us = world.now
         self.full_since_us = NEVER
@@ -78,9 +77,7 @@ class Machine(Server):
         """Return the monotonic clock of the process: it began at the wall clock, and no step moves it."""
         if self.deadlines_by_wall:
             return self.wall()
-        if self.is_steady:
-            return self.steady_ns() // 1000
-        return self._steady() + self._anchor_us
+        return self.steady_ns() // 1000
 
     def wall(self) -> int:
         """Return what the host believes to be the time, microseconds since 1970."""
@@ -102,7 +99,7 @@ class Machine(Server):
         return (self.world.now + self._anchor_us) * 1000 + drift_ns
 
     def pace(self, percent: int) -> None:
-        """Let the clock go at this speed from now on: 100 is the right one, 0 stands still."""
+        """Let the wall clock go at this speed from now on: 100 is the right one, 0 stands still."""
         self._lag_us += (self.world.now - self._paced_us) * (100 - self.clock_percent) // 100
         self._paced_us = self.world.now
         self.clock_percent = percent

@@ -199,7 +199,6 @@ class Simulation:
         self.mesh = Mesh(world, world.fork(), latency_us, self.swarm.split)
         clocks = world.fork()
         for number, host in enumerate(self.site.hosts, 1):
-            host.is_steady = self.swarm.logged
             host.peering = Peering(host, peer_address(number))
             self.mesh.listen(host.peering.address, host.peering)
             if self.swarm.has("clock drift"):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from folkmoot.kernel.feature import lacking
 from folkmoot.membership.holding import DAMAGED
 from folkmoot.membership.logged_membership import LoggedMembership
-from folkmoot.membership.membership import Membership
 from folkmoot.membership.view import View
 from folkmoot.merge.heals import Heals
 from folkmoot.node.load import own_load
@@ -29,7 +28,7 @@ class ClusterPicture(Picture):
         self,
         me: Member,
         config: ClusterConfig,
-        membership: Membership | LoggedMembership,
+        membership: LoggedMembership,
         peers: Peers,
         replication: Replication,
         state: State,
@@ -61,9 +60,8 @@ class ClusterPicture(Picture):
         return 0 if view is None else counter_of(view.epoch)
 
     def proposer(self) -> str:
-        """Return the proposer of the view."""
-        view = self._membership.view
-        return "" if view is None else view.proposer
+        """Return the controller, as this node knows it."""
+        return self._membership.controller
 
     def policy(self) -> str:
         """Return the split policy."""
@@ -150,9 +148,8 @@ class ClusterPicture(Picture):
         return node_id in self._peers.up_ids() and silent_us < self._config.silence_us
 
     def expected(self) -> list[str]:
-        """Return the last full membership, from the stored view as long as there is no other."""
-        membership = self._membership
-        return membership.expected() if isinstance(membership, LoggedMembership) else membership.bootstrap.expected()
+        """Return the members with data, up or not."""
+        return self._membership.expected()
 
     def unanswered(self) -> dict[str, str]:
         """Return the addresses that have no connection though one is wanted, and why."""

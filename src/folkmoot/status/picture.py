@@ -50,7 +50,7 @@ class Picture(ABC):
 
     @abstractmethod
     def proposer(self) -> str:
-        """Return the id of the node that proposed the view; "" when it is unknown."""
+        """Return the id of the controller, the leader of the configuration log; "" when it is unknown."""
 
     @abstractmethod
     def policy(self) -> str:

@@ -10,24 +10,37 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from folkmoot.membership.ring import Ring
-from folkmoot.membership.view import View
-from folkmoot.peer.member import ACTIVE, LEAVING, Member
+from folkmoot.membership.cluster_member import DATA, ClusterMember, Process
+from folkmoot.membership.placement import ideal_placement
 
 PARTITIONS = 256
 
 
-def view_of(zones: list[str], first: int = 0) -> View:
-    """A view with a member per entry, in the zone that it names; an empty name is a zone of its own."""
-    members = [
-        Member(f"node{first + number}", 1, f"192.0.2.{number}:1", zone or f"node{first + number}", ACTIVE)
-        for number, zone in enumerate(zones)
-    ]
-    return View(1, members)
+class Ring:
+    """The placement on a member per zone, which is called node0, node1, ...; an empty zone is one of its own."""
+
+    def __init__(self, zones: list[str], partitions: int, replicas: int, order: list[int] | None = None) -> None:
+        self.names = [f"node{number}" for number in range(len(zones))]
+        self.zones = {name: zone or name for name, zone in zip(self.names, zones, strict=True)}
+        members = [
+            ClusterMember(number + 1, name, DATA, Process(1, "", self.zones[name], name))
+            for number, name in enumerate(self.names)
+        ]
+        chosen = members if order is None else [members[number] for number in order]
+        placed = ideal_placement(chosen, partitions, replicas, {})
+        self.partitions = partitions
+        self.replicas = min(replicas, len(zones))
+        self.owners = [[self.names[disk - 1] for disk in disks] for disks in placed]
+
+    def replicas_of(self, partition: int) -> list[str]:
+        return self.owners[partition]
+
+    def leader_of(self, partition: int) -> str:
+        return self.owners[partition][0]
 
 
 def load_of(ring: Ring) -> dict[str, int]:
-    load = {member.node_id: 0 for member in ring.view.members}
+    load = dict.fromkeys(ring.names, 0)
     for partition in range(ring.partitions):
         for node_id in ring.replicas_of(partition):
             load[node_id] += 1
@@ -37,8 +50,8 @@ def load_of(ring: Ring) -> dict[str, int]:
 @settings(max_examples=30)
 @given(st.integers(1, 12), st.integers(1, 5))
 def test_each_partition_has_distinct_replicas_and_a_leader(nodes: int, replicas: int) -> None:
-    ring = Ring(view_of([""] * nodes), PARTITIONS, replicas)
-    known = {member.node_id for member in ring.view.members}
+    ring = Ring([""] * nodes, PARTITIONS, replicas)
+    known = set(ring.names)
     for partition in range(PARTITIONS):
         owners = ring.replicas_of(partition)
         assert len(owners) == len(set(owners)) == min(replicas, nodes)
@@ -49,7 +62,7 @@ def test_each_partition_has_distinct_replicas_and_a_leader(nodes: int, replicas:
 @settings(max_examples=30)
 @given(st.integers(1, 12), st.integers(1, 3))
 def test_no_node_has_more_than_5_percent_above_its_share(nodes: int, replicas: int) -> None:
-    ring = Ring(view_of([""] * nodes), PARTITIONS, replicas)
+    ring = Ring([""] * nodes, PARTITIONS, replicas)
     fair = PARTITIONS * ring.replicas / nodes
     assert max(load_of(ring).values()) <= math.ceil(fair * 1.05)
 
@@ -57,18 +70,10 @@ def test_no_node_has_more_than_5_percent_above_its_share(nodes: int, replicas: i
 @settings(max_examples=30)
 @given(st.integers(1, 12), st.integers(1, 3))
 def test_no_node_leads_more_than_5_percent_above_its_share(nodes: int, replicas: int) -> None:
-    ring = Ring(view_of([""] * nodes), PARTITIONS, replicas)
+    ring = Ring([""] * nodes, PARTITIONS, replicas)
     leads = [ring.leader_of(partition) for partition in range(PARTITIONS)]
-    most = max([leads.count(member.node_id) for member in ring.view.members])
+    most = max([leads.count(name) for name in ring.names])
     assert most <= max(math.ceil(PARTITIONS / nodes), PARTITIONS * 1.05 / nodes)
-
-
-def test_a_member_that_leaves_has_no_place_until_all_leave() -> None:
-    members = [Member(f"node{n}", 1, "", f"node{n}", LEAVING if n == 1 else ACTIVE) for n in range(4)]
-    ring = Ring(View(1, members), PARTITIONS, 3)
-    assert not [n for n in range(PARTITIONS) if "node1" in ring.replicas_of(n)]
-    gone = Ring(View(1, [member.in_state(LEAVING) for member in members]), PARTITIONS, 3)
-    assert all(len(gone.replicas_of(n)) == 3 for n in range(PARTITIONS))
 
 
 @settings(max_examples=30)
@@ -76,18 +81,17 @@ def test_a_member_that_leaves_has_no_place_until_all_leave() -> None:
 def test_replicas_are_in_different_zones(zones: int, nodes_per_zone: int, replicas: int) -> None:
     """As far as there are enough zones of equal size; what does not fit in the bounds may share one."""
     names = [f"host{number % zones}" for number in range(zones * nodes_per_zone)]
-    ring = Ring(view_of(names), PARTITIONS, replicas)
-    zone_of = {member.node_id: member.zone for member in ring.view.members}
+    ring = Ring(names, PARTITIONS, replicas)
     together = 0
     for partition in range(PARTITIONS):
-        in_zones = [zone_of[node_id] for node_id in ring.replicas_of(partition)]
+        in_zones = [ring.zones[node_id] for node_id in ring.replicas_of(partition)]
         together += len(set(in_zones)) < min(len(in_zones), zones)
     # The last partitions to be placed find zones full to their bound; each member is bounded 5 % above its share.
     assert together <= PARTITIONS * 0.08, together
 
 
 def test_a_zone_that_holds_most_nodes_holds_replicas_of_all_but_not_twice_where_another_can() -> None:
-    ring = Ring(view_of(["big", "big", "big", "small"]), PARTITIONS, 2)
+    ring = Ring(["big", "big", "big", "small"], PARTITIONS, 2)
     load = load_of(ring)
     assert sum(load.values()) == 2 * PARTITIONS
     assert all(len(set(ring.replicas_of(partition))) == 2 for partition in range(PARTITIONS))
@@ -95,8 +99,8 @@ def test_a_zone_that_holds_most_nodes_holds_replicas_of_all_but_not_twice_where_
 
 @pytest.mark.parametrize("nodes", [3, 5, 8])
 def test_a_node_that_joins_takes_about_its_share_and_little_else_moves(nodes: int) -> None:
-    before = Ring(view_of([""] * nodes), PARTITIONS, 3)
-    after = Ring(view_of([""] * (nodes + 1)), PARTITIONS, 3)
+    before = Ring([""] * nodes, PARTITIONS, 3)
+    after = Ring([""] * (nodes + 1), PARTITIONS, 3)
     moved = sum(
         [len(set(after.replicas_of(n)) - set(before.replicas_of(n))) for n in range(PARTITIONS)]
     )  # copies that some node must receive
@@ -110,8 +114,8 @@ def test_a_node_that_joins_takes_about_its_share_and_little_else_moves(nodes: in
 
 @pytest.mark.parametrize("nodes", [4, 6, 9])
 def test_a_node_that_leaves_moves_little_but_its_own(nodes: int) -> None:
-    before = Ring(view_of([""] * nodes), PARTITIONS, 3)
-    after = Ring(view_of([""] * (nodes - 1)), PARTITIONS, 3)
+    before = Ring([""] * nodes, PARTITIONS, 3)
+    after = Ring([""] * (nodes - 1), PARTITIONS, 3)
     gone = f"node{nodes - 1}"
     lost = sum([gone in before.replicas_of(n) for n in range(PARTITIONS)])
     moved = sum([len(set(after.replicas_of(n)) - set(before.replicas_of(n))) for n in range(PARTITIONS)])
@@ -120,28 +124,27 @@ def test_a_node_that_leaves_moves_little_but_its_own(nodes: int) -> None:
 
 def test_when_a_leader_leaves_the_next_replica_mostly_leads() -> None:
     """It has the data already."""
-    before = Ring(view_of([""] * 5), PARTITIONS, 3)
-    after = Ring(view_of([""] * 4), PARTITIONS, 3)
+    before = Ring([""] * 5, PARTITIONS, 3)
+    after = Ring([""] * 4, PARTITIONS, 3)
     led = [n for n in range(PARTITIONS) if before.leader_of(n) == "node4"]
     ready = [n for n in led if after.leader_of(n) in before.replicas_of(n)]
     assert len(ready) >= 0.7 * len(led)
 
 
 def test_placement_does_not_depend_on_the_order_of_the_members() -> None:
-    members = view_of(["a", "b", "a", "c", "b"]).members
-    rings = [Ring(View(1, order), PARTITIONS, 2) for order in (members, members[::-1], members[2:] + members[:2])]
-    placements = [[ring.replicas_of(partition) for partition in range(PARTITIONS)] for ring in rings]
-    assert placements[0] == placements[1] == placements[2]
+    zones = ["a", "b", "a", "c", "b"]
+    rings = [Ring(zones, PARTITIONS, 2, order) for order in ([0, 1, 2, 3, 4], [4, 3, 2, 1, 0], [2, 3, 4, 0, 1])]
+    assert rings[0].owners == rings[1].owners == rings[2].owners
 
 
 def test_placement_does_not_depend_on_the_process(source_path: object) -> None:
     """Nor on the seed of Python's own hashes."""
     program = (
-        "from folkmoot.membership.ring import Ring\n"
-        "from folkmoot.membership.view import View\nfrom folkmoot.peer.member import ACTIVE, LEAVING, Member\n"
-        "view = View(1, [Member(f'node{n}', 1, '', f'zone{n % 3}', ACTIVE) for n in range(7)])\n"
-        "ring = Ring(view, 64, 3)\n"
-        "print([ring.replicas_of(n) for n in range(64)])\n"
+        "from folkmoot.membership.cluster_member import DATA, ClusterMember, Process\n"
+        "from folkmoot.membership.placement import ideal_placement\n"
+        "processes = [Process(1, '', f'zone{n % 3}', f'node{n}') for n in range(7)]\n"
+        "members = [ClusterMember(n + 1, f'node{n}', DATA, process) for n, process in enumerate(processes)]\n"
+        "print([[f'node{disk - 1}' for disk in disks] for disks in ideal_placement(members, 64, 3, {})])\n"
     )
     said = [
         subprocess.run(
@@ -153,10 +156,10 @@ def test_placement_does_not_depend_on_the_process(source_path: object) -> None:
         ).stdout
         for seed in ("1", "2")
     ]
-    ring = Ring(view_of([f"zone{number % 3}" for number in range(7)]), 64, 3)
+    ring = Ring([f"zone{number % 3}" for number in range(7)], 64, 3)
     assert said == [f"{[ring.replicas_of(number) for number in range(64)]}\n"] * 2
 
 
 def test_one_node_has_everything() -> None:
-    ring = Ring(view_of([""]), 16, 3)
+    ring = Ring([""], 16, 3)
     assert all(ring.replicas_of(partition) == ["node0"] for partition in range(16))

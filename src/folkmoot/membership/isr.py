@@ -1,0 +1,44 @@
+"""What the leader of partitions asks the configuration log for when learners have everything (Kafka: AlterPartition).
+
+Who asks for a learner counts on it from before it asks (`replica/lead.Follower.counts`), in every configuration that it
+installs until the entry; see `projection` for why that is needed.
+"""
+
+from __future__ import annotations
+
+from folkmoot.membership.command import AlterIsr, IsrItem
+from folkmoot.membership.configuration import ClusterConfiguration
+
+__all__ = ["isr_request"]
+
+
+def isr_request(
+    configuration: ClusterConfiguration, leader: int, filled: dict[tuple[int, int], tuple[int, int]]
+) -> AlterIsr | None:
+    """Return the request for all learners that are filled; None: there is nothing to ask for.
+
+    Args:
+        configuration: The newest that is known.
+        leader: The disk that asks.
+        filled: (partition, disk of the learner) -> (leader epoch, when the learner came up), both as they were when it
+            was filled. What is in the ISR by now, or belongs to a leadership or a start that is over, is removed.
+    """
+    wanted: dict[int, list[int]] = {}
+    for place, told in list(filled.items()):
+        number, disk = place
+        state = configuration.partitions[number]
+        member = configuration.members.get(disk)
+        leads = state.leader == leader and state.leader_epoch == told[0]
+        learns = disk in state.replicas and disk not in state.isr
+        if not leads or not learns or member is None or member.started != told[1] or not member.can_lead():
+            del filled[place]
+        else:
+            wanted[number] = [*wanted.get(number, state.isr), disk]
+    items: list[IsrItem] = []
+    started: dict[int, int] = {}
+    for number in sorted(wanted):
+        state = configuration.partitions[number]
+        items.append(IsrItem(number, state.leader_epoch, state.version, wanted[number]))
+        for disk in wanted[number]:
+            started[disk] = configuration.members[disk].started
+    return AlterIsr(leader, items, started) if items else None
