@@ -163,10 +163,10 @@ def test_copies_that_are_away_and_those_that_are_lost_are_named() -> None:
     picture = Drawn(FULL, members="ab", known="abcd")
     assert not [line for line in heading(picture) if line.startswith(("COPIES", "last loss"))]
     picture.losses.missing = {0: ["c", "d"], 1: ["c", "d"]}
-    picture.losses.past = [Loss(5, 9, ["x"]), Loss(1_700_000_000_000_000, 122, ["e"])]
+    picture.losses.past = [Loss(5, 9, ["x"]), Loss(7, 122, ["e"])]
     lines = heading(picture)
     assert "COPIES MISSING: 2 partitions go on without their older data, which is only on c and d (away)" in lines
-    assert "last loss: 2023-11-14T22:13:20Z 122 partitions lost data that only e had" in lines
+    assert "last loss: 122 partitions lost data that only e had (entry 7 of the log)" in lines
 
 
 def test_orders_that_cost_something_need_force(capsys: pytest.CaptureFixture[str]) -> None:
@@ -233,11 +233,11 @@ def test_where_a_client_and_a_topic_are(capsys: pytest.CaptureFixture[str]) -> N
         assert "give a client id, or --topic" in run(Drawn(one), capsys, "where", *words, status=2)
 
 
-def test_a_cluster_that_began_apart_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_side_that_has_forked_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     picture = Drawn(FULL)
-    assert "BEGUN APART" not in run(picture, capsys, "status")
-    picture.minority_bootstrap = True
-    assert "BEGUN APART: most of the seeds have not been found" in run(picture, capsys, "status")
+    assert "FORKED" not in run(picture, capsys, "status")
+    picture.is_trunk = False
+    assert "FORKED: this side of a split goes on by itself" in run(picture, capsys, "status")
     assert json.loads(run(picture, capsys, "status", "--json"))["apart"] is True
 
 

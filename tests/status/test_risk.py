@@ -118,7 +118,6 @@ def test_a_loss_by_force_stays_in_the_status(cluster: SimulatedCluster) -> None:
     found = status(cluster["n1"])
     assert (found["copies_missing"], found["last_loss"]["partitions"]) == ([], lost)
     assert found["last_loss"]["nodes"] == ["n2"]
-    assert cluster.now - 10 * SECOND < found["last_loss"]["time_us"] <= cluster.now
     assert told(cluster["n1"]) == ["copies_missing", "copies_lost"]
     late = cluster.add("n3")
     cluster.settle()

@@ -50,7 +50,7 @@ def summary(found: dict[str, Any]) -> list[str]:
         few = f"{total['under_replicated']} of {total['total']} partitions have fewer than {found['replicas']} copies"
         lines.append(f"UNDER-REPLICATED: {few}")
     if found.get("apart"):
-        lines.append("BEGUN APART: most of the seeds have not been found; until then, streams get no offsets")
+        lines.append("FORKED: this side of a split goes on by itself; its streams get no offsets meanwhile")
     lines += missing_lines(found.get("copies_missing", []))
     if total["damaged"] or total["digest_different"]:
         bad = f"{total['damaged']} copies damaged, {total['digest_different']} digests different"
@@ -142,11 +142,9 @@ def missing_lines(missing: list[dict[str, Any]]) -> list[str]:
 
 
 def loss_text(loss: dict[str, Any]) -> str:
-    """Return when which data was lost for good, and with which nodes."""
-    from folkmoot.client.entry import rfc3339
-
-    when = rfc3339(loss["time_us"])[:19] + "Z"
-    return f"{when} {loss['partitions']} partitions lost data that only {' and '.join(loss['nodes'])} had"
+    """Return how much data was lost for good, with which nodes, and by which entry of the configuration log."""
+    nodes = " and ".join(loss["nodes"])
+    return f"{loss['partitions']} partitions lost data that only {nodes} had (entry {loss['entry']} of the log)"
 
 
 def feature_lines(features: dict[str, list[str]]) -> list[str]:

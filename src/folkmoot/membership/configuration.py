@@ -27,8 +27,9 @@ REMOVALS_MAX: Final = 1024  # disks that were members; the oldest are forgotten,
 class Removal:
     """A disk that was a member, with its newest incarnation, which must not join again; immutable."""
 
-    def __init__(self, disk: int, incarnation: int, index: int, why: int) -> None:
+    def __init__(self, disk: int, node_id: str, incarnation: int, index: int, why: int) -> None:
         self.disk = disk
+        self.node_id = node_id
         self.incarnation = incarnation
         self.index = index
         self.why = why

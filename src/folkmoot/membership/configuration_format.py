@@ -10,7 +10,7 @@ from folkmoot.membership.cluster_settings import take_settings
 from folkmoot.membership.command import COPIES_MAX, MEMBERS_MAX, PARTITIONS_MAX, REPLICAS_MAX
 from folkmoot.membership.configuration import ANCESTORS_MAX, REMOVALS_MAX, ClusterConfiguration, Removal
 from folkmoot.membership.partition_state import PartitionState
-from folkmoot.peer.cursor import Cursor
+from folkmoot.peer.cursor import Cursor, put_text
 
 __all__ = ["decode_configuration", "encode_configuration"]
 
@@ -41,7 +41,7 @@ def encode_configuration(configuration: ClusterConfiguration) -> bytes:
         parts.append(varint(number) + varint(_bits(replicas, configuration.branches[number])))
     parts.append(varint(len(configuration.removed)))
     for removal in configuration.removed:
-        head = varint(removal.disk) + varint(removal.incarnation)
+        head = varint(removal.disk) + put_text(removal.node_id) + varint(removal.incarnation)
         parts.append(head + varint(removal.index) + BYTE[removal.why])
     parts.append(configuration.settings.encoded())
     return b"".join(parts)
@@ -125,9 +125,10 @@ def _take(cursor: Cursor) -> ClusterConfiguration:
         configuration.branches[number] = _of_bits(configuration.partitions[number].replicas, cursor.integer())
     for _ in range(cursor.count(REMOVALS_MAX)):
         disk = take_id(cursor, 1, "identity of a disk")
+        node_id = cursor.text()
         incarnation = take_id(cursor, 1, "incarnation")
         index = take_id(cursor, 1, "index")
-        configuration.removed.append(Removal(disk, incarnation, index, cursor.byte()))
+        configuration.removed.append(Removal(disk, node_id, incarnation, index, cursor.byte()))
     configuration.settings = take_settings(cursor)
     return configuration
 

@@ -22,6 +22,7 @@ from folkmoot.membership.control import OUTSIDE, Control
 from folkmoot.membership.control_option import ControlOptions
 from folkmoot.membership.holding import NONE, HoldingsSource
 from folkmoot.membership.lifecycle import is_leaving, is_up
+from folkmoot.membership.loss import Losses
 from folkmoot.membership.projection import branches_of, view_of
 from folkmoot.membership.room import Room
 from folkmoot.membership.view import View
@@ -355,6 +356,7 @@ class LoggedMembership:
         before = self.view
         self.view = view = view_of(configuration)
         self.installs.append(view)
+        self.events.extend(_news_of(before, view))
         if before is None or before.bases != view.bases:
             fields: dict[str, object] = {"view": counter_of(view.epoch), "epoch": view.epoch}
             fields["members"] = [member.node_id for member in view.members]
@@ -406,6 +408,25 @@ class LoggedMembership:
         wants = control.wants(now_ns)
         if wants != self.wants:
             self.wants = wants
+
+
+def _news_of(before: View | None, view: View) -> list[Event]:
+    """Return what a view says about copies, for the log; before: the view that was handed over until now."""
+    events: list[Event] = []
+    old = Losses() if before is None else before.losses
+    for nodes, partitions in view.losses.groups():
+        new = [partition for partition in partitions if partition not in old.missing]
+        if new:
+            events.append(Event(WARNING, "copies_missing", {"partitions": len(new), "nodes": nodes}))
+    known = [loss.entry for loss in old.past]
+    is_lost = False
+    for loss in view.losses.past:
+        if before is not None and loss.entry not in known:
+            is_lost = True
+            events.append(Event(ERROR, "copies_lost", {"partitions": loss.partitions, "nodes": loss.nodes}))
+    if old.missing and not view.losses.missing and not is_lost:
+        events.append(Event(INFO, "copies_back", {"partitions": len(old.missing)}))
+    return events
 
 
 def _may_leave(configuration: ClusterConfiguration, disk: int) -> bool:

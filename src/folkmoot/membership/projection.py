@@ -19,8 +19,7 @@ means for those that read it:
     lineage       what is shared with ancestors, newest first        which requests both sides of a split have
     crowded       members that are full or slow                      status
     losses        partitions without leader: their ISR; what was     holding offsets back, warnings of a forget
-                  given up (the log has no clock: the index of the
-                  entry stands for the time)
+                  given up, by the entry that did it
     doubtful      members that went away without proof of their end  starting over on the smaller side of a split
     is_trunk      the lineage is no fork: it has a quorum of voters  offsets of streams, packet ids
 
@@ -164,7 +163,9 @@ def _losses_of(configuration: ClusterConfiguration) -> Losses:
     given_up: dict[int, int] = {}
     for index in configuration.lost.values():
         given_up[index] = given_up.get(index, 0) + 1
-    losses.past = [Loss(index, given_up[index], []) for index in sorted(given_up)[-LOSSES_MAX:]]
+    for index in sorted(given_up)[-LOSSES_MAX:]:
+        nodes = [removal.node_id for removal in configuration.removed if removal.index == index]
+        losses.past.append(Loss(index, given_up[index], nodes))
     return losses
 
 

@@ -559,7 +559,7 @@ class Transition:
             if disk in partition.replicas:
                 self._drop(number, partition, disk)
         del configuration.members[disk]
-        configuration.removed.append(Removal(disk, member.incarnation, self._index, command.why))
+        configuration.removed.append(Removal(disk, member.node_id, member.incarnation, self._index, command.why))
         if len(configuration.removed) > REMOVALS_MAX:
             del configuration.removed[0]
         result.disks.append(disk)
