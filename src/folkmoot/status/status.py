@@ -55,7 +55,7 @@ class NodeStatus:
             "nodes": self._nodes(),
             "partitions": self._partition_figures(figures),
             "copy": self._copying(figures),
-            "apart": view is not None and not view.is_trunk,
+            "apart": view is not None and not view.is_trunk and not view.is_whole(),
             "copies_missing": [] if view is None else _missing(view),
             "last_loss": view.losses.past[-1].fields() if view is not None and view.losses.past else None,
             "last_heal": heals[-1] if heals else None,
