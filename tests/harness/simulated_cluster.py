@@ -11,6 +11,8 @@ from typing import Any
 
 from folkmoot.kernel.clock import SECOND
 from folkmoot.kernel.hash import hash64
+from folkmoot.membership.control import Control
+from folkmoot.membership.lease import certain_ns
 from folkmoot.membership.placement_plan import plan
 from folkmoot.mqtt.packet import V5
 from folkmoot.node import Effects, NodeConfig
@@ -23,6 +25,8 @@ from tests.harness.peer import Peer
 __all__ = ["SimulatedCluster", "SimulatedBox", "Site"]
 
 _AGES_US = 10_000 * 365 * 86_400 * SECOND
+_YEAR_NS = 365 * 86_400 * SECOND * 1000
+_LEASE_NS = 30 * _YEAR_NS  # of a cluster that is looked at as one box: it ends before NEVER
 TURNS_MAX = 200_000
 
 
@@ -60,7 +64,6 @@ class Site(Box):
         settings.digest_us = cluster.silence_us // 20
         settings.secret = cluster.secret
         settings.link_buffer_bytes_max = cluster.link_buffer_bytes_max
-        settings.heartbeat_us = min(cluster.silence_us // 20, SECOND // 10)
         self.settings = settings
         super().__init__(cluster=settings, node_id=name, partitions=cluster.partitions, **arguments)
 
@@ -69,6 +72,11 @@ class Site(Box):
         """What joins this node to the others."""
         assert self.node.cluster_node is not None
         return self.node.cluster_node
+
+    @property
+    def control(self) -> Control:
+        """The part of this node in the control of the cluster."""
+        return self.cluster_node.membership.control
 
     def names_led(self, stem: str) -> list[str]:
         """Return client ids, or topics, whose partitions this node leads."""
@@ -207,7 +215,7 @@ class SimulatedCluster:
     def _is_moving(self) -> bool:
         """Whether a controller has something to do yet."""
         for site in self.live():
-            control = site.cluster_node.membership.control
+            control = site.control
             if control.controller is not None and control.configuration is not None:
                 voters, gone = control.controller.log.voters, control.controller._gone
                 return len(plan(control.configuration, control.options.limits, voters, gone)) > 0
@@ -349,9 +357,19 @@ class SimulatedBox(Box):
         self._count = 0
 
     def _be_patient(self) -> None:
-        """Beat so rarely that a test can let years pass."""
-        for site in self.cluster.sites.values():
-            site.settings.heartbeat_us = _AGES_US // 100
+        """Beat so rarely that a test can let years pass, once all are members: their leases last for decades."""
+        sites = list(self.cluster.sites.values())
+        for site in sites:
+            control = site.control
+            control.options.raft.election_ns = 10 * _YEAR_NS
+            control._lease._length_ns = _LEASE_NS
+            if control.controller is not None:
+                control.controller._leases._wait_ns = certain_ns(_LEASE_NS)
+        self.cluster.advance(SECOND)  # what was set counts from the next heartbeat on, and from the one before the rest
+        for site in sites:
+            options = site.control.options
+            options.heartbeat_ns = options.greet_ns = _YEAR_NS
+            options.raft.heartbeat_ns = options.raft.learner_heartbeat_ns = _YEAR_NS
             site.settings.clock_us = _AGES_US // 100
         self.cluster.advance(SECOND)
 
@@ -418,7 +436,6 @@ class SimulatedBox(Box):
         for wire in list(self.cluster.wires):
             self.cluster.drop(wire)
         for site in sites:
-            site.settings.heartbeat_us = SECOND // 10
             site.revive()
         self.cluster.settle()
         self._be_patient()

@@ -1,4 +1,4 @@
-"""Without a lease nothing leaves that a client may observe; the lease is set by hand."""
+"""Without a lease nothing leaves that a client may observe; the lease of a node without a cluster is set by hand."""
 
 from __future__ import annotations
 
@@ -361,11 +361,21 @@ def test_a_lease_needs_the_monotonic_clock(box: Box) -> None:
 
 @pytest.fixture
 def cluster() -> SimulatedCluster:
-    made = SimulatedCluster(3)
-    for site in made.sites.values():
-        site.node.lease(FAR_NS)
-    made.run()
-    return made
+    return SimulatedCluster(3)
+
+
+def end_lease(site: Site) -> None:
+    """End the lease of a member; until `grant_lease` it ends at once whenever it is extended, as by a fast clock."""
+    lease = site.control._lease
+    lease._length_ns = 0
+    lease._until_ns = site.steady_ns()
+    site.run()
+
+
+def grant_lease(site: Site) -> None:
+    """Let the next heartbeat extend the lease."""
+    site.control._lease._length_ns = site.control.options.lease_ns
+    site.advance(site.control.options.heartbeat_ns // 1000)
 
 
 def led_client(at: Site, leader: Site, **named: object) -> Peer:
@@ -376,50 +386,48 @@ def led_client(at: Site, leader: Site, **named: object) -> Peer:
 
 def test_answers_for_clients_of_another_node_wait_at_the_leader(cluster: SimulatedCluster) -> None:
     peer = led_client(cluster["n1"], cluster["n2"], session_expiry=EVER)
-    end(cluster["n2"])
+    end_lease(cluster["n2"])
     peer.send(Subscribe(1, [(b"t", 1)]))
     cluster.advance(PAUSE_US // 2)
     assert peer.receive() == [], "the node of the client has a lease, the leader of its session has none"
-    grant(cluster["n2"])
+    grant_lease(cluster["n2"])
     assert kinds(peer.receive()) == [Suback]
 
 
 def test_answers_of_another_node_wait_at_the_node_of_the_client(cluster: SimulatedCluster) -> None:
     peer = led_client(cluster["n1"], cluster["n2"], session_expiry=EVER)
-    end(cluster["n1"])
+    end_lease(cluster["n1"])
     peer.send(Subscribe(1, [(b"t", 1)]))
     cluster.advance(PAUSE_US // 2)
     assert peer.receive() == []
-    grant(cluster["n1"])
+    grant_lease(cluster["n1"])
     assert kinds(peer.receive()) == [Suback]
 
 
 def test_a_follower_without_a_lease_still_confirms_what_it_has_on_disk(cluster: SimulatedCluster) -> None:
     peer = led_client(cluster["n1"], cluster["n1"], session_expiry=EVER)
     topic = cluster["n1"].names_led("t")[0]
-    end(cluster["n2"])
-    end(cluster["n3"])
+    end_lease(cluster["n2"])
+    end_lease(cluster["n3"])
     peer.send(Publish(topic.encode(), b"m", 1, True, packet_id=1))
     cluster.run()
     assert kinds(peer.receive()) == [Ack]
 
 
 def test_a_node_that_finds_itself_away_drops_what_it_withheld() -> None:
-    cluster = SimulatedCluster(3, silence_us=SECOND // 2, split_policy="majority")
-    for site in cluster.sites.values():
-        site.node.lease(FAR_NS)
+    cluster = SimulatedCluster(3, split_policy="majority")
     away = cluster["n3"]
     peer = led_client(away, away)
     reader = led_client(cluster["n1"], away, session_expiry=EVER)
-    late = away.client("late", acks=False).open()
-    end(away)
+    late = away.client(away.names_led("late")[0], acks=False).open()
+    end_lease(away)
     peer.send(Publish(b"x", b"", 1, packet_id=1))
     reader.send(Unsubscribe(1, [b"t"]))
-    late.send(Connect(5, "late", True, 0))
+    late.send(Connect(5, late.client_id, True, 0))
     cluster.run()
     assert (peer.receive(), reader.receive(), late.receive()) == ([], [], [])
     assert [kind for _, kind, _ in away.cluster_node.fabric.out if kind == OUTPUT]
-    cluster.cut("n3", "n1", "n2")
+    cluster["n1"].cluster_node.membership.evict("n3", cluster.now)
     cluster.advance(PAUSE_US - SECOND // 10)
     assert away.cluster_node.fabric.idle, "before the pause is over"
     assert away.cluster_node.fabric.out == []
@@ -432,7 +440,6 @@ def test_a_node_that_finds_itself_away_drops_what_it_withheld() -> None:
 def test_a_node_that_was_stopped_sends_nothing_and_then_learns_that_it_is_away(cluster: SimulatedCluster) -> None:
     away = cluster["n3"]
     peer = led_client(away, away)
-    away.node.lease(away.steady_ns() + 1_000_000)
     away.up = False
     cluster.advance(5 * SECOND)
     away.up = True
@@ -446,7 +453,7 @@ def test_too_much_for_another_node_gives_its_link_up(cluster: SimulatedCluster) 
     leader = cluster["n2"]
     peer = led_client(cluster["n1"], leader, session_expiry=EVER)
     leader.cluster_node.config.link_buffer_bytes_max = 1000
-    end(leader)
+    end_lease(leader)
     for number in range(50):
         peer.send(Subscribe(number + 1, [(b"t/%d" % number, 1)]))
     cluster.run()

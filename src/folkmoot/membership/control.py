@@ -90,7 +90,6 @@ INSIDE: Final = 2
 
 _BARRIER_KEY: Final = plain_key(0, META, b"barrier")  # of no row
 _HELD_MAX: Final = 64  # answers to heartbeats that wait until entries are applied
-_GREET_NS: Final = 200_000_000  # between two greetings of one process because of small changes
 
 
 class Answer:
@@ -737,7 +736,7 @@ class Control:
         """Tell other processes what has changed, not more often than they need it."""
         if now < self._greet_ns:
             return
-        self._greet_ns = now + _GREET_NS
+        self._greet_ns = now + self.options.greet_ns
         for node_id in self.neighbours.named():
             self._greet(self.neighbours.links[node_id], now)
 

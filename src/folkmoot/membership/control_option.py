@@ -27,6 +27,7 @@ class ControlOptions:
         gone_ns: The copies of a member that is away for so long are made anew elsewhere.
         reply_ns: A request without a reply is made again after this.
         address_ns: How long the addresses that others name are tried.
+        greet_ns: Between two greetings of one process because of small changes.
     """
 
     def __init__(self) -> None:
@@ -39,6 +40,7 @@ class ControlOptions:
         self.gone_ns: int = 30 * _SECOND
         self.reply_ns: int = _SECOND
         self.address_ns: int = 30 * _SECOND
+        self.greet_ns: int = 200 * _MILLISECOND
         self.expect: int = 0  # so many nodes found the cluster together; 0: the first of the seeds does
         self.forks: bool = True  # by the policy for splits
         self.partitions: int = 256
