@@ -138,8 +138,8 @@ def test_clocks_that_are_wrong_are_named() -> None:
 def test_a_node_that_waits_says_for_whom() -> None:
     found = NodeStatus(Drawn(FULL)).status()
     found["writable"] = False
-    found["waits"] = "no majority: 1 of 2 members heard; waits for n2"
-    assert "NOT WRITABLE: no majority: 1 of 2 members heard; waits for n2" in summary(found)
+    found["waits"] = "no quorum: 1 of 3 voters heard; waits for n2, n3"
+    assert "NOT WRITABLE: no quorum: 1 of 3 voters heard; waits for n2, n3" in summary(found)
     found["state"] = WAITING
     found["waits"] = "it waits to become a member of the cluster; n2:1: connection refused"
     assert summary(found)[1].startswith("NOT TAKEN IN")

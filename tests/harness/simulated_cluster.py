@@ -196,7 +196,7 @@ class SimulatedCluster:
         return site.node.cluster_node.view
 
     def settled(self) -> bool:
-        """Whether all live nodes are in one view and every partition is open everywhere with all its replicas."""
+        """Whether all live nodes have leases in one view, and every partition is open everywhere with all its replicas."""
         live = self.live()
         epochs = set()
         for site in live:
@@ -204,6 +204,8 @@ class SimulatedCluster:
             assert cluster_node is not None
             view = cluster_node.view
             if view is None or len(view.members) != len(live):
+                return False
+            if site.node.silence(site.steady_ns()):
                 return False
             epochs.add(view.epoch)
             if not all(cluster_node.fabric.open) or any(view.learners):

@@ -134,7 +134,7 @@ def test_a_node_leaves_by_the_order_of_another_while_clients_go_on() -> None:
         publisher.send(Publish(b"t/1", sent[-1], 1, False, False, publisher.packet_id()))
         cluster.advance(20_000)
         states.append(nodes(cluster["n1"]).get("n4", {"state": "gone"})["state"])
-    assert list(dict.fromkeys(states)) == ["active", "leaving", "gone"]
+    assert list(dict.fromkeys(states)) == ["leaving", "away", "gone"]
     subscribers["n4"].expect_close(0x8B)
     cluster["n4"].kill()
     cluster.settle()

@@ -161,7 +161,7 @@ class Pages:
 
         A full disk of any node is reported in a second line.
         """
-        why = "stopping" if self._serving.stopping else self._serving.turns.silence() or self._cluster.unready()
+        why = "stopping" if self._serving.stopping else self._cluster.unready() or self._serving.turns.silence()
         if why:
             return PlainTextResponse(f"{why}\n", status_code=503)
         caution = self._cluster.caution()

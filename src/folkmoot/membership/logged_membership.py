@@ -185,6 +185,19 @@ class LoggedMembership:
         members = [configuration.members[disk] for disk in configuration.disks()]
         return sorted([member.node_id for member in members if member.kind == DATA])
 
+    def voters(self) -> list[str]:
+        """Return the voters of the configuration log, as far as this node knows it."""
+        configuration = self.control.configuration
+        log = self.control.log
+        if configuration is None or log is None:
+            return []
+        members = [configuration.members.get(disk) for disk in log.voters]
+        return sorted([member.node_id for member in members if member is not None])
+
+    def is_live(self, now: int) -> bool:
+        """Tell whether this node is up and has a lease."""
+        return now * _US < self.speaks_until_ns
+
     def load_of(self, node_id: str) -> dict[str, int]:
         """Return the figures of a node, empty if it sent none."""
         if node_id == self._me.node_id:

@@ -68,8 +68,8 @@ class ClusterPicture(Picture):
         return self._config.split_policy
 
     def may_write(self) -> bool:
-        """Whether the policy lets this node accept writes."""
-        return self._membership.may_write
+        """Whether this node is a member under a lease."""
+        return self._membership.may_write and self._membership.is_live(self._state.now)
 
     def replicas(self) -> int:
         """Return how many copies of each partition there should be: the highest setting of all members."""
@@ -150,6 +150,10 @@ class ClusterPicture(Picture):
     def expected(self) -> list[str]:
         """Return the members with data, up or not."""
         return self._membership.expected()
+
+    def voters(self) -> list[str]:
+        """Return the voters of the configuration log."""
+        return self._membership.voters()
 
     def unanswered(self) -> dict[str, str]:
         """Return the addresses that have no connection though one is wanted, and why."""

@@ -58,7 +58,7 @@ class Picture(ABC):
 
     @abstractmethod
     def may_write(self) -> bool:
-        """Whether the policy lets this node accept writes."""
+        """Whether this node may accept writes: it is a member under a lease."""
 
     @abstractmethod
     def replicas(self) -> int:
@@ -119,6 +119,10 @@ class Picture(ABC):
 
     def expected(self) -> list[str]:
         """Return the ids of the last full membership that this node knows, also from before its start."""
+        return self.known()
+
+    def voters(self) -> list[str]:
+        """Return the ids of the voters of the configuration log that this node knows."""
         return self.known()
 
     def unanswered(self) -> dict[str, str]:

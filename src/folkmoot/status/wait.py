@@ -1,6 +1,6 @@
 """Which nodes and events a node waits for that serves nobody, computed from its picture.
 
-Owns the sentences in health and status; membership and the split policy decide.
+Owns the sentences in health and status; the leader of the configuration log decides.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ __all__ = ["wait_of"]
 
 
 def wait_of(picture: Picture) -> str:
-    """Return why a node waits, and for which nodes; "" when it is a member that may write, or a single node."""
+    """Return why a node waits, and for which nodes; "" when it is a member under a lease, or a single node."""
     state = picture.state()
     if state == EXCLUDED:
         full = has_full_disk(picture, picture.node_id())
@@ -21,32 +21,31 @@ def wait_of(picture: Picture) -> str:
             ": its disk is full, and it comes back with room" if full else ""
         )
     if state == MEMBER and not picture.may_write():
-        return _majority(picture)
+        return _no_quorum(picture) or "it has no lease: the leader of the cluster does not answer it"
     if state != WAITING:
         return ""
     words = ["it waits to become a member of the cluster"]
-    absent = _absent(picture)
-    needs_majority = picture.policy() == "majority"
-    if needs_majority and not picture.expected():
-        words.append("a first view needs more than half of the seeds and this node")
-    elif needs_majority and not is_majority(_heard(picture), len(picture.expected())):
-        words.append(_majority(picture))
+    absent = _absent(picture, picture.expected())
+    if not picture.expected():
+        words.append("it knows none yet: the first of the seeds founds it, or as many nodes as are expected")
+    elif why := _no_quorum(picture):
+        words.append(why)
     elif absent:
-        words.append(f"{', '.join(absent)} of its last view {'is' if len(absent) == 1 else 'are'} not heard")
+        words.append(f"{', '.join(absent)} {'is' if len(absent) == 1 else 'are'} not heard")
     words.extend([f"{address}: {why}" for address, why in sorted(picture.unanswered().items())])
     return "; ".join(words)
 
 
-def _heard(picture: Picture) -> int:
-    return len(picture.expected()) - len(_absent(picture))
-
-
-def _absent(picture: Picture) -> list[str]:
+def _absent(picture: Picture, some: list[str]) -> list[str]:
     own = picture.node_id()
-    return [node_id for node_id in picture.expected() if node_id != own and not picture.hears(node_id)]
+    return [node_id for node_id in some if node_id != own and not picture.hears(node_id)]
 
 
-def _majority(picture: Picture) -> str:
-    text = f"no majority: {_heard(picture)} of {len(picture.expected())} members heard"
-    absent = _absent(picture)
-    return f"{text}; waits for {', '.join(absent)}" if absent else f"{text}, and they are about to agree"
+def _no_quorum(picture: Picture) -> str:
+    """Return that too few voters of the configuration log are heard here; "" when there are enough."""
+    voters = picture.voters()
+    absent = _absent(picture, voters)
+    heard = len(voters) - len(absent)
+    if is_majority(heard, len(voters)):
+        return ""
+    return f"no quorum: {heard} of {len(voters)} voters heard; waits for {', '.join(absent)}"
