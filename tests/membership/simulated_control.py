@@ -19,6 +19,7 @@ from folkmoot.membership.control_option import ControlOptions
 from folkmoot.membership.lifecycle import ACTIVE as LIVING
 from folkmoot.membership.lifecycle import is_up
 from folkmoot.membership.log_rows import drop_lineages
+from folkmoot.membership.projection import BranchSource
 from folkmoot.peer.member import ACTIVE, Member
 from folkmoot.store.memory import MemoryStore
 from folkmoot.store.writer import Writer
@@ -77,6 +78,20 @@ class Machine:
     def clock(self, now: int) -> int:
         """Return what its clock shows."""
         return now // 1000 * self.rate + S
+
+
+class ChangedCopies(BranchSource):
+    """What a machine has changed, by lineages and counters."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+
+    def branches(self, configuration: ClusterConfiguration) -> list[int]:
+        """Return the partitions whose last change is not of this lineage, nor of what it shares with ancestors."""
+        shared = dict(configuration.ancestors)
+        shared[configuration.lineage] = 1 << 62
+        copies = sorted(self.machine.copies.items())
+        return [number for number, (lineage, counter) in copies if counter > shared.get(lineage, 0)]
 
 
 class Link:
@@ -154,6 +169,7 @@ class Cluster:
             machine.clock(self.now),
             self.planted,
         )
+        machine.control.branches = ChangedCopies(machine)
         machine.control.seeds = list(machine.seeds)
         machine.control.seeds_unknown = machine.seeds_unknown
         machine.control.residents = {one.name: one.name for one in self.machines}
@@ -497,17 +513,10 @@ class Cluster:
         machine.replicas = replicas
 
     def keep(self, machine: Machine, configuration: ClusterConfiguration) -> None:
-        """Note in which lineage the copies of a machine were changed, and which of them are branches here."""
+        """Note in which lineage the copies of a machine were changed."""
         control = machine.control
         assert control is not None
-        shared = dict(configuration.ancestors)
-        shared[configuration.lineage] = 1 << 62
         if not control.is_up:
-            control.branches = [
-                number
-                for number, (lineage, counter) in sorted(machine.copies.items())
-                if counter > shared.get(lineage, 0)
-            ]
             return
         for number, state in enumerate(configuration.partitions):
             if machine.disk in state.isr and state.leader:

@@ -73,6 +73,7 @@ from folkmoot.membership.lifecycle import is_leaving, is_up
 from folkmoot.membership.log_rows import CurrentLineage, put_current, put_founding, read_current, read_lineage
 from folkmoot.membership.neighbours import Neighbour, Neighbours
 from folkmoot.membership.planted import PlantedControl
+from folkmoot.membership.projection import BranchSource
 from folkmoot.membership.splits import Splits
 from folkmoot.membership.transition import ACCEPTED, NAME_TAKEN, WAS_EVICTED, Result
 from folkmoot.peer.kind import CONFIGURATION_LOG, CONTROL
@@ -167,7 +168,7 @@ class Control:
         self.renewal: str = ""  # why this disk needs another identity
         self.loads: dict[int, dict[str, int]] = {}  # figures of the members, by disk
         self.seen: int = 0  # the highest counter of a configuration that this disk knows; the owner may know more
-        self.branches: list[int] = []  # partitions of which it has changes of another lineage, as the owner knows
+        self.branches: BranchSource | None = None  # what it has changed in other lineages; None: nothing
         self._reader = reader
         self._rng = Rng(seed)
         self._planted = PlantedControl([] if planted is None else planted)
@@ -673,7 +674,8 @@ class Control:
         beat.up = self.is_up
         if not beat.up:
             beat.seen = self.seen
-            beat.branches = self.branches
+            # Asked now: a copy of the answer could be that of the lineage from which this process has come.
+            beat.branches = [] if self.branches is None else self.branches.branches(configuration)
         if self.stopping:
             beat.returned = self._lease.give_back()
         beat.stalled = self.stalled

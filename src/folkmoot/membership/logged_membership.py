@@ -23,7 +23,7 @@ from folkmoot.membership.control_option import ControlOptions
 from folkmoot.membership.holding import NONE, HoldingsSource
 from folkmoot.membership.lifecycle import is_leaving, is_up
 from folkmoot.membership.loss import Losses
-from folkmoot.membership.projection import branches_of, view_of
+from folkmoot.membership.projection import HeldBranches, view_of
 from folkmoot.membership.room import Room
 from folkmoot.membership.view import View
 from folkmoot.peer.config import ClusterConfig
@@ -83,6 +83,7 @@ class LoggedMembership:
     def open(self, now: int) -> None:
         """Read the log; raises CorruptStore."""
         control = Control(self._me, _NO_FEATURES, self._options(), self._reader, self._rng.next64(), now * _US)
+        control.branches = HeldBranches(self._holdings)
         for holding in self._holdings.holdings():
             if holding.state != NONE:
                 control.seen = max(control.seen, counter_of(holding.epoch))
@@ -343,9 +344,6 @@ class LoggedMembership:
         for since_us in self._stalled.values():
             stalled = stalled or now - since_us >= self._config.stall_us
         control.stalled = stalled
-        configuration = control.configuration
-        if configuration is not None and not control.is_up:
-            control.branches = branches_of(self._holdings.holdings(), configuration)
 
     def _hand_over(self, control: Control) -> None:
         """Make a view of the configuration, if this node is up in it and its roles have changed."""

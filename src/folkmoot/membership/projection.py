@@ -51,19 +51,22 @@ ISR first (WITHDRAW), see `replica/copy`. A leader that finds another copy in sy
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Final
+
+from mypy_extensions import mypyc_attr
 
 from folkmoot.membership.cluster_member import DATA, ClusterMember
 from folkmoot.membership.command import CUT_OFF, SILENT
 from folkmoot.membership.configuration import ClusterConfiguration
-from folkmoot.membership.holding import COMPLETE, Holding
+from folkmoot.membership.holding import COMPLETE, Holding, HoldingsSource
 from folkmoot.membership.lifecycle import is_leaving, is_up
 from folkmoot.membership.loss import LOSSES_MAX, Loss, Losses
 from folkmoot.membership.view import View
 from folkmoot.peer.member import ACTIVE, LEAVING, Member
 from folkmoot.store.epoch import COUNTER_MAX, counter_of, make_epoch, tag_of
 
-__all__ = ["branches_of", "epoch_of", "view_of"]
+__all__ = ["BranchSource", "HeldBranches", "branches_of", "epoch_of", "view_of"]
 
 _MAY_LIVE: Final = (SILENT, CUT_OFF)  # reasons for being away that do not prove an end
 
@@ -190,3 +193,23 @@ def branches_of(holdings: list[Holding], configuration: ClusterConfiguration) ->
         if whole and counter_of(holding.epoch) > newest.get(tag_of(holding.epoch), -1):
             found.append(number)
     return found
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)  # asked with each heartbeat of a process that is not up
+class BranchSource(ABC):
+    """Says what this process has changed in other lineages, at the moment at which it asks to be let up."""
+
+    @abstractmethod
+    def branches(self, configuration: ClusterConfiguration) -> list[int]:
+        """Return the partitions of which it has changes that this configuration does not share, in their order."""
+
+
+class HeldBranches(BranchSource):
+    """Those of the copies of a node."""
+
+    def __init__(self, holdings: HoldingsSource) -> None:
+        self._holdings = holdings
+
+    def branches(self, configuration: ClusterConfiguration) -> list[int]:
+        """Return `branches_of` what it has now."""
+        return branches_of(self._holdings.holdings(), configuration)
