@@ -163,7 +163,6 @@ class Swarm:
         self.rounds = rng.between(1, 3)
         self.replicas = 1
         self.majority = False
-        self.logged = True  # membership by the configuration log
         self.spares = 0  # machines that may join later
         self.lean = False  # before everything heals, the live nodes must serve all clients
         self.mesh_latency_us = 0  # between machines; 0: as to clients
@@ -205,7 +204,6 @@ class Swarm:
         cluster = ClusterConfig()
         cluster.peer_address = peer_address(number)
         cluster.seeds = [peer_address(other) for other in range(1, self.nodes + 1)]
-        cluster.logged = bool(self.logged)  # a number of an option
         cluster.gone_us = SECOND
         cluster.replicas = self.replicas
         cluster.zone = node_id
