@@ -212,7 +212,7 @@ def test_who_fails_with_another_one_has_longer_to_be_out(back_us: int | None, un
         simulation.trouble.fail([first, second])
         first.crash()
         second.crash()
-        simulation.checker.expect_out(second, 500 * MILLISECOND, 2500 * MILLISECOND)
+        simulation.checker.expect_out(second, 500 * MILLISECOND, 2500 * MILLISECOND, 0)
         if back_us is not None:
             world.run(failed_us + back_us - 1)
             first.start()

@@ -11,7 +11,7 @@ from typing import Final
 
 from folkmoot.membership.view import View
 from folkmoot.sim.host import Host
-from folkmoot.sim.inside import Seen, difference, installed_view, leading, view_of
+from folkmoot.sim.inside import Seen, difference, installed_view, is_in_view, leading, view_of, voters_at
 from folkmoot.sim.machine import Machine
 from folkmoot.sim.trouble import Trouble
 from folkmoot.sim.world import World
@@ -28,6 +28,28 @@ _ROWS_MAX: Final = 200_000
 
 _LEADERS_EVERY: Final = 8
 """Turns of a node between two checks of what it leads: every leadership lasts longer."""
+
+
+class _Failure:
+    """A machine that has failed, and what was so then."""
+
+    def __init__(self, host: Machine, faults: int, voters: list[str], more_us: int, fork_us: int) -> None:
+        self.host = host
+        self.node_id = host.node_id
+        self.faults = faults
+        self.voters = voters
+        self.more_us = more_us
+        self.fork_us = fork_us
+        self.forks = fork_us > 0
+        self.is_waited_for = host.hung or host.dark or host.off  # what is silent has its longer time from the beginning
+        self._life = host.life
+        self._silent = host.hung or host.dark
+
+    def is_over(self) -> bool:
+        """Tell whether the machine is well again, or has failed in another way."""
+        host = self.host
+        well = not (host.hung or host.dark) if self._silent else host.node is not None
+        return well or host.life != self._life
 
 
 class ClusterChecker:
@@ -80,31 +102,49 @@ class ClusterChecker:
             if left_out and other.up and other.member and not other.told_to_leave:
                 self.world.violate("eviction", f"{host.name} installs {view} without {other.node_id}, which is well")
 
-    def expect_out(self, host: Machine, limit_us: int, more_us: int) -> None:
+    def expect_out(self, host: Machine, limit_us: int, more_us: int, fork_us: int) -> None:
         """A machine has just failed: without other faults, the views of all others must exclude it in time.
 
-        more_us: additional time when others fail with it, because a slow node must not cost copies.
+        limit_us: for the case that the others are well. more_us: since the last of the others that had failed with it
+        has returned. fork_us: additional time where too few voters are left, so that the others have to fork; 0: they
+        may not.
         """
-        count = self.trouble.faults
-        silent = host.hung or host.dark
-        lives = {other.name: other.life for other in self.trouble.hosts}
-        self.world.later(limit_us, self._look_out, host, host.node_id, lives, silent, count, more_us)
+        failure = _Failure(host, self.trouble.faults, self._voters(), more_us, fork_us)
+        self.world.later(limit_us, self._look_out, failure, self._others(host))
 
-    def _look_out(
-        self, host: Machine, node_id: str, lives: dict[str, int], silent: bool, count: int, more_us: int
-    ) -> None:
-        alive = host.node is not None if not silent else not (host.hung or host.dark)
-        if alive or host.life != lives[host.name] or self.trouble.faults != count:
+    def _voters(self) -> list[str]:
+        """Return the voters, as a machine that is well knows them."""
+        for host in self.trouble.hosts:
+            if host.up and is_in_view(host):
+                return voters_at(host)
+        return []
+
+    def _others(self, host: Machine) -> list[tuple[Host, int, bool]]:
+        """Return the other members, with the number of their process, and whether they are well."""
+        return [(other, other.life, other.up) for other in self.trouble.hosts if other is not host and other.member]
+
+    def _look_out(self, failure: _Failure, before: list[tuple[Host, int, bool]]) -> None:
+        if failure.is_over() or self.trouble.faults != failure.faults:
             return
-        others = [other for other in self.trouble.hosts if other is not host and other.member]
-        # A machine that failed with it may have just returned: the others waited for that one until then.
-        if more_us and any(not other.up or other.life != lives[other.name] for other in others):
-            self.world.later(more_us, self._look_out, host, node_id, lives, silent, count, 0)
+        others = self._others(failure.host)
+        down = [other for other, _life, up in others if not up]
+        if others != before or (down and not failure.is_waited_for):
+            failure.is_waited_for = True  # those that failed with it may be slow, or have just returned
+            self.world.later(failure.more_us, self._look_out, failure, others)
             return
+        well = [other.node_id for other, _life, up in others if up]
+        if failure.voters and 2 * len([name for name in failure.voters if name in well]) <= len(failure.voters):
+            fork_us, failure.fork_us = failure.fork_us, 0
+            if fork_us:
+                self.world.later(fork_us, self._look_out, failure, others)
+                return
+            if not failure.forks:
+                return
         for other in self.trouble.hosts:
             view = view_of(other)
-            if other is not host and other.up and view is not None and node_id in view.ids:
-                self.world.violate("eviction", f"{other.name} has {view} with {node_id}, which fails for long enough")
+            if other is not failure.host and other.up and view is not None and failure.node_id in view.ids:
+                text = f"{other.name} has {view} with {failure.node_id}, which fails for long enough"
+                self.world.violate("eviction", text)
         self.world.mark("failed node left the view in time")
 
     def _look_at_leaders(self, host: Host, epoch: int) -> None:

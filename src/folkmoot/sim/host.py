@@ -394,11 +394,9 @@ class Host(Machine):
 
     def _set_wake(self, node: Core) -> None:
         due = node.next_wake()
-        percent = self.clock_percent if self.deadlines_by_wall else 100
-        if due < NEVER and percent:
+        if due < NEVER:
             now = self.world.now
-            left = due - self.clock()
-            due = max(now + (left if percent == 100 else left * 100 // percent + 1), now)
+            due = max(now + due - self.clock(), now)
             if due < self._wake_us or self._wake_us <= now:
                 self._wake_us = due
                 self.world.later(due - now, self._wake, self.life, due)

@@ -32,6 +32,7 @@ __all__ = [
     "ready_at",
     "rows_of",
     "view_of",
+    "voters_at",
 ]
 
 _ROWS_MAX: Final = 1 << 30
@@ -81,6 +82,17 @@ def is_in_view(host: Machine) -> bool:
     """Whether the node of a host takes itself for a member."""
     view = view_of(host)
     return view is not None and host.node_id in view.ids
+
+
+def voters_at(host: Machine) -> list[str]:
+    """Return the voters of the configuration log that the node of a host knows; none, if it knows of no log."""
+    node = member_at(host)
+    cluster_node: Any = None if node is None else node.cluster_node
+    control = None if cluster_node is None else cluster_node.logged.control
+    if control is None or control.log is None or control.configuration is None:
+        return []
+    members = control.configuration.members
+    return [members[disk].node_id for disk in control.log.voters if disk in members]
 
 
 def known_at(host: Machine) -> list[str]:

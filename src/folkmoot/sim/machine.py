@@ -55,8 +55,8 @@ class Machine(Server):
         self.deadlines_by_wall = False  # a planted bug
         self._anchor_us = 0  # what that was when the process started
         self.clock_drift_ppm = 0
-        self.clock_percent = 100  # how fast the wall clock goes: 0 stands still; leases need the other one
-        self._lag_us = 0  # what the clock has lost by going slowly, until `_paced_us`
+        self.clock_percent = 100  # how fast the wall clock goes: 0 stands still
+        self._lag_us = 0  # what the wall clock has lost by going slowly, until `_paced_us`
         self._paced_us = world.now
         self.full_since_us = NEVER
         self.full_spans: list[tuple[int, int]] = []
@@ -81,13 +81,13 @@ class Machine(Server):
 
     def wall(self) -> int:
         """Return what the host believes to be the time, microseconds since 1970."""
-        return self._steady() + self.clock_offset_us
+        return self._paced() + self.clock_offset_us
 
     def anchor(self) -> None:
         """A process starts: its monotonic clock begins at the wall clock."""
         self._anchor_us = self.clock_offset_us
 
-    def _steady(self) -> int:
+    def _paced(self) -> int:
         now = self.world.now
         if self.clock_drift_ppm:
             now += (self.world.now - START_US) * self.clock_drift_ppm // SECOND
@@ -108,7 +108,7 @@ class Machine(Server):
 
     def adjust(self, offset_us: int) -> None:
         """Set the wall clock to so much before or after the right time; what it had lost is made up."""
-        self.clock_offset_us = offset_us + self.world.now - self._steady()
+        self.clock_offset_us = offset_us + self.world.now - self._paced()
         self.on_change()
         self.set_clock()
 
