@@ -415,3 +415,40 @@ def test_a_restored_folder_is_another_member(seed: int) -> None:
     cluster.until(cluster.is_whole, 20 * S)
     assert "disk_renewed" in machine.events
     assert machine.disk != old[1]
+
+
+def restored_twice(seed: int, planted: list[str]) -> tuple[Machine, int]:
+    """Start a machine twice on one copy of its folder, and another controller in between; return it, and that disk."""
+    cluster = begun(seed, 3)
+    machine = follower(cluster)
+    cluster.planted = planted
+    old = cluster.copy(machine)
+    for again in range(2):
+        cluster.kill(machine)
+        cluster.run(S)
+        if again:
+            for other in [one for one in cluster.machines if one is not machine]:
+                cluster.kill(other)
+                cluster.run(2 * S)
+                cluster.start(other)
+                cluster.run(5 * S)
+            cluster.restore(machine, old)
+        cluster.start(machine)
+        cluster.until(cluster.is_whole, 20 * S)
+        assert again or machine.disk == old[1]
+    cluster.run(S)
+    cluster.until(cluster.is_whole, 20 * S)
+    return machine, old[1]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_two_starts_on_one_copy_of_a_folder_are_told_apart(seed: int) -> None:
+    machine, disk = restored_twice(seed, [])
+    assert "disk_renewed" in machine.events
+    assert machine.disk != disk
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_start_number_alone_would_not_tell_them_apart(seed: int) -> None:
+    machine, disk = restored_twice(seed, ["trusts_numbers"])
+    assert machine.disk == disk

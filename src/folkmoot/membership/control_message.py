@@ -47,7 +47,7 @@ REPLY: Final = 5
 GRANTED: Final = 0  # the heartbeat extends the lease
 NOT_UP: Final = 1  # the process is not up in the configuration, or is about to be taken for away
 STRANGER: Final = 2  # no member has the disk
-OUTDATED: Final = 3  # a newer process on the disk is known: the folder was set back, or copied
+OUTDATED: Final = 3  # another process on the disk is known, with this number or a later one: the folder was set back
 NOT_LEADING: Final = 4  # the receiver does not lead the log, or may not grant leases
 EVICTED: Final = 5  # an operator has put this process out
 
@@ -65,6 +65,7 @@ _FULL: Final = 2
 _SLOW: Final = 4
 _UP: Final = 8
 _LOAD: Final = 16
+_FRESH: Final = 32
 
 
 class Greeting:
@@ -120,6 +121,7 @@ class Beat:
         self.applied = applied
         self.returned: int = 0  # it gives back what was granted for heartbeats up to this one, and wants to be away
         self.up: bool = False  # in the configuration that is installed here, this process is up
+        self.fresh: bool = False  # no heartbeat of this process has been judged yet, so it cannot have been let up
         self.stalled: bool = False  # its disk or loop stands still: it must not lead
         self.full: bool = False  # its disk lacks room
         self.slow: bool = False  # its disk or loop is slow
@@ -132,7 +134,7 @@ class Beat:
     def encoded(self) -> bytes:
         """Return the message."""
         flags = (_STALLED if self.stalled else 0) | (_FULL if self.full else 0) | (_SLOW if self.slow else 0)
-        flags |= (_UP if self.up else 0) | (_LOAD if self.load is not None else 0)
+        flags |= (_UP if self.up else 0) | (_LOAD if self.load is not None else 0) | (_FRESH if self.fresh else 0)
         parts = [BYTE[BEAT], BYTE[flags], varint(self.lineage), varint(self.number), varint(self.applied)]
         parts += [varint(self.returned), varint(self.seen), _put_integers(self.branches), _put_integers(self.missing)]
         parts.append(varint(len(self.ended)))
@@ -246,6 +248,7 @@ def decode_beat(body: bytes) -> Beat:
     beat.full = flags & _FULL != 0
     beat.slow = flags & _SLOW != 0
     beat.up = flags & _UP != 0
+    beat.fresh = flags & _FRESH != 0
     beat.returned = take_id(cursor, 0, "number")
     beat.seen = take_id(cursor, 0, "counter")
     beat.branches = _take_integers(cursor, _PARTITIONS_MAX)

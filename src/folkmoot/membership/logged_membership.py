@@ -23,7 +23,7 @@ from folkmoot.membership.control_option import ControlOptions
 from folkmoot.membership.holding import NONE, HoldingsSource
 from folkmoot.membership.lifecycle import is_leaving, is_up
 from folkmoot.membership.loss import Losses
-from folkmoot.membership.projection import branches_of, view_of
+from folkmoot.membership.projection import branches_of, relics_of, view_of
 from folkmoot.membership.room import Room
 from folkmoot.membership.view import View
 from folkmoot.peer.config import ClusterConfig
@@ -57,6 +57,7 @@ class LoggedMembership:
         self.view: View | None = None
         self.wants: list[str] = []
         self.departing = False
+        self.former: int = 0  # the disk that this one was before its folder was set back; 0: none
         self._me = me
         self._config = config
         self._partitions = partitions
@@ -103,6 +104,7 @@ class LoggedMembership:
         options.link_patience_ns = config.link_patience_us * _US
         options.found_ns = config.join_wait_us * _US
         options.gone_ns = config.gone_us * _US
+        options.refusal_ns = config.refusal_us * _US
         options.forks = config.split_policy == "available"
         options.partitions = self._partitions
         options.copies = config.replicas
@@ -124,6 +126,11 @@ class LoggedMembership:
         if self.view is None:
             return "waiting"
         return "member" if self._is_up else "excluded"
+
+    @property
+    def renewal(self) -> str:
+        """Why this folder must become another disk before the node can go on; "": it need not."""
+        return self.control.renewal
 
     @property
     def may_write(self) -> bool:
@@ -219,6 +226,10 @@ class LoggedMembership:
                 self._complained[node_id] = incarnation
                 fields: dict[str, object] = {"node": node_id, "why": f"sent what cannot be read: {error}"}
                 self.events.append(Event(WARNING, "node_refused", fields))
+
+    def know_refusal(self, refused_us: int) -> None:
+        """Learn when this node and another one last refused each other; 0: never."""
+        self.control.refused_ns = refused_us * _US
 
     def know_seeds(self, residents: dict[str, str]) -> None:
         """Learn the ids of the nodes that answer at addresses."""
@@ -332,7 +343,10 @@ class LoggedMembership:
         control.stalled = stalled
         configuration = control.configuration
         if configuration is not None and not control.is_up:
-            control.branches = branches_of(self._holdings.holdings(), configuration)
+            holdings = self._holdings.holdings()
+            branches = branches_of(holdings, configuration)
+            branches.extend(relics_of(holdings, configuration, self.former))
+            control.branches = sorted(set(branches))
 
     def _hand_over(self, control: Control) -> None:
         """Make a view of the configuration, if this node is up in it and its roles have changed."""

@@ -63,7 +63,7 @@ from folkmoot.membership.view import View
 from folkmoot.peer.member import ACTIVE, LEAVING, Member
 from folkmoot.store.epoch import COUNTER_MAX, counter_of, make_epoch, tag_of
 
-__all__ = ["branches_of", "epoch_of", "view_of"]
+__all__ = ["branches_of", "epoch_of", "relics_of", "view_of"]
 
 _MAY_LIVE: Final = (SILENT, CUT_OFF)  # reasons for being away that do not prove an end
 
@@ -189,4 +189,24 @@ def branches_of(holdings: list[Holding], configuration: ClusterConfiguration) ->
         whole = holding.state == COMPLETE and holding.seq > 0
         if whole and counter_of(holding.epoch) > newest.get(tag_of(holding.epoch), -1):
             found.append(number)
+    return found
+
+
+def relics_of(holdings: list[Holding], configuration: ClusterConfiguration, former: int) -> list[int]:
+    """Return the partitions that were lost together with a former disk, and of which its folder has a copy.
+
+    A folder that was set back is another disk, and its copies are older than what was committed. Where others were in
+    sync, they have everything. Where nobody was, nothing is newer than this copy: it is a branch, to be merged.
+
+    Args:
+        holdings: What the node has, by partition.
+        configuration: In which the former disk is no member any more.
+        former: That disk; 0: there is none.
+    """
+    given_up = {removal.index for removal in configuration.removed if removal.disk == former}
+    found: list[int] = []
+    for number, index in sorted(configuration.lost.items()):
+        if index in given_up and number < len(holdings):
+            if holdings[number].state == COMPLETE and holdings[number].seq > 0:
+                found.append(number)
     return found

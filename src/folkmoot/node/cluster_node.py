@@ -106,6 +106,7 @@ class ClusterNode:
         holdings = ReplicaHoldings(self.replication)
         rng = state.rng.fork()
         self.membership = LoggedMembership(self.me, config, state.partitions, rng, holdings, state.reader)
+        self.membership.former = birth.former
         state.speaks_until_ns = 0
         clock = state.clock
         clock.bound_us = config.clock_offset_max_us
@@ -341,6 +342,7 @@ class ClusterNode:
 
     def prepare(self) -> None:
         """Let the membership put its rows into the batch of this turn, before that is taken."""
+        self.membership.know_refusal(self.peers.refused_us)
         self.membership.step(self.state.writer, self.state.now)
 
     def seal(self, batch: Batch | None) -> None:
