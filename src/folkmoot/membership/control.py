@@ -788,6 +788,8 @@ class Control:
             if self.controller is not None and greeting.live and theirs is not None:
                 greeting.welcome = self.controller.would_let_up(neighbour, theirs.linked)
         else:
+            greeting.founder = self._founding.founder
+            greeting.listed = self._founding.listed
             for node_id in self.neighbours.named():
                 greeting.addresses.append(self.neighbours.links[node_id].process.address)
         greeting.linked = self.neighbours.disks()

@@ -59,6 +59,7 @@ _LOAD_MAX: Final = 64
 
 _LIVE: Final = 1
 _WELCOME: Final = 2
+_LISTED: Final = 4
 
 _STALLED: Final = 1
 _FULL: Final = 2
@@ -87,18 +88,21 @@ class Greeting:
         self.welcome: bool = False  # it leads the log, and the receiver could be up in this lineage
         self.expect: int = 0  # how many nodes are to found the cluster; 0: it was not told
         self.partitions: int = 0
+        self.founder: str = ""  # without a cluster: the address of the process that it takes for the founder
+        self.listed: bool = False  # because that one is the first of a list with its own address
         self.linked: list[int] = []  # the disks of the processes to which it has links, ascending
         self.addresses: list[str] = []  # where it knows or expects processes
 
     def encoded(self) -> bytes:
         """Return the message."""
-        flags = (_LIVE if self.live else 0) | (_WELCOME if self.welcome else 0)
+        flags = (_LIVE if self.live else 0) | (_WELCOME if self.welcome else 0) | (_LISTED if self.listed else 0)
         parts = [BYTE[GREETING], BYTE[flags], varint(self.cluster), varint(self.lineage), varint(self.strength)]
         parts += [varint(self.index), varint(self.leader), varint(self.expect), varint(self.partitions)]
         parts.append(_put_integers(self.ancestors))
         parts.append(_put_integers(self.linked))
         parts.append(varint(len(self.addresses)))
         parts.extend([put_text(address) for address in self.addresses])
+        parts.append(put_text(self.founder))
         return b"".join(parts)
 
     def __repr__(self) -> str:
@@ -226,6 +230,7 @@ def decode_greeting(body: bytes) -> Greeting:
     greeting = Greeting(take_id(cursor, 0, "identity of a cluster"), take_id(cursor, 0, "lineage"))
     greeting.live = flags & _LIVE != 0
     greeting.welcome = flags & _WELCOME != 0
+    greeting.listed = flags & _LISTED != 0
     greeting.strength = take_id(cursor, 0, "strength")
     greeting.index = take_id(cursor, 0, "index")
     greeting.leader = take_id(cursor, 0, "identity of a disk")
@@ -234,6 +239,7 @@ def decode_greeting(body: bytes) -> Greeting:
     greeting.ancestors = _take_integers(cursor, _LINEAGES_MAX)
     greeting.linked = _take_integers(cursor, _DISKS_MAX)
     greeting.addresses = [cursor.text() for _ in range(cursor.count(_ADDRESSES_MAX))]
+    greeting.founder = cursor.text()
     return greeting
 
 
