@@ -19,7 +19,6 @@ WORD = "a-word-of-more-than-sixteen-characters"
 # No settings: made of several fields, of what a file has or another section says, or nobody's business but the core's.
 MADE = {"peer_address", "secret", "secrets_accepted", "partitions", "streams"}
 INTERNAL = {
-    "expect",
     "lease_us",
     "handshake_us",
     "dial_us_min",
@@ -127,8 +126,8 @@ def test_the_declared_streams_are_told_to_the_peers_in_short() -> None:
     assert [text.split()[0] for text in texts[1:]] == ["1", "1", "1", "2"]
 
 
-def test_one_list_of_seeds_serves_all_nodes() -> None:
-    assert told(listen=LOCAL, seeds=["127.0.0.1:7884", LOCAL]).seeds == ["127.0.0.1:7884"]
+def test_a_node_keeps_its_place_in_a_list_of_seeds_that_all_have() -> None:
+    assert told(listen=LOCAL, seeds=["127.0.0.1:7884", LOCAL]).seeds == ["127.0.0.1:7884", LOCAL]
 
 
 def test_seeds_come_from_a_variable_too() -> None:

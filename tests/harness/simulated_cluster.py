@@ -103,7 +103,10 @@ class Site(Box):
     def turn(self) -> bool:
         """One turn of this node, if it is up."""
         self.now = self.cluster.now
-        return self.up and super().turn()
+        moved = self.up and super().turn()
+        if self.up and self.node.renewed:
+            self._replace_node()
+        return moved
 
     def _perform(self, effects: Effects) -> bool:
         moved = super()._perform(effects)
@@ -119,6 +122,10 @@ class Site(Box):
 
     def kill(self) -> None:
         """Kill the node: what was not written is lost, connections break."""
+        self._end()
+        self.cluster.run()
+
+    def _end(self) -> None:
         self.up = False
         self._unwritten = []
         for peer in self.peers:
@@ -126,7 +133,12 @@ class Site(Box):
         for wire in list(self.cluster.wires):
             if self in wire.sites:
                 self.cluster.drop(wire)
-        self.cluster.run()
+
+    def _replace_node(self) -> None:
+        """The folder has become another disk: open another node on it, as a driver does."""
+        self._end()
+        self.up = True
+        self._restart()
 
     def revive(self) -> None:
         """Start the node again on its store."""

@@ -91,6 +91,67 @@ def test_others_than_the_first_seed_wait_for_it() -> None:
     cluster.until(cluster.is_whole, 10 * S)
 
 
+def founders(cluster: Cluster) -> list[str]:
+    """Return the machines that have founded a cluster."""
+    return [machine.name for machine in cluster.machines if "cluster_founded" in machine.events]
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_of_lists_that_name_only_the_others_the_lowest_address_founds(seed: int) -> None:
+    cluster = Cluster(seed, 3)
+    for machine in cluster.machines:
+        machine.seeds = [other.name for other in reversed(cluster.machines) if other is not machine]
+        cluster.at(cluster.rng.below(2 * S), lambda machine=machine: cluster.start(machine))  # type: ignore[misc]
+    cluster.run(2 * S)
+    cluster.until(cluster.is_whole, 5 * S)
+    assert founders(cluster) == ["n1"]
+
+
+def test_a_list_that_names_only_the_others_waits_for_all_of_them() -> None:
+    cluster = Cluster(4, 3)
+    for machine in cluster.machines:
+        machine.seeds = [other.name for other in cluster.machines if other is not machine]
+    for machine in cluster.machines[:2]:
+        cluster.start(machine)
+    cluster.run(10 * S)
+    assert founders(cluster) == []
+    told = [line for line in cluster.log if "waits_for_cluster" in line and "n1" in line]
+    assert "nobody answers at n3" in told[0]
+    cluster.start(cluster.machines[2])
+    cluster.until(cluster.is_whole, 5 * S)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_lists_that_differ_make_one_cluster_or_none(seed: int) -> None:
+    """Some name all, in any order, some only others, some not all."""
+    cluster = Cluster(seed, 4)
+    for machine in cluster.machines:
+        others = [other.name for other in cluster.machines if other is not machine]
+        listed = cluster.rng.chance(1, 2)
+        names = [machine.name, *others] if listed else others
+        machine.seeds = sorted(names, key=lambda _name: cluster.rng.below(1000))[: 2 + cluster.rng.below(3)]
+        cluster.start(machine)
+    cluster.run(20 * S)
+    assert len(founders(cluster)) <= 1
+    if not founders(cluster):
+        assert [line for line in cluster.log if "waits_for_cluster" in line]
+
+
+def test_a_new_node_with_the_lowest_address_joins_the_cluster_that_its_seed_is_in() -> None:
+    cluster = begun(4, 4)
+    first = cluster.machines[0]
+    cluster.kill(first)
+    cluster.wipe(first)
+    first.seeds = ["n2"]
+    cluster.cut(first, cluster.machines[1], True)
+    for other in cluster.machines[2:]:
+        cluster.cut(first, other, True)
+    cluster.start(first)
+    cluster.run(20 * S)
+    assert founders(cluster) == ["n1"], "as at first"
+    assert control(first).cluster == 0
+
+
 def test_nobody_founds_while_it_does_not_know_where_others_are() -> None:
     cluster = Cluster(3, 1)
     machine = cluster.machines[0]
@@ -415,3 +476,40 @@ def test_a_restored_folder_is_another_member(seed: int) -> None:
     cluster.until(cluster.is_whole, 20 * S)
     assert "disk_renewed" in machine.events
     assert machine.disk != old[1]
+
+
+def restored_twice(seed: int, planted: list[str]) -> tuple[Machine, int]:
+    """Start a machine twice on one copy of its folder, and another controller in between; return it, and that disk."""
+    cluster = begun(seed, 3)
+    machine = follower(cluster)
+    cluster.planted = planted
+    old = cluster.copy(machine)
+    for again in range(2):
+        cluster.kill(machine)
+        cluster.run(S)
+        if again:
+            for other in [one for one in cluster.machines if one is not machine]:
+                cluster.kill(other)
+                cluster.run(2 * S)
+                cluster.start(other)
+                cluster.run(5 * S)
+            cluster.restore(machine, old)
+        cluster.start(machine)
+        cluster.until(cluster.is_whole, 20 * S)
+        assert again or machine.disk == old[1]
+    cluster.run(S)
+    cluster.until(cluster.is_whole, 20 * S)
+    return machine, old[1]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_two_starts_on_one_copy_of_a_folder_are_told_apart(seed: int) -> None:
+    machine, disk = restored_twice(seed, [])
+    assert "disk_renewed" in machine.events
+    assert machine.disk != disk
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_start_number_alone_would_not_tell_them_apart(seed: int) -> None:
+    machine, disk = restored_twice(seed, ["trusts_numbers"])
+    assert machine.disk == disk

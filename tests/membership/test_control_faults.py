@@ -12,13 +12,13 @@ from tests.membership.simulated_control import Violation
 SEEDS = 1000 if SOAK else 60
 
 FOUND = {
-    "away_early": 2,
-    "believes_claims": 9,
-    "fork_beside": 14,
+    "away_early": 1,
+    "believes_claims": 13,
+    "fork_beside": 36,
     "found_beside": 23,
-    "grant_alone": 31,
-    "ignores_links": 24,
-    "stays_set_back": 138,
+    "grant_alone": 27,
+    "ignores_links": 68,
+    "stays_set_back": 12,
 }
 """For each bug a seed that finds it."""
 
@@ -38,7 +38,7 @@ def test_all_is_well_in_the_end(seed: int) -> None:
 
 
 def test_every_bug_is_sought() -> None:
-    assert sorted([*FOUND, "drops_early"]) == sorted(PLANTED)  # that one: `test_control`
+    assert sorted([*FOUND, "drops_early", "trusts_numbers"]) == sorted(PLANTED)  # those two: `test_control`
 
 
 @pytest.mark.parametrize("name", sorted(FOUND))

@@ -44,9 +44,8 @@ class LocalCluster:
         """Return the arguments of `folkmoot serve` for one node."""
         words = ["--node-id", place.name, "--data", str(self._folder / place.name)]
         words += ["--mqtt", place.address("mqtt"), "--admin", place.address("admin"), "--peer", place.address("peer")]
-        for other in self._places:
-            if other is not place:
-                words += ["--seed", other.address("peer")]
+        for one in self._places:  # the same list for all: the first node founds the cluster
+            words += ["--seed", one.address("peer")]
         return [*words, "--replicas", str(self._replicas), *arguments]
 
     async def run(self) -> int:

@@ -47,6 +47,7 @@ __all__ = ["serve", "overrides"]
 @click.option("--peer", metavar="HOST:PORT", help="Listen for other nodes; without it, there is no cluster [none].")
 @click.option("--advertise", metavar="HOST:PORT", help="Address that other nodes use, if different from --peer.")
 @click.option("--seed", multiple=True, metavar="HOST:PORT", help="Peer address of another node of the cluster.")
+@click.option("--expect", type=int, metavar="N", help="Number of nodes that found the cluster together [by the seeds].")
 @click.option("--replicas", type=int, metavar="N", help="Number of copies of all stored data [3].")
 @click.option("--zone", help="Failure domain of this node [the node itself].")
 @click.option("--secret-file", type=click.Path(path_type=Path), help="File with the shared secret of all nodes.")
@@ -81,6 +82,7 @@ def serve(
     peer: str | None,
     advertise: str | None,
     seed: tuple[str, ...],
+    expect: int | None,
     replicas: int | None,
     zone: str | None,
     secret_file: Path | None,
@@ -107,6 +109,7 @@ def serve(
             "listen": peer,
             "advertise": advertise,
             "seeds": seed or None,
+            "expect": expect,
             "replicas": replicas,
             "zone": zone,
             "secret_file": secret_file,

@@ -63,9 +63,19 @@ class ClusterSettings(Section):
         default_factory=list,
         max_length=256,
         description=(
-            "Peer addresses of nodes to contact first; one that answers is enough to learn of all others. All nodes "
-            "may have the same list. Separated by commas in an environment variable. Empty: the node waits for other "
-            "nodes to contact it."
+            "Peer addresses of nodes to contact first; one that answers is enough to learn of all others. Best the "
+            "same list on all nodes: the first of it founds the cluster. Separated by commas in an environment "
+            "variable. Empty: the node founds a cluster, and waits for other nodes to contact it."
+        ),
+    )
+    expect: int = Field(
+        0,
+        ge=0,
+        le=1024,
+        description=(
+            "How many nodes found the cluster together, witnesses included; equal on all nodes. None of them serves "
+            "before they have all met, so no two clusters arise, whatever is unreachable at the first start. Has no "
+            "effect once there is a cluster. 0: the seeds decide who founds it."
         ),
     )
     replicas: int = Field(

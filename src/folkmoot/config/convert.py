@@ -68,8 +68,7 @@ def cluster_config(settings: ClusterSettings) -> ClusterConfig | None:
         return None
     config = ClusterConfig()
     config.peer_address = settings.peer_address(0)
-    # A list that is the same on all nodes also contains this one.
-    config.seeds = [seed for seed in map(str, settings.seeds) if seed != config.peer_address]
+    config.seeds = [str(seed) for seed in settings.seeds]  # this node's own address keeps its place in the list
     if settings.secret_file is not None:
         config.secret, *config.secrets_accepted = secrets_of(settings)
     for name, field in ClusterSettings.model_fields.items():

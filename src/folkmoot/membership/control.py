@@ -162,6 +162,7 @@ class Control:
         self.seeds: list[str] = []
         self.seeds_unknown: bool = False
         self.residents: dict[str, str] = {}  # by address the node that answered there
+        self.refused_ns: int = 0  # when this process and another one last refused each other; 0: never
         # For the owner:
         self.verdict: int = NOT_LEADING  # of the controller, on the last heartbeat that it answered
         self.fault: str = ""  # why this process cannot go on
@@ -191,6 +192,7 @@ class Control:
         self._up_after: int = 0  # up to this counter, no START of this process in its lineage is one that it has lived
         self._named: int = 0  # the lineage that the disk names
         self._is_refused: bool = False  # that it has been told
+        self._is_fresh: bool = True  # no heartbeat of this process has been judged, so no START is its own
         self._fallback: int = 0  # the lineage that it names, while this process has no configuration of another one
         self._addresses: dict[str, int] = {}  # that others named, and until when they are tried
         self._begin(now)
@@ -250,7 +252,7 @@ class Control:
         member = self.member
         if member is None or member.incarnation != self.me.incarnation or not is_up(member.state):
             return False
-        return member.started > self._up_after
+        return member.started > self._up_after and not self._is_fresh and not self.renewal
 
     @property
     def lease_until_ns(self) -> int:
@@ -281,7 +283,7 @@ class Control:
         if not self.stopping or self.phase == OPENING:
             return False
         configuration = self.configuration
-        if self.log is None or configuration is None:
+        if self.log is None or configuration is None or self.renewal:
             return True
         others = [disk for disk in configuration.disks() if disk != self.me.disk and configuration.can_lead(disk)]
         return not others or (not self.is_up and self.me.disk not in self.log.voters)
@@ -341,7 +343,7 @@ class Control:
     def receive(self, node_id: str, kind: int, body: bytes, now: int) -> None:
         """Take a message of kind CONTROL or CONFIGURATION_LOG; raises ValueError if no correct member sends it."""
         neighbour = self.neighbours.links.get(node_id)
-        if neighbour is None:
+        if neighbour is None or self.renewal:
             return
         if kind == CONFIGURATION_LOG:
             self._take_log(neighbour, body, now)
@@ -388,13 +390,16 @@ class Control:
                 self._beat_ns = min(self._beat_ns, now + self.options.heartbeat_ns // 4)
             return
         self.verdict = answer.verdict
+        if self._is_fresh and answer.verdict != OUTDATED:
+            self._is_fresh = False
+            self._beat_ns = now
         log.learn_commit(answer.term, answer.commit, now)
         if answer.verdict == GRANTED and not self.stopping:
             self._held.append(answer)
             if len(self._held) > _HELD_MAX:
                 del self._held[0]
         elif answer.verdict == OUTDATED and not self.fault:
-            self._set_back(f"the members know a later start of this disk than number {self.me.incarnation}")
+            self._set_back(f"the members know start number {self.me.incarnation} of this disk already, or a later one")
         elif answer.verdict == EVICTED and not self.fault:
             self.fault = "an operator has put this node out: start it again to have it back"
         elif answer.verdict == STRANGER and not self.leaving and self.configuration is not None:
@@ -404,6 +409,8 @@ class Control:
         """This disk must not take part in the log any more: what it has confirmed is not what it has."""
         if not self.renewal and not self._planted.stays_set_back:
             self.renewal = why
+            self._lease.begin()
+            self._held.clear()
             self.events.append(Event(WARNING, "disk_renewed", {"why": why}))
 
     def _take_request(self, neighbour: Neighbour, request: Request, now: int) -> None:
@@ -547,7 +554,7 @@ class Control:
         founding.look(self.neighbours, self.seeds, self.seeds_unknown, self.residents, self.me, self.options, now)
         self.events.extend(founding.events)
         founding.events.clear()
-        if founding.founds:
+        if founding.founds and not self._is_refused_by_others(now):
             self._found_cluster()
         elif founding.asks:
             self._ask_to_join(founding.asks, founding.joins)
@@ -570,6 +577,7 @@ class Control:
         self._found = ConfigurationLog.found(command, self.me.disk)
         self._opening = CurrentLineage(cluster, lineage)
         self._opening_token = 0
+        self._is_fresh = False  # the configuration begins with this process
         self.phase = OPENING
         self.events.append(Event(INFO, "cluster_founded", {"cluster": cluster}))
 
@@ -607,6 +615,8 @@ class Control:
                 self.log = None  # nor of the one that it was to join
                 self.phase = OUTSIDE
                 return True
+        elif self._is_refused_by_others(now):
+            return False
         elif not log.is_leader and self._splits.forks(configuration, log.index, now):
             lineage = 1 + self._rng.below(ID_MAX - 1)
             absent = self._splits.absent(configuration)
@@ -622,6 +632,13 @@ class Control:
             return False
         self._leave_lineage(CurrentLineage(self.cluster, lineage))
         return True
+
+    def _is_refused_by_others(self, now: int) -> bool:
+        """Tell whether there are others that do not let this process in, so that it must not go on beside them.
+
+        They have another process with its name, or other settings: whoever mends that has one cluster, and not two.
+        """
+        return self.refused_ns > 0 and now - self.refused_ns < self.options.refusal_ns
 
     def _leave_lineage(self, to: CurrentLineage) -> None:
         """End to take part in the lineage; the rows of it stay, with the vote.
@@ -672,6 +689,7 @@ class Control:
         number = self._lease.beat(now)
         beat = Beat(log.lineage, number, self.installed)
         beat.up = self.is_up
+        beat.fresh = self._is_fresh
         if not beat.up:
             beat.seen = self.seen
             # Asked now: a copy of the answer could be that of the lineage from which this process has come.
@@ -771,6 +789,8 @@ class Control:
             if self.controller is not None and greeting.live and theirs is not None:
                 greeting.welcome = self.controller.would_let_up(neighbour, theirs.linked)
         else:
+            greeting.founder = self._founding.founder
+            greeting.listed = self._founding.listed
             for node_id in self.neighbours.named():
                 greeting.addresses.append(self.neighbours.links[node_id].process.address)
         greeting.linked = self.neighbours.disks()
@@ -789,7 +809,7 @@ class Control:
                 writer.private_delete(_BARRIER_KEY)  # a batch, behind which all rows of the lineage are durable
             self._opening_token = writer.token
         log = self.log
-        if log is None:
+        if log is None or self.renewal:
             return
         log.collect(writer, now)
         if self._named != log.lineage and log.configuration.is_founded():

@@ -47,7 +47,7 @@ REPLY: Final = 5
 GRANTED: Final = 0  # the heartbeat extends the lease
 NOT_UP: Final = 1  # the process is not up in the configuration, or is about to be taken for away
 STRANGER: Final = 2  # no member has the disk
-OUTDATED: Final = 3  # a newer process on the disk is known: the folder was set back, or copied
+OUTDATED: Final = 3  # another process on the disk is known, with this number or a later one: the folder was set back
 NOT_LEADING: Final = 4  # the receiver does not lead the log, or may not grant leases
 EVICTED: Final = 5  # an operator has put this process out
 
@@ -59,12 +59,14 @@ _LOAD_MAX: Final = 64
 
 _LIVE: Final = 1
 _WELCOME: Final = 2
+_LISTED: Final = 4
 
 _STALLED: Final = 1
 _FULL: Final = 2
 _SLOW: Final = 4
 _UP: Final = 8
 _LOAD: Final = 16
+_FRESH: Final = 32
 
 
 class Greeting:
@@ -86,18 +88,21 @@ class Greeting:
         self.welcome: bool = False  # it leads the log, and the receiver could be up in this lineage
         self.expect: int = 0  # how many nodes are to found the cluster; 0: it was not told
         self.partitions: int = 0
+        self.founder: str = ""  # without a cluster: the address of the process that it takes for the founder
+        self.listed: bool = False  # because that one is the first of a list with its own address
         self.linked: list[int] = []  # the disks of the processes to which it has links, ascending
         self.addresses: list[str] = []  # where it knows or expects processes
 
     def encoded(self) -> bytes:
         """Return the message."""
-        flags = (_LIVE if self.live else 0) | (_WELCOME if self.welcome else 0)
+        flags = (_LIVE if self.live else 0) | (_WELCOME if self.welcome else 0) | (_LISTED if self.listed else 0)
         parts = [BYTE[GREETING], BYTE[flags], varint(self.cluster), varint(self.lineage), varint(self.strength)]
         parts += [varint(self.index), varint(self.leader), varint(self.expect), varint(self.partitions)]
         parts.append(_put_integers(self.ancestors))
         parts.append(_put_integers(self.linked))
         parts.append(varint(len(self.addresses)))
         parts.extend([put_text(address) for address in self.addresses])
+        parts.append(put_text(self.founder))
         return b"".join(parts)
 
     def __repr__(self) -> str:
@@ -120,6 +125,7 @@ class Beat:
         self.applied = applied
         self.returned: int = 0  # it gives back what was granted for heartbeats up to this one, and wants to be away
         self.up: bool = False  # in the configuration that is installed here, this process is up
+        self.fresh: bool = False  # no heartbeat of this process has been judged yet, so it cannot have been let up
         self.stalled: bool = False  # its disk or loop stands still: it must not lead
         self.full: bool = False  # its disk lacks room
         self.slow: bool = False  # its disk or loop is slow
@@ -132,7 +138,7 @@ class Beat:
     def encoded(self) -> bytes:
         """Return the message."""
         flags = (_STALLED if self.stalled else 0) | (_FULL if self.full else 0) | (_SLOW if self.slow else 0)
-        flags |= (_UP if self.up else 0) | (_LOAD if self.load is not None else 0)
+        flags |= (_UP if self.up else 0) | (_LOAD if self.load is not None else 0) | (_FRESH if self.fresh else 0)
         parts = [BYTE[BEAT], BYTE[flags], varint(self.lineage), varint(self.number), varint(self.applied)]
         parts += [varint(self.returned), varint(self.seen), _put_integers(self.branches), _put_integers(self.missing)]
         parts.append(varint(len(self.ended)))
@@ -224,6 +230,7 @@ def decode_greeting(body: bytes) -> Greeting:
     greeting = Greeting(take_id(cursor, 0, "identity of a cluster"), take_id(cursor, 0, "lineage"))
     greeting.live = flags & _LIVE != 0
     greeting.welcome = flags & _WELCOME != 0
+    greeting.listed = flags & _LISTED != 0
     greeting.strength = take_id(cursor, 0, "strength")
     greeting.index = take_id(cursor, 0, "index")
     greeting.leader = take_id(cursor, 0, "identity of a disk")
@@ -232,6 +239,7 @@ def decode_greeting(body: bytes) -> Greeting:
     greeting.ancestors = _take_integers(cursor, _LINEAGES_MAX)
     greeting.linked = _take_integers(cursor, _DISKS_MAX)
     greeting.addresses = [cursor.text() for _ in range(cursor.count(_ADDRESSES_MAX))]
+    greeting.founder = cursor.text()
     return greeting
 
 
@@ -246,6 +254,7 @@ def decode_beat(body: bytes) -> Beat:
     beat.full = flags & _FULL != 0
     beat.slow = flags & _SLOW != 0
     beat.up = flags & _UP != 0
+    beat.fresh = flags & _FRESH != 0
     beat.returned = take_id(cursor, 0, "number")
     beat.seen = take_id(cursor, 0, "counter")
     beat.branches = _take_integers(cursor, _PARTITIONS_MAX)

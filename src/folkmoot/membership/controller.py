@@ -182,7 +182,7 @@ class Controller:
         member = log.configuration.members.get(disk)
         if member is None:
             return STRANGER
-        if process.incarnation < member.incarnation:
+        if process.incarnation < member.incarnation or self._is_taken(process, beat, member):
             return OUTDATED
         if process.incarnation <= member.evicted:
             return EVICTED
@@ -198,6 +198,15 @@ class Controller:
         if self._evictions.get(disk, 0) >= process.incarnation or beat.stalled or disk in self._denied:
             return NOT_UP
         return GRANTED if self._leases.heard(disk, process.incarnation, beat.number, now, True) else NOT_UP
+
+    def _is_taken(self, process: Neighbour, beat: Beat, member: ClusterMember) -> bool:
+        """Tell whether another process had the number of this start.
+
+        A process is let up after it was answered at least once. So one that was not, and is known to have been up, has
+        the number of another: both began with the same copy of the folder.
+        """
+        is_known = process.incarnation == member.incarnation and member.started > 0
+        return beat.fresh and is_known and not self._planted.trusts_numbers
 
     def _note(self, process: Neighbour, beat: Beat, now: int) -> None:
         """Remember a heartbeat, and look soon if it says something new."""
@@ -498,6 +507,8 @@ class Controller:
                 continue
             if beat.stalled or beat.returned or beat.applied < member.version or not self._is_heard(disk, now):
                 continue
+            if beat.fresh:
+                continue  # it may have the number of another process, and does not know it yet
             if not self._is_calm(disk, up, now):
                 continue
             if is_up(member.state):

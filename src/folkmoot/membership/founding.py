@@ -1,9 +1,22 @@
 """Who founds a cluster: exactly one of the processes that find each other and know nothing.
 
 With `expect` N it is the first, by the order of the nodes' names, of N processes that are all linked to each other.
-Otherwise it is the process at the first address of the list of seeds, when all others of the list are reached, or when
-it has waited for them. A process without seeds founds at once. All others join. A process that knows of a cluster never
-founds another one, and one that has joined or founded never does so again: its disk says to which cluster it belongs.
+Otherwise the seeds decide:
+
+- A list that has the address of the process itself is taken for one that is the same everywhere. The process at its
+  first address founds, when it has reached the others of the list or has waited for them.
+- A list without it names the others. Of all of them and itself the process with the lowest address founds, when it has
+  reached all, and all of them say that it is the one. It does not found without one of them: it may be about to join a
+  cluster that it can not reach at the moment.
+- A process without seeds founds at once.
+
+All others join. A witness never founds. A process that knows of a cluster never founds another one, and one that has
+joined or founded never does so again: its disk says to which cluster it belongs.
+
+Why there are no two founders. Each process says whom it takes for the founder, one at a time, and says it by the second
+rule only when it has reached all its seeds. A founder by that rule is named by all of its list, itself included; two
+such lists with a process in common have one founder. A founder by the first rule is named by those of its list that are
+reached and have such a list too, and never names another one.
 """
 
 from __future__ import annotations
@@ -11,6 +24,7 @@ from __future__ import annotations
 from typing import Final
 
 from folkmoot.kernel.event import ERROR, WARNING, Event
+from folkmoot.membership.cluster_member import DATA
 from folkmoot.membership.control_message import Greeting
 from folkmoot.membership.control_option import ControlOptions
 from folkmoot.membership.neighbours import Neighbour, Neighbours
@@ -27,6 +41,8 @@ class Founding:
 
     def __init__(self, now: int, planted: PlantedControl) -> None:
         self.founds: bool = False  # it is the one to found a cluster
+        self.founder: str = ""  # the address of the process that it takes for the founder; "": it does not know
+        self.listed: bool = False  # by a list with its own address
         self.asks: int = 0  # the disk of the leader that it is to ask now whether it may join; 0: nobody
         self.cluster: int = 0  # which it wants to join
         self.joins: int = 0  # the lineage of it
@@ -34,9 +50,10 @@ class Founding:
         self.events: list[Event] = []
         self._planted = planted
         self._since_ns = now
-        self._complain_ns = now + _COMPLAIN_NS
+        self._complain_ns: int = 0  # when to say again what it waits for; 0: not yet
         self._asked_ns: int = 0
         self._foreign: bool = False
+        self._why = ""
 
     def look(
         self,
@@ -52,6 +69,8 @@ class Founding:
         self.founds = False
         self.asks = 0
         self.due_ns = now + options.heartbeat_ns
+        if self._complain_ns == 0:
+            self._complain_ns = now + options.found_ns + options.reply_ns
         found = self._see_clusters(neighbours, options)
         if found is not None:
             self.cluster = found.cluster
@@ -65,15 +84,15 @@ class Founding:
             return
         if neighbours.links and self._knows_cluster(neighbours):
             return  # it has a cluster, without a leader at the moment
+        self.founder = ""
+        self.listed = False
         if options.expect > 1:
             self.founds = self._is_first_of(neighbours, options.expect, me)
-            why = f"{1 + len(neighbours.links)} of {options.expect} nodes are here"
         else:
             self.founds = self._is_first_seed(neighbours, seeds, residents, me, options, now)
-            why = "the first of the seeds founds the cluster, and has not done it"
         if not self.founds and now >= self._complain_ns:
             self._complain_ns = now + _COMPLAIN_NS
-            self.events.append(Event(WARNING, "waits_for_cluster", {"why": why}))
+            self.events.append(Event(WARNING, "waits_for_cluster", {"why": self._why}))
 
     def _see_clusters(self, neighbours: Neighbours, options: ControlOptions) -> Greeting | None:
         """Return what the process has said that this one should follow; None: nobody has a cluster with a leader."""
@@ -104,19 +123,31 @@ class Founding:
                 return True  # or it has not said anything yet
         return False
 
+    # A number of nodes
+
     def _is_first_of(self, neighbours: Neighbours, expect: int, me: Neighbour) -> bool:
         """Tell whether this is the first, by name, of so many processes that are all linked to each other."""
         disks = sorted([me.disk, *neighbours.disks()])
+        named = sorted([me.node_id, *neighbours.links])
         if len(disks) < expect:
+            self._why = f"{len(disks)} of {expect} expected nodes are here: {', '.join(named)}"
+            return False
+        holders = [node_id for node_id, other in neighbours.links.items() if other.kind == DATA]
+        if me.kind == DATA:
+            holders.append(me.node_id)
+        first = min(holders, default="")
+        self._why = f"{first or 'a node with data'}, the first of {expect} expected nodes, is to found the cluster"
+        if first != me.node_id:
             return False
         for node_id in neighbours.named():
             neighbour = neighbours.links[node_id]
-            if node_id < me.node_id:
-                return False
             greeting = neighbour.greeting
             if greeting is None or sorted([neighbour.disk, *greeting.linked]) != disks:
+                self._why = f"{node_id} has no links to all of {', '.join(named)}"
                 return False
         return True
+
+    # Seeds
 
     def _is_first_seed(
         self,
@@ -127,18 +158,87 @@ class Founding:
         options: ControlOptions,
         now: int,
     ) -> bool:
-        """Tell whether this is the process at the first of the seeds, and has seen or awaited the others."""
+        """Tell whether the seeds make this process the founder."""
         if not seeds:
-            return True
-        if seeds[0] != me.process.address and residents.get(seeds[0], "") != me.node_id:
+            self._why = "this node is a witness, and has no seeds"
+            return me.kind == DATA
+        here: list[Neighbour] = []  # at the addresses of the list, in its order
+        missing: list[str] = []  # addresses at which nobody has answered
+        first: Neighbour | None = None  # at the first address that is not known to be of a witness
+        unknown = False  # that address is missing
+        for seed in seeds:
+            at = me if seed == me.process.address else self._resident(seed, neighbours, residents, me)
+            if at is None:
+                missing.append(seed)
+                unknown = unknown or first is None
+            else:
+                here.append(at)
+                if first is None and at.kind == DATA:
+                    first = at
+        self.listed = me in here
+        if not self.listed:
+            return self._is_lowest(here, missing, me)
+        if unknown or first is None:
+            self._why = f"{seeds[0]}, the first of the seeds, is to found the cluster, and does not answer"
             return self._planted.found_beside and now - self._since_ns >= options.found_ns
-        if now - self._since_ns >= options.found_ns:
+        self.founder = first.process.address
+        if first is not me:
+            self._why = f"{first.node_id} ({self.founder}), the first of the seeds, is to found the cluster"
+            return self._planted.found_beside and now - self._since_ns >= options.found_ns
+        for one in here:
+            greeting = one.greeting
+            if greeting is not None and greeting.listed and greeting.founder not in ("", self.founder):
+                self._why = (
+                    f"{one.node_id} takes {greeting.founder} for the first of the seeds, and this node {self.founder}: "
+                    "make cluster.seeds the same at all nodes"
+                )
+                return False
+        self._why = f"nobody answers at {', '.join(missing)}"
+        if not missing or now - self._since_ns >= options.found_ns:
             return True
         self.due_ns = min(self.due_ns, self._since_ns + options.found_ns)
-        for seed in seeds:
-            if seed == me.process.address or residents.get(seed, "") == me.node_id:
-                continue
-            here = [one for one in neighbours.links.values() if one.process.address == seed]
-            if not here and residents.get(seed, "") not in neighbours.links:
+        return False
+
+    def _resident(
+        self, seed: str, neighbours: Neighbours, residents: dict[str, str], me: Neighbour
+    ) -> Neighbour | None:
+        """Return the process that answers at an address; None if there is no link to one."""
+        node_id = residents.get(seed, "")
+        if node_id == me.node_id:
+            return me
+        if node_id in neighbours.links:
+            return neighbours.links[node_id]
+        for one in neighbours.links.values():
+            if one.process.address == seed:
+                return one
+        return None
+
+    def _is_lowest(self, others: list[Neighbour], missing: list[str], me: Neighbour) -> bool:
+        """Tell whether this process has the lowest address of all that its seeds name, and all of them say so."""
+        if missing:
+            self._why = (
+                f"nobody answers at {', '.join(missing)}: a node whose seeds name only the others founds a cluster "
+                "when it has reached them all"
+            )
+            return False
+        lowest: Neighbour | None = None
+        for one in [me, *others]:
+            if one.kind == DATA and (lowest is None or one.process.address < lowest.process.address):
+                lowest = one
+        if lowest is None:
+            self._why = "all nodes that the seeds name are witnesses"
+            return False
+        self.founder = lowest.process.address
+        if lowest is not me:
+            self._why = f"{lowest.node_id} ({self.founder}) has the lowest address, and is to found the cluster"
+            return False
+        for one in others:
+            greeting = one.greeting
+            if greeting is None or greeting.founder != self.founder:
+                named = "nobody yet" if greeting is None or not greeting.founder else greeting.founder
+                self._why = (
+                    f"{one.node_id} takes {named} for the founder of the cluster, and this node itself, with the "
+                    "lowest address: name all nodes in cluster.seeds, or set cluster.expect"
+                )
                 return False
         return True

@@ -57,6 +57,7 @@ class LoggedMembership:
         self.view: View | None = None
         self.wants: list[str] = []
         self.departing = False
+        self.held = HeldBranches(holdings)
         self._me = me
         self._config = config
         self._partitions = partitions
@@ -66,7 +67,7 @@ class LoggedMembership:
         self._room = Room(config.full_wait_us, config.full_hold_us)
         self._control: Control | None = None
         self._due_us: int = 0  # when to look at the latest: something has come, or is due
-        self._former: View | None = None
+        self._view_before: View | None = None
         self._lineage: int = 0  # of the view
         self._changed: int = 0  # the counter of the configuration of the view
         self._epochs: list[int] = []  # by partition, the leader epoch in the view
@@ -83,14 +84,14 @@ class LoggedMembership:
     def open(self, now: int) -> None:
         """Read the log; raises CorruptStore."""
         control = Control(self._me, _NO_FEATURES, self._options(), self._reader, self._rng.next64(), now * _US)
-        control.branches = HeldBranches(self._holdings)
+        control.branches = self.held
         for holding in self._holdings.holdings():
             if holding.state != NONE:
                 control.seen = max(control.seen, counter_of(holding.epoch))
         self._control = control
         configuration = control.configuration
         if configuration is not None:
-            self._former = view_of(configuration)
+            self._view_before = view_of(configuration)
 
     def _options(self) -> ControlOptions:
         config = self._config
@@ -104,6 +105,7 @@ class LoggedMembership:
         options.link_patience_ns = config.link_patience_us * _US
         options.found_ns = config.join_wait_us * _US
         options.gone_ns = config.gone_us * _US
+        options.refusal_ns = config.refusal_us * _US
         options.forks = config.split_policy == "available"
         options.partitions = self._partitions
         options.copies = config.replicas
@@ -125,6 +127,11 @@ class LoggedMembership:
         if self.view is None:
             return "waiting"
         return "member" if self._is_up else "excluded"
+
+    @property
+    def renewal(self) -> str:
+        """Why this folder must become another disk before the node can go on; "": it need not."""
+        return self.control.renewal
 
     @property
     def may_write(self) -> bool:
@@ -164,9 +171,9 @@ class LoggedMembership:
         return "" if member is None else member.node_id
 
     @property
-    def former(self) -> View | None:
+    def view_before(self) -> View | None:
         """The view of the configuration that the disk had when this process was started; None: it had none."""
-        return self._former
+        return self._view_before
 
     def is_gone(self, node_id: str) -> bool:
         """Whether a node certainly does not serve beside this one: it has ended, or was stopped in good order."""
@@ -233,6 +240,10 @@ class LoggedMembership:
                 self._complained[node_id] = incarnation
                 fields: dict[str, object] = {"node": node_id, "why": f"sent what cannot be read: {error}"}
                 self.events.append(Event(WARNING, "node_refused", fields))
+
+    def know_refusal(self, refused_us: int) -> None:
+        """Learn when this node and another one last refused each other; 0: never."""
+        self.control.refused_ns = refused_us * _US
 
     def know_seeds(self, residents: dict[str, str]) -> None:
         """Learn the ids of the nodes that answer at addresses."""

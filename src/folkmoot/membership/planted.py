@@ -19,6 +19,7 @@ PLANTED: Final[list[str]] = [
     "grant_alone",
     "ignores_links",
     "stays_set_back",
+    "trusts_numbers",
 ]
 """The names of all bugs."""
 
@@ -37,3 +38,4 @@ class PlantedControl:
         self.grant_alone: bool = "grant_alone" in names  # a leader that may be deposed answers heartbeats
         self.ignores_links: bool = "ignores_links" in names  # members without a link between them stay
         self.stays_set_back: bool = "stays_set_back" in names  # a folder that was set back goes on as it is
+        self.trusts_numbers: bool = "trusts_numbers" in names  # a start number names one process for ever

@@ -66,7 +66,7 @@ from folkmoot.membership.view import View
 from folkmoot.peer.member import ACTIVE, LEAVING, Member
 from folkmoot.store.epoch import COUNTER_MAX, counter_of, make_epoch, tag_of
 
-__all__ = ["BranchSource", "HeldBranches", "branches_of", "epoch_of", "view_of"]
+__all__ = ["BranchSource", "HeldBranches", "branches_of", "epoch_of", "relics_of", "view_of"]
 
 _MAY_LIVE: Final = (SILENT, CUT_OFF)  # reasons for being away that do not prove an end
 
@@ -195,6 +195,26 @@ def branches_of(holdings: list[Holding], configuration: ClusterConfiguration) ->
     return found
 
 
+def relics_of(holdings: list[Holding], configuration: ClusterConfiguration, former: int) -> list[int]:
+    """Return the partitions that were lost together with a former disk, and of which its folder has a copy.
+
+    A folder that was set back is another disk, and its copies are older than what was committed. Where others were in
+    sync, they have everything. Where nobody was, nothing is newer than this copy: it is a branch, to be merged.
+
+    Args:
+        holdings: What the node has, by partition.
+        configuration: In which the former disk is no member any more.
+        former: That disk; 0: there is none.
+    """
+    given_up = {removal.index for removal in configuration.removed if removal.disk == former}
+    found: list[int] = []
+    for number, index in sorted(configuration.lost.items()):
+        if index in given_up and number < len(holdings):
+            if holdings[number].state == COMPLETE and holdings[number].seq > 0:
+                found.append(number)
+    return found
+
+
 @mypyc_attr(allow_interpreted_subclasses=True)  # asked with each heartbeat of a process that is not up
 class BranchSource(ABC):
     """Says what this process has changed in other lineages, at the moment at which it asks to be let up."""
@@ -205,11 +225,15 @@ class BranchSource(ABC):
 
 
 class HeldBranches(BranchSource):
-    """Those of the copies of a node."""
+    """Those of the copies of a node; former: the disk that its folder was before it was set back, 0: it was none."""
 
     def __init__(self, holdings: HoldingsSource) -> None:
+        self.former: int = 0
         self._holdings = holdings
 
     def branches(self, configuration: ClusterConfiguration) -> list[int]:
-        """Return `branches_of` what it has now."""
-        return branches_of(self._holdings.holdings(), configuration)
+        """Return `branches_of` what it has now, and `relics_of`."""
+        holdings = self._holdings.holdings()
+        found = branches_of(holdings, configuration)
+        found.extend([number for number in relics_of(holdings, configuration, self.former) if number not in found])
+        return sorted(found)

@@ -3,6 +3,9 @@
 The *disk* is the identity of the data folder, drawn when the folder is made. It is the id of the member in the
 configuration log, so it must not be taken for another one: the row has a checksum of its own. Rows of version 0.1 have
 no disk. A node alone gets one at its next start; the copies of a cluster of that version are refused.
+
+A folder that was set back gets another disk, and remembers the *former* one until a process has come up with the new
+one: what the cluster has lost with the former disk is, as far as anybody has it, in this folder.
 """
 
 from __future__ import annotations
@@ -34,10 +37,11 @@ _KEY: Final = plain_key(0, META, b"birth")
 class Birth:
     """What does not change while a node runs: its disk, and its incarnation, the number of this start."""
 
-    def __init__(self, incarnation: int, disk: int) -> None:
+    def __init__(self, incarnation: int, disk: int, former: int = 0) -> None:
         assert 0 < disk <= ID_MAX, "the identity of a disk is positive and has 62 bits"
         self.incarnation = incarnation
         self.disk = disk
+        self.former = former  # the disk that this folder was before it was set back; 0: none, or that is over
 
     def renew(self, seed: int, config: NodeConfig) -> None:
         """Draw another disk for a folder that was set back: nobody may rely on what the old one has confirmed.
@@ -45,7 +49,7 @@ class Birth:
         The rows of the partitions stay. `write_birth` and `log_rows.drop_lineages` belong in one batch after it, which
         is durable before the node speaks under the new identity.
         """
-        before = self.disk
+        before = self.former = self.disk
         self.disk = _drawn_disk(seed, before, config.node_id)
         assert self.disk != before, "another disk has another identity"
 
@@ -85,10 +89,12 @@ def read_birth(reader: Reader, config: NodeConfig, seed: int) -> Birth:
                 "that version, or begin with an empty data directory"
             )
         disk = _drawn_disk(seed, 0, config.node_id)
+        former = 0
     else:
         body = _checked(body)
         disk = get_u64(body, 0)
-        at = 8
+        former = get_u64(body, 8)
+        at = 16
     partitions = get_u16(body, at) or 65_536
     incarnation = get_u64(body, at + 2)
     try:
@@ -107,12 +113,12 @@ def read_birth(reader: Reader, config: NodeConfig, seed: int) -> Birth:
             f"the store belongs to node {node_id!r} and this is {config.node_id!r}: "
             f"set node.id = {node_id!r}, or start with another data directory"
         )
-    return Birth(incarnation + 1, disk)
+    return Birth(incarnation + 1, disk, former)
 
 
 def _checked(body: bytes) -> bytes:
     """Return what is behind the checksum; raises CorruptStore."""
-    if len(body) < _HEAD_BYTES + 19 or body[0] != _FORMAT:
+    if len(body) < _HEAD_BYTES + 27 or body[0] != _FORMAT:
         found = body[0] if body else "nothing"
         raise CorruptStore(f"the store has format {found}, this version reads format {_FORMAT}")
     rest = body[_HEAD_BYTES:]
@@ -122,6 +128,7 @@ def _checked(body: bytes) -> bytes:
 
 
 def write_birth(writer: Writer, birth: Birth, config: NodeConfig) -> None:
-    """Put the row of this start into the first batch."""
-    rest = u64(birth.disk) + u16(config.partitions & 0xFFFF) + u64(birth.incarnation) + config.node_id.encode()
+    """Put the row of this start into the batch of this turn: the first one, and whenever the disk has changed."""
+    rest = u64(birth.disk) + u64(birth.former) + u16(config.partitions & 0xFFFF) + u64(birth.incarnation)
+    rest += config.node_id.encode()
     writer.private(_KEY, bytes([_FORMAT]) + u32(crc32(rest)) + rest)

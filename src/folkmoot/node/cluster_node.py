@@ -106,6 +106,7 @@ class ClusterNode:
         holdings = ReplicaHoldings(self.replication)
         rng = state.rng.fork()
         self.membership = LoggedMembership(self.me, config, state.partitions, rng, holdings, state.reader)
+        self.membership.held.former = birth.former
         state.speaks_until_ns = 0
         clock = state.clock
         clock.bound_us = config.clock_offset_max_us
@@ -144,7 +145,7 @@ class ClusterNode:
         self.replication.open(self.state.now)
         self.heal_log.open()
         self.membership.open(self.state.now)
-        self.replication.replica_states.lived = self.membership.former
+        self.replication.replica_states.lived = self.membership.view_before
         if len(self.membership.expected()) > 1:
             self.state.clock.alone = False
         self.step()
@@ -341,6 +342,7 @@ class ClusterNode:
 
     def prepare(self) -> None:
         """Let the membership put its rows into the batch of this turn, before that is taken."""
+        self.membership.know_refusal(self.peers.refused_us)
         self.membership.step(self.state.writer, self.state.now)
 
     def seal(self, batch: Batch | None) -> None:

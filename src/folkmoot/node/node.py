@@ -9,6 +9,7 @@ from folkmoot.kernel.event import INFO
 from folkmoot.kernel.planted import Planted
 from folkmoot.kernel.rng import Rng
 from folkmoot.membership.holding import COMPLETE
+from folkmoot.membership.log_rows import drop_lineages
 from folkmoot.membership.view import View
 from folkmoot.metrics.counters import Counters, Histograms
 from folkmoot.node.birth import Birth, read_birth, write_birth
@@ -71,6 +72,8 @@ class Node:
         self._broker = Broker(self._state, fabric, self.streams)
         self._withheld = Withheld(self._state, fabric, self._broker)
         self._sealed = False
+        self._renewed_token = 0  # of the batch that makes the folder another disk; 0: there is none
+        self._renewed = False  # that batch is durable
         self._write: Batch | None = None
         self.remembered = Remembered()  # of passwords that were right, here or at other nodes; for the driver
         self.cluster_node: ClusterNode | None = None
@@ -189,6 +192,7 @@ class Node:
         """The batch with this token, and all before it, are durable."""
         self._tick(now)
         if self.cluster_node is not None:
+            self._renewed = 0 < self._renewed_token <= token
             self.cluster_node.written(token)
             return
         self._broker.written(token)
@@ -332,6 +336,28 @@ class Node:
         return len(view.members) > 1 or not [seed for seed in config.seeds if seed != config.peer_address]
 
     @property
+    def renewed(self) -> bool:
+        """Whether the folder has become another disk: the driver stops this node, and opens another one on it.
+
+        The folder was set back, copied, or removed from the cluster, so nobody may rely on what its former disk has
+        confirmed. The new one joins as any other member, and is filled.
+        """
+        return self._renewed
+
+    def _see_disk(self, cluster_node: ClusterNode) -> None:
+        """Make the folder another disk if it has to be, and forget the former one when that is over."""
+        membership = cluster_node.membership
+        writer = self._state.writer
+        if membership.renewal and self._renewed_token == 0:
+            self.birth.renew(self._state.rng.next64(), self.config)
+            write_birth(writer, self.birth, self.config)
+            drop_lineages(writer)
+            self._renewed_token = writer.token
+        elif self.birth.former and membership.state == "member":
+            self.birth.former = membership.held.former = 0
+            write_birth(writer, self.birth, self.config)
+
+    @property
     def closing(self) -> bool:
         """Whether this node is about to leave, and should accept no more connections."""
         return self.cluster_node is not None and self.cluster_node.membership.drained
@@ -383,6 +409,7 @@ class Node:
             self._withheld.step()
         if self.cluster_node is not None:
             self.cluster_node.prepare()
+            self._see_disk(self.cluster_node)
         self._write = self._broker.seal()
         if self.cluster_node is not None:
             self.cluster_node.seal(self._write)

@@ -44,6 +44,7 @@ REASON_BYTES_MAX: Final = 300
 
 _QUIET: Final = 0  # codes of CLOSE: nothing is wrong
 _REFUSED: Final = 1
+_TWIN: Final = 2  # refused, because another process with this id is connected
 
 
 class Switch:
@@ -195,7 +196,12 @@ class Switch:
             if link.current is not None and (alive or is_older):
                 other = link.member.address
                 why = f"another node with its id {hello.node_id!r} is connected, at {other}: ids must differ"
-                self.reject(peer, why, ERROR)
+                if hello.disk == link.member.disk and hello.disk:
+                    why = (
+                        f"another process is connected that runs on a copy of its data folder, at {other}: two cannot "
+                        f"be {hello.node_id!r}, so end one of them"
+                    )
+                self.reject(peer, why, ERROR, _TWIN)
                 return None
             self.drop(link, "it has been started again")
             link = None
@@ -294,12 +300,12 @@ class Switch:
 
     # Ends
 
-    def reject(self, peer: PeerConnection, why: str, level: str = WARNING) -> None:
+    def reject(self, peer: PeerConnection, why: str, level: str = WARNING, code: int = _REFUSED) -> None:
         """Close a connection because of a fault, and report it here and to the peer."""
         if peer.outgoing:
             self.complaints.note(peer.address, f"this node refuses it: {why}")
         self.complaints.refused(level, "peer_refused", peer, why, self.now)
-        self._end(peer, _REFUSED, why)
+        self._end(peer, code, why)
 
     def close(self, peer: PeerConnection, why: str) -> None:
         """Close a connection that is not needed."""
@@ -320,6 +326,7 @@ class Switch:
             if peer.state != OPEN:
                 self._note_refusal(peer)
             same = peer.hello is not None and peer.hello.node_id == self.me.node_id
+            same = same or body[:1] == bytes([_TWIN])
             if peer.outgoing:
                 self.complaints.note(peer.address, f"it refuses this node: {reason}")
             self.complaints.refused(ERROR if same else WARNING, "peer_refuses", peer, f"it says: {reason}", self.now)

@@ -46,6 +46,7 @@ STOP_S_MAX: Final = 5.0
 DRAIN_S_MAX: Final = 1.0  # for clients to read their DISCONNECT; the end of the process resets what is still open
 DEPART_S_MAX: Final = 1.0  # for the handover to other nodes; after that, they detect that this node is gone
 HOUSEKEEPING_S: Final = 0.5
+_AGAIN: Final = -1  # in place of an exit status: open everything again
 POLL_S: Final = 0.005
 TRACE_CALLS_MAX: Final = 12
 # Connections without a complete CONNECT, in all: as many addresses may have their full share. One costs up to 100 kB.
@@ -91,6 +92,7 @@ class ServingNode:
         self.gate = Gate(descriptors.sockets, per_address, time.monotonic, in_all)
         self.gate.relieve = turns.cut_closing
         self.stopping = False
+        self.renewed = False  # the folder has become another disk: another node is opened on it
         self.error: Exception | None = None
         self.audit: Audit | None = None
         self._stop = asyncio.Event()
@@ -123,6 +125,9 @@ class ServingNode:
         if self.node.left and not self._stop.is_set():
             self.say("info", "left", reason="nothing depends on this node any more")
             self._stop.set()
+        if self.node.renewed and not self._stop.is_set():
+            self.renewed = True
+            self._stop.set()
 
     def complain(self, address: str, error: Exception) -> None:
         """Log an unexpected error of one connection, with its trace."""
@@ -147,19 +152,34 @@ def serve(
 ) -> int:
     """Run a node until SIGTERM, SIGINT or an error; return the exit status. Errors are one line on stderr.
 
+    A node whose folder has become another disk is followed by another one, in the same process.
     `lookup` finds other nodes; without it, the seeds of the settings are used. `reread` returns the settings of now,
     for SIGHUP; without it, only the files that the settings name are read again.
     """
     os.umask(0o077)  # what a node writes is for its own user
     log = Log(settings.log.level, settings.log.format)
     try:
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            return runner.run(run(settings, service, lookup, log, reread))
+        while True:
+            with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+                status = runner.run(run(settings, service, lookup, log, reread))
+            if status != _AGAIN:
+                return status
+            settings = settings_of_now(settings, reread)
     except FolkmootError as error:
         print(f"error: {error}", file=sys.stderr)
     except KeyboardInterrupt:  # before the signal handlers are set
         return 130
     return 1
+
+
+def settings_of_now(settings: Settings, reread: Callable[[], Settings] | None) -> Settings:
+    """Return the settings for another node on the same folder, those before if they cannot be read any more."""
+    try:
+        found = settings if reread is None else reread()
+    except FolkmootError:
+        return settings
+    node = found.node.model_copy(update={"id": settings.node.id})  # it may have been generated
+    return found.model_copy(update={"node": node})
 
 
 async def run(
@@ -437,8 +457,11 @@ async def until(serving: ServingNode, done: Callable[[], bool], patience_s: floa
 
 
 def finish(serving: ServingNode) -> int:
-    """Report the error that ended the node, if any; return the exit status."""
+    """Report the error that ended the node, if any; return the exit status, or that everything is opened again."""
     error = serving.error
+    if error is None and serving.renewed:
+        serving.say("info", "restarted", reason="the data folder is another disk now, see disk_renewed")
+        return _AGAIN
     if error is None:
         serving.say("info", "stopped")
         return 0

@@ -56,6 +56,7 @@ class Host(Machine):
         self.told_to_leave = False  # by an operator, whatever the node has answered: it may leave at any time
         # no node would remain; but a node that was cut off in the meantime continues with the order
         self._stays = False
+        self._renews = False  # its folder has become another disk: another node is started on it
         self.believed = True  # what the node says about its copies counts for the budget of faults
         self.refilled = False  # a copy here was replaced: until it is filled it counts for nothing
         self._patience_us = 0  # until then a stopping node waits for the others
@@ -69,6 +70,7 @@ class Host(Machine):
         """Start a node over what the disk has."""
         assert self.node is None, "a host runs one node"
         self.life += 1
+        self._renews = False
         self.started_us = self.world.now
         self.starts_us.append(self.world.now)
         self._turn_set = False
@@ -287,6 +289,10 @@ class Host(Machine):
             self.world.after(self.rng.below(self.turn_us), self._more, self.life)
         self._set_wake(node)
         self.on_turn(self)
+        if getattr(node, "renewed", False) and not self._renews:
+            self._renews = True
+            self.world.mark("disk renewed")
+            self.stop(self.start)
 
     def decided_ns(self) -> int:
         """Return the monotonic time after the last decision of the turn."""
