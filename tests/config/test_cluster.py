@@ -20,6 +20,7 @@ WORD = "a-word-of-more-than-sixteen-characters"
 MADE = {"peer_address", "secret", "secrets_accepted", "partitions", "streams"}
 INTERNAL = {
     "lease_us",
+    "refusal_us",
     "handshake_us",
     "dial_us_min",
     "dial_us_max",

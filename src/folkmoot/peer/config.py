@@ -28,6 +28,7 @@ class ClusterConfig:
         self.heartbeat_us: int = 100 * MILLISECOND
         self.silence_us: int = 2 * SECOND  # a peer that is silent for this long is suspected
         self.join_wait_us: int = 2 * SECOND  # the first of the seeds waits so long for the others
+        self.refusal_us: int = 10 * SECOND  # a node that was refused by another one founds no cluster for so long
         self.link_patience_us: int = 500 * MILLISECOND  # then a bad link between live nodes costs one its place
         self.stall_us: int = 2 * SECOND  # a node whose disk stalls for this long gets no lease
         self.full_wait_us: int = 3 * SECOND  # after this time with a full disk a node gives its leaderships to others
