@@ -18,9 +18,9 @@ def will(payload: bytes) -> Will:
 
 @pytest.mark.parametrize("expiry_s", [0, EVER])
 def test_a_client_that_goes_to_the_other_side_has_two_wills_and_each_is_published_once(expiry_s: int) -> None:
-    cluster = SimulatedCluster(5, partitions=PARTITIONS, replicas=1, split_policy="majority")
+    cluster = SimulatedCluster(5, partitions=PARTITIONS, replicas=5, split_policy="majority")
     here = cluster["n1"]
-    client_id = cluster["n4"].names_led("c")[0]  # the other side has no copy of its partition
+    client_id = cluster["n4"].names_led("c")[0]
     watcher = here.client(cluster["n1"].names_led("w")[0])
     watcher.connect(session_expiry=EVER)
     watcher.subscribe("will", qos=1)
@@ -41,10 +41,10 @@ def test_a_client_that_goes_to_the_other_side_has_two_wills_and_each_is_publishe
 
 
 class Halves:
-    """n4 and n5 are apart from the others; the partition of client `client_id` is begun anew by those, and heals."""
+    """n4 and n5 have forked; the partition of client `client_id` is led at both sides, and heals."""
 
     def __init__(self) -> None:
-        self.cluster = cluster = SimulatedCluster(5, partitions=PARTITIONS, replicas=1)
+        self.cluster = cluster = SimulatedCluster(5, partitions=PARTITIONS, replicas=5)
         here = cluster["n1"]
         self.client_id = cluster["n4"].names_led("c")[0]
         self.watcher = here.client(cluster["n1"].names_led("w")[0])
@@ -52,7 +52,7 @@ class Halves:
         self.watcher.subscribe("will", qos=1)
         cluster.cut("n4", "n1", "n2", "n3")
         cluster.cut("n5", "n1", "n2", "n3")
-        cluster.advance(5 * SECOND)
+        cluster.advance(10 * SECOND)
 
     def connect(self, at: str, payload: bytes, expiry_s: int = 0) -> Peer:
         """Connect the client at a node, with a will if there is a payload."""
@@ -106,7 +106,7 @@ def test_who_says_goodbye_while_the_sides_are_merged_has_no_will(
     for site in others:
         site.hold_writes()
     cluster.heal()
-    for _ in range(200):
+    for _ in range(500):
         cluster.advance(SECOND // 50)
         view = cluster["n1"].cluster_node.view
         if view is not None and len(view.members) == 5:
