@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
+
 from folkmoot.kernel.clock import SECOND
 from folkmoot.kernel.hash import hash64
 from folkmoot.mqtt.kind import PUBACK, PUBCOMP, PUBREC, PUBREL
@@ -25,22 +28,32 @@ def led_at(cluster: SimulatedCluster, node_id: str, stem: str, copy_at: str) -> 
     raise AssertionError(f"{node_id} leads nothing that {copy_at} has")
 
 
+def cast(cluster: SimulatedCluster) -> tuple[Site, Site, Site]:
+    """Return three nodes: the second and the third lead partitions of which the first has copies."""
+    for here, leader, third in itertools.permutations(cluster.live(), 3):
+        with contextlib.suppress(AssertionError):
+            led_at(cluster, leader.name, "x", here.name)
+            led_at(cluster, third.name, "x", here.name)
+            return here, leader, third
+    raise AssertionError("nobody has copies of what two others lead")
+
+
 def answers(peer: Peer) -> list[tuple[int, int]]:
     return [(packet.kind, packet.packet_id) for packet in peer.receive() if isinstance(packet, Ack)]
 
 
-def start(cluster: SimulatedCluster, away: Site) -> Peer:
-    """Return a client at `away` that has got PUBREC from n2, where an older turn waits for n3, which hangs."""
-    client = away.client(led_at(cluster, "n2", "c", "n1"), acks=False)
+def start(cluster: SimulatedCluster, here: Site, leader: Site, third: Site) -> Peer:
+    """Return a client at `here` that has got PUBREC from its leader, where an older turn waits for a node that hangs."""
+    client = here.client(led_at(cluster, leader.name, "c", here.name), acks=False)
     client.connect(session_expiry=EVER)
-    other = cluster["n2"].client(led_at(cluster, "n2", "o", "n1"))
+    other = leader.client(led_at(cluster, leader.name, "o", here.name))
     other.connect()
-    far, near = led_at(cluster, "n3", "far", "n1"), led_at(cluster, "n2", "near", "n1")
-    cluster["n3"].up = False  # it hangs: nobody knows yet
+    far, near = led_at(cluster, third.name, "far", here.name), led_at(cluster, leader.name, "near", here.name)
+    third.up = False  # it hangs: nobody knows yet
     other.send(Publish(far.encode(), b"x", 1, True, False, 1))
     client.send(Publish(near.encode(), b"x", 2, False, False, 7))
     cluster.run()
-    assert answers(other) == [], "n2 has a turn that is not complete"
+    assert answers(other) == [], "the leader has a turn that is not complete"
     assert answers(client) == [(PUBREC, 7)]
     return client
 
@@ -58,9 +71,10 @@ def start_behind(cluster: SimulatedCluster) -> Peer:
 
 def test_what_was_answered_is_not_answered_again_by_the_next_leader() -> None:
     cluster = SimulatedCluster(3, replicas=2, partitions=PARTITIONS)
-    client = start(cluster, cluster["n1"])
-    cluster["n2"].kill()
-    cluster["n3"].up = True
+    here, leader, third = cast(cluster)
+    client = start(cluster, here, leader, third)
+    leader.kill()
+    third.up = True
     cluster.advance(5 * SECOND)
     assert answers(client) == []
     client.send(Ack(PUBREL, 7))
@@ -70,14 +84,15 @@ def test_what_was_answered_is_not_answered_again_by_the_next_leader() -> None:
 
 def test_what_was_not_answered_is_answered_by_the_next_leader() -> None:
     cluster = SimulatedCluster(3, replicas=2, partitions=PARTITIONS)
-    client = start(cluster, cluster["n1"])
-    far = led_at(cluster, "n3", "far", "n1")
+    here, leader, third = cast(cluster)
+    client = start(cluster, here, leader, third)
+    far = led_at(cluster, third.name, "far", here.name)
     client.send(Publish(far.encode(), b"x", 2, True, False, 8))
     client.send(Ack(PUBREL, 7))
     cluster.run()
-    assert (PUBREC, 8) not in answers(client), "it waits for n3"
-    cluster["n2"].kill()
-    cluster["n3"].up = True
+    assert (PUBREC, 8) not in answers(client), "it waits for the node that hangs"
+    leader.kill()
+    third.up = True
     cluster.advance(5 * SECOND)
     assert sorted(answers(client)) == [(PUBREC, 8), (PUBCOMP, 7)]
 

@@ -18,8 +18,8 @@ def test_after_a_time_without_a_majority_nobody_waits_for_a_leader_that_was_thou
 
     def knock_as_soon_as_possible() -> bool:
         moved = turn()
-        fabric = cluster["n1"].node._broker.fabric
-        if not knocking and not fabric.idle and len(fabric.others) == 2:
+        site = cluster["n1"]
+        if not knocking and not site.cut and not site.node.silence(site.steady_ns()):
             for number in range(20):
                 knocking.append(cluster["n1"].client(f"c{number}").open())
                 knocking[-1].send(Connect(5, f"c{number}", False, 60, properties=properties(session_expiry=EVER)))

@@ -1,156 +1,91 @@
-"""The status of a member from the real parts of a cluster: before its first view, in a view of its own; its orders."""
+"""The status of a member from the real parts of a cluster: before it knows one, alone in one; its orders."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from folkmoot.auth.access import Access
-from folkmoot.auth.policy import Policy
-from folkmoot.kernel.limits import Limits
-from folkmoot.kernel.rng import Rng
-from folkmoot.membership.holding import Holding
-from folkmoot.membership.member_state import HoldingsSource
-from folkmoot.membership.membership import Membership
-from folkmoot.merge.heals import Heals
-from folkmoot.peer.config import ClusterConfig
-from folkmoot.peer.member import ACTIVE, Member
-from folkmoot.peer.peers import Peers
-from folkmoot.replica.replication import Replication
+from folkmoot.kernel.clock import SECOND
 from folkmoot.session.connection import Connection, PeerInfo
 from folkmoot.session.relay import Remote
 from folkmoot.session.session import Session
-from folkmoot.status.cluster_picture import ClusterPicture
+from folkmoot.status.cluster_picture import picture_of
 from folkmoot.status.status import NodeStatus
 from folkmoot.store.epoch import counter_of
-from folkmoot.store.memory import MemoryStore
-from folkmoot.store.writer import Writer
-from folkmoot.turn.state import Identity, State
-from tests.harness.box import START
-
-PARTITIONS = 8
-
-
-class Lonely:
-    """The cluster's half of one node that meets nobody, on a store in memory."""
-
-    def __init__(self, policy: str = "available") -> None:
-        self.config = ClusterConfig()
-        self.config.peer_address = "127.0.0.1:1"
-        self.config.partitions = PARTITIONS
-        self.config.split_policy = policy
-        self.config.seeds = ["127.0.0.1:2", "127.0.0.1:3"]
-        self.now = START
-        store = MemoryStore()
-        writer = Writer(PARTITIONS, 1)
-        self.state = State(Identity(), Limits(), Access(Policy([], True)), PARTITIONS, store, writer, Rng(1))
-        me = Member("a", 3, self.config.peer_address, "rack", ACTIVE, 1, 1, "9.9")
-        self.replication = Replication("a", PARTITIONS, self.config, store, writer)
-        self.replication.open(self.now)
-        source = _Holdings(self.replication)
-        self.membership = Membership(me, self.config, PARTITIONS, Rng(2), source, None)
-        peers = Peers(me, self.config, Rng(3))
-        parts = (me, self.config, self.membership, peers, self.replication, self.state, Heals("a"))
-        self.status = NodeStatus(ClusterPicture(*parts))
-
-    def go_on(self, seconds: int) -> None:
-        """Let time pass; install what is agreed on, which alone is what this node wants."""
-        until = self.now + seconds * 1_000_000
-        while self.membership.next_wake() <= until:
-            self.now = max(self.now, self.membership.next_wake())
-            self.membership.wake(self.now)
-            for view in self.membership.installs:
-                self.replication.install(view, self.now)
-            self.membership.installs.clear()
-        self.now = until
-
-    def serve(self) -> None:
-        """Start every partition that is ready."""
-        self.replication.seal(None, self.now)  # a view comes to life with the next call
-        for partition in list(self.replication.ready):
-            self.replication.start(partition, self.now)
-        self.replication.ready.clear()
-
-
-class _Holdings(HoldingsSource):
-    def __init__(self, replication: Replication) -> None:
-        self.replication = replication
-
-    def holdings(self) -> list[Holding]:
-        return self.replication.holdings()
+from tests.harness.simulated_cluster import SimulatedCluster, Site
 
 
 @pytest.fixture
-def lonely() -> Lonely:
-    return Lonely()
+def site() -> Site:
+    return SimulatedCluster(1)["n1"]
 
 
-def test_before_its_first_view_it_waits(lonely: Lonely) -> None:
-    status = lonely.status
+def status_of(site: Site) -> NodeStatus:
+    return NodeStatus(picture_of(site.node))
+
+
+def node_of(found: dict[str, Any]) -> dict[str, Any]:
+    (node,) = found["nodes"]
+    return dict(node)
+
+
+def test_before_it_knows_a_cluster_it_waits() -> None:
+    cluster = SimulatedCluster(1)
+    cluster["n1"].kill()
+    site = cluster.add("n2")
+    cluster.advance(5 * SECOND)
+    status = status_of(site)
     found = status.status()
-    assert (found["node"], found["state"], found["epoch"], found["nodes"]) == ("a", "waiting", 0, [])
+    assert (found["node"], found["state"], found["epoch"], found["nodes"]) == ("n2", "waiting", 0, [])
     assert found["writable"] is False
     assert "waits" in status.unready()
-    for why_not in (status.evict("a", 1), status.forget("a", 1), status.leave("a", 1)):
-        assert "no node 'a'" in why_not
-    assert "no member of a view" in status.picture.leave("a", 1)
+    for why_not in (status.evict("n2", 1), status.forget("n2", 1), status.leave("n2", 1)):
+        assert "no node 'n2'" in why_not
+    assert "no member of a view" in status.picture.leave("n2", 1)
 
 
-def test_alone_in_a_view_it_takes_over_and_is_ready(lonely: Lonely) -> None:
-    status = lonely.status
-    lonely.go_on(10)
-    assert "taking over 8" in status.unready()
-    assert {entry["state"] for entry in status.partitions()} == {"opening"}
-    lonely.serve()
+def test_alone_it_leads_everything_and_is_ready(site: Site) -> None:
+    status = status_of(site)
     assert status.unready() == ""
-    found = status.status()
-    assert (found["state"], found["software"], found["replicas"]) == ("member", "9.9", 3)
-    assert found["counter"] == counter_of(found["epoch"])  # type: ignore[arg-type]
+    found: dict[str, Any] = status.status()
+    assert (found["state"], found["replicas"]) == ("member", 3)
+    assert found["counter"] == counter_of(found["epoch"])
     assert found["writable"] is True
-    nodes = found["nodes"]
-    assert isinstance(nodes, list)
-    (node,) = nodes
-    assert [node[name] for name in ("id", "incarnation", "zone", "leads", "follows")] == ["a", 3, "rack", 8, 0]
+    node = node_of(found)
+    assert [node[name] for name in ("id", "incarnation", "zone", "leads", "follows")] == ["n1", 1001, "n1", 8, 0]
     figures = found["partitions"]
-    assert isinstance(figures, dict)
     assert (figures["open"], figures["under_replicated"], figures["damaged"]) == (8, 8, 0)
     assert found["copy"] == {"bytes_left": 0, "bytes_done": 0, "all_left": 0, "all_rate": 0}
-    assert {entry["leader"] for entry in status.partitions()} == {"a"}
-    safe = status.safe_to_stop("a")
+    assert {entry["leader"] for entry in status.partitions()} == {"n1"}
+    safe = status.safe_to_stop("n1")
     assert safe is not None
     assert safe["safe"] is False
 
 
-def test_alone_where_a_majority_is_asked_for_it_waits_on() -> None:
-    lonely = Lonely("majority")
-    lonely.go_on(10)
-    assert lonely.status.status()["state"] == "waiting"
-
-
-def test_the_load_that_it_tells_others_is_shown(lonely: Lonely) -> None:
-    lonely.membership.set_load({"clients": 4, "sessions": 5, "overload": 6})
-    lonely.go_on(10)
-    found = lonely.status.status()
+def test_the_load_that_it_tells_others_is_shown(site: Site) -> None:
+    site.cluster_node.membership.set_load({"clients": 4, "sessions": 5, "overload": 6})
+    found = status_of(site).status()
     assert found["overload"] == 6
-    nodes = found["nodes"]
-    assert isinstance(nodes, list)
-    (node,) = nodes
+    node = node_of(found)
     assert (node["clients"], node["sessions"]) == (4, 5)
 
 
-def test_the_leader_of_a_session_knows_where_its_client_is(lonely: Lonely) -> None:
-    lonely.go_on(10)
-    assert lonely.status.where_client("c")["owner"] is None
+def test_the_leader_of_a_session_knows_where_its_client_is(site: Site) -> None:
+    status = status_of(site)
+    state = site.cluster_node.state
+    assert status.where_client("c")["owner"] is None
     session = Session("c", 0, True)
-    lonely.state.sessions["c"] = session
-    assert lonely.status.where_client("c")["owner"] is None
-    session.connection = Connection(1, None, PeerInfo("tcp", "192.0.2.1:1", None), lonely.now, [])
-    assert lonely.status.where_client("c")["owner"] == "a"
+    state.sessions["c"] = session
+    assert status.where_client("c")["owner"] is None
+    session.connection = Connection(1, None, PeerInfo("tcp", "192.0.2.1:1", None), site.now, [])
+    assert status.where_client("c")["owner"] == "n1"
     session.connection.remote = Remote("b", 7, 1)
-    assert lonely.status.where_client("c")["owner"] == "b"
+    assert status.where_client("c")["owner"] == "b"
 
 
-def test_orders_reach_the_membership(lonely: Lonely) -> None:
-    lonely.go_on(10)
-    assert "the only remaining node" in lonely.status.leave("a", lonely.now)
-    assert "evict it first" in lonely.status.forget("a", lonely.now)
-    assert "no node 'b'" in lonely.status.evict("b", lonely.now)
+def test_orders_reach_the_membership(site: Site) -> None:
+    status = status_of(site)
+    assert "the only remaining node" in status.leave("n1", site.now)
+    assert "evict it first" in status.forget("n1", site.now)
+    assert "no node 'b'" in status.evict("b", site.now)

@@ -164,7 +164,8 @@ def test_a_node_that_stops_hands_its_partitions_over_before_it_ends(cluster: Sim
     cluster.settle()
 
 
-def test_what_is_left_to_copy_is_seen_at_all_nodes(cluster: SimulatedCluster) -> None:
+def test_what_is_left_to_copy_is_seen_at_all_nodes() -> None:
+    cluster = SimulatedCluster(3, partitions=32)
     for site in cluster.live():
         site.settings.copy_bytes_per_s = 200_000
         assert site.node.cluster_node is not None
@@ -188,20 +189,19 @@ def test_what_is_left_to_copy_is_seen_at_all_nodes(cluster: SimulatedCluster) ->
     assert max(seen) > 200_000
 
 
-def test_two_parts_that_never_saw_each_other_are_one_when_a_lookup_finds_both() -> None:
+def test_two_clusters_that_find_each_other_stay_two_and_say_so() -> None:
     cluster = SimulatedCluster(2)
-    seeds = cluster["n1"].settings.seeds
     far = [cluster.add(name) for name in ("n3", "n4")]
     far[0].settings.seeds = []
     far[1].settings.seeds = [far[0].address]
-    cluster.advance(SECOND // 2)
-    assert not seeds
-    assert sorted(nodes(cluster["n1"])) == ["n1", "n2"]
-    assert sorted(nodes(cluster["n4"])) == ["n3", "n4"]
+    cluster.advance(2 * SECOND)
     assert cluster["n4"].node.found
     cluster["n4"].node.seek([cluster["n1"].address, far[0].address], cluster.now)
-    cluster.settle()
-    assert sorted(nodes(cluster["n1"])) == sorted(nodes(cluster["n3"])) == ["n1", "n2", "n3", "n4"]
+    cluster.advance(5 * SECOND)
+    assert sorted(nodes(cluster["n1"])) == ["n1", "n2"]
+    assert sorted(nodes(cluster["n4"])) == ["n3", "n4"]
+    assert cluster["n1"].kinds().count("two_clusters") == cluster["n4"].kinds().count("two_clusters") == 1
+    assert [of(site).unready() for site in cluster.live()] == [""] * 4
 
 
 def test_without_any_seeds_yet_no_view_is_made() -> None:

@@ -194,6 +194,7 @@ class Control:
         self._is_refused: bool = False  # that it has been told
         self._is_fresh: bool = True  # no heartbeat of this process has been judged, so no START is its own
         self._fallback: int = 0  # the lineage that it names, while this process has no configuration of another one
+        self._strangers: dict[int, bool] = {}  # other clusters that were told
         self._addresses: dict[str, int] = {}  # that others named, and until when they are tried
         self._begin(now)
 
@@ -351,6 +352,7 @@ class Control:
         what = kind_of(body)
         if what == GREETING:
             neighbour.greeting = decode_greeting(body)
+            self._see_cluster(neighbour, neighbour.greeting)
             for address in neighbour.greeting.addresses:
                 self._addresses[address] = now + self.options.address_ns
         elif what == BEAT:
@@ -361,6 +363,13 @@ class Control:
             self._take_request(neighbour, decode_request(body), now)
         elif what == REPLY:
             self._replied(decode_reply(body), now)
+
+    def _see_cluster(self, neighbour: Neighbour, greeting: Greeting) -> None:
+        """Tell once that another cluster answers; two clusters never become one."""
+        if self.cluster and greeting.cluster not in (0, self.cluster) and greeting.cluster not in self._strangers:
+            self._strangers[greeting.cluster] = True
+            why = "it is of another cluster than this node: neither takes part in the other"
+            self.events.append(Event(ERROR, "two_clusters", {"node": neighbour.node_id, "why": why}))
 
     def _take_log(self, neighbour: Neighbour, body: bytes, now: int) -> None:
         log = self.log
