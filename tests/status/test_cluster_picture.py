@@ -8,9 +8,8 @@ from folkmoot.auth.access import Access
 from folkmoot.auth.policy import Policy
 from folkmoot.kernel.limits import Limits
 from folkmoot.kernel.rng import Rng
-from folkmoot.membership.holding import Holding
-from folkmoot.membership.member_state import HoldingsSource
-from folkmoot.membership.membership import Membership
+from folkmoot.membership.holding import Holding, HoldingsSource
+from folkmoot.membership.logged_membership import LoggedMembership
 from folkmoot.merge.heals import Heals
 from folkmoot.peer.config import ClusterConfig
 from folkmoot.peer.member import ACTIVE, Member
@@ -33,21 +32,23 @@ PARTITIONS = 8
 class Lonely:
     """The cluster's half of one node that meets nobody, on a store in memory."""
 
-    def __init__(self, policy: str = "available") -> None:
+    def __init__(self, seeds: tuple[int, ...] = (1, 2, 3)) -> None:
         self.config = ClusterConfig()
         self.config.peer_address = "127.0.0.1:1"
         self.config.partitions = PARTITIONS
-        self.config.split_policy = policy
-        self.config.seeds = ["127.0.0.1:2", "127.0.0.1:3"]
+        self.config.seeds = [f"127.0.0.1:{port}" for port in seeds]
         self.now = START
         store = MemoryStore()
         writer = Writer(PARTITIONS, 1)
         self.state = State(Identity(), Limits(), Access(Policy([], True)), PARTITIONS, store, writer, Rng(1))
-        me = Member("a", 3, self.config.peer_address, "rack", ACTIVE, 1, 1, "9.9")
+        me = Member("a", 3, self.config.peer_address, "rack", ACTIVE, 1, 1, "9.9", disk=7)
         self.replication = Replication("a", PARTITIONS, self.config, store, writer)
         self.replication.open(self.now)
         source = _Holdings(self.replication)
-        self.membership = Membership(me, self.config, PARTITIONS, Rng(2), source, None)
+        self.membership = LoggedMembership(me, self.config, PARTITIONS, Rng(2), source, store)
+        self.membership.open(self.now)
+        self.store = store
+        self.writer = writer
         peers = Peers(me, self.config, Rng(3))
         parts = (me, self.config, self.membership, peers, self.replication, self.state, Heals("a"))
         self.status = NodeStatus(ClusterPicture(*parts))
@@ -55,13 +56,19 @@ class Lonely:
     def go_on(self, seconds: int) -> None:
         """Let time pass; install what is agreed on, which alone is what this node wants."""
         until = self.now + seconds * 1_000_000
-        while self.membership.next_wake() <= until:
-            self.now = max(self.now, self.membership.next_wake())
-            self.membership.wake(self.now)
+        while self.now < until:
+            self.membership.step(self.writer, self.now)
             for view in self.membership.installs:
                 self.replication.install(view, self.now)
             self.membership.installs.clear()
-        self.now = until
+            batch = self.writer.take()
+            self.replication.seal(batch, self.now)
+            if batch is not None:
+                self.store.apply(batch)
+                self.membership.written(batch.token, self.now)
+                self.replication.written(batch.token, self.now)
+            else:
+                self.now = min(until, max(self.now + 1, self.membership.next_wake()))
 
     def serve(self) -> None:
         """Start every partition that is ready."""
@@ -120,8 +127,8 @@ def test_alone_in_a_view_it_takes_over_and_is_ready(lonely: Lonely) -> None:
     assert safe["safe"] is False
 
 
-def test_alone_where_a_majority_is_asked_for_it_waits_on() -> None:
-    lonely = Lonely("majority")
+def test_alone_it_waits_on_if_another_one_is_the_first_of_the_seeds() -> None:
+    lonely = Lonely((2, 1, 3))
     lonely.go_on(10)
     assert lonely.status.status()["state"] == "waiting"
 
