@@ -24,9 +24,9 @@ LONG_RUNS = "many seconds each, interpreted: random runs and every moment of a c
 
 INTERPRETED_IN_SOAK = {
     "simulated_cluster": WHOLE_CLUSTERS,
-    "test_agreement": LONG_RUNS,
     "test_durability": LONG_RUNS,
     "test_feed": LONG_RUNS,
+    "test_logged": LONG_RUNS,
     "test_node": LONG_RUNS,
     "test_outbox": LONG_RUNS,
     "test_reconnect": LONG_RUNS,

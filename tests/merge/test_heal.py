@@ -6,12 +6,16 @@ import pytest
 
 from folkmoot.kernel.clock import MILLISECOND
 from folkmoot.kernel.errors import CorruptStore
-from folkmoot.membership.assign import assign
-from folkmoot.membership.ring import Ring
-from folkmoot.membership.view import View
+from folkmoot.membership.command import CUT_OFF, Activate, Command, MarkAway
+from folkmoot.membership.configuration import ClusterConfiguration
+from folkmoot.membership.configuration_format import decode_configuration, encode_configuration
+from folkmoot.membership.fork import fork_of, lineage_in, trunk_of
+from folkmoot.membership.lifecycle import is_up
+from folkmoot.membership.placement_plan import PlanLimits, plan
+from folkmoot.membership.projection import branches_of, view_of
+from folkmoot.membership.transition import Transition
 from folkmoot.merge.stamp import STAMPS_MAX, Stamp, Stamps, encode_stamp, read_stamps
 from folkmoot.store.batch import DELETE, DELETE_RANGE, PUT, Batch
-from folkmoot.store.epoch import make_epoch
 from folkmoot.store.key import (
     MERGED,
     RETAINED,
@@ -28,60 +32,100 @@ from folkmoot.store.memory import MemoryStore
 from folkmoot.store.message import Message, decode_message, encode_message
 from folkmoot.store.reader import Reader, Snapshot
 from folkmoot.store.writer import VERSION_BYTES
-from tests.replica.replica import Cell, World
+from tests.membership.reference import process
+from tests.replica.logged import LoggedCell, LoggedWorld
 
 KNOWN = ["n0", "n1", "n2"]
 
 
+class SplitWorld(LoggedWorld):
+    """Nodes whose log is where `Split` says."""
+
+    def propose(self, site: LoggedCell | None, command: Command) -> None:
+        """Nobody hears it: `Split.view` asks again."""
+
+
 class Split:
-    """Three nodes and one partition; views are made for each group of nodes, all others count as away."""
+    """Three nodes and one partition; those that do not reach a majority of their lineage fork."""
 
     def __init__(self, row_bytes: int = 20) -> None:
-        self.world = World(5, 3, 1)
+        self.world = SplitWorld(5, 3, 1)
         self.world.config.page_bytes = 500
         self.world.config.digest_us = 0
         self.row_bytes = row_bytes
-        for cell in self.world.cells.values():
-            cell.start()
+        self.lineages = 100  # identities that were given
+        self.world.begin(3)
+        for site in self.world.sites:
+            self.know(site, self.world.configuration)
         self.view(KNOWN)
 
-    def cell(self, name: str) -> Cell:
-        return self.world.cells[name]
+    def cell(self, name: str) -> LoggedCell:
+        return self.world.site(name)
+
+    def know(self, cell: LoggedCell, configuration: ClusterConfiguration) -> None:
+        """Let a node know a configuration; what it was to ask for in another lineage is void."""
+        if cell.transition.configuration.lineage != configuration.lineage:
+            cell.filled.clear()
+        cell.transition = Transition(decode_configuration(encode_configuration(configuration)))
 
     def view(self, *groups: list[str]) -> None:
-        """Install a view in each group of nodes, at once, and let it come to rest."""
+        """Let each group of nodes agree on a configuration, install it at once, and let it come to rest."""
         for group in groups:
             cells = [self.cell(name) for name in group]
-            self.world.counter += 1
-            epoch = make_epoch(self.world.counter, group[0])
-            members = [cell.member() for cell in cells]
-            ring = Ring(View(epoch, members), 1, 3)
-            bases = {cell.node_id: cell.base for cell in cells if cell.base is not None}
-            serving = [cell.node_id for cell in cells if cell.in_view]
-            branches: dict[int, list[str]] = {}
-            replicas, learners = assign(
-                members,
-                ring,
-                None,
-                {cell.node_id: cell.replication.holdings() for cell in cells},
-                bases,
-                {cell.node_id: list(cell.filled) for cell in cells},
-                branches,
-                serving,
-            )
-            view = View(epoch, members, replicas, learners, KNOWN, branches=branches)
+            configuration = self.meet(cells)
+            transition = Transition(configuration)
+            commands = [command for cell in cells for command in self.comes(cell, configuration)]
+            for command in commands:
+                assert transition.apply_command(configuration.index + 1, command).is_accepted()
             for cell in cells:
-                cell.install(view)
+                self.know(cell, configuration)
+            commands = [command for cell in cells for command in cell.asks()]
+            for command in commands:
+                transition.apply_command(configuration.index + 1, command)
+            for command in plan(configuration, PlanLimits(), [], []):
+                transition.apply_command(configuration.index + 1, command)
+            for cell in cells:
+                self.know(cell, configuration)
+                cell.installed = cell.transition.configuration
+                cell.unfit.clear()
+                cell.install(view_of(configuration))
                 cell.turn()
         self.rest()
+
+    def meet(self, cells: list[LoggedCell]) -> ClusterConfiguration:
+        """Return the newest configuration of the trunk of nodes that reach each other, without all others."""
+        known = [cell.transition.configuration for cell in cells]
+        trunk = trunk_of([lineage_in(one) for one in known]).lineage
+        newest = max([one for one in known if one.lineage == trunk], key=lambda one: one.index)
+        configuration = decode_configuration(encode_configuration(newest))
+        here = [cell.disk_id for cell in cells if cell.transition.configuration.lineage == trunk]
+        up = [disk for disk in configuration.disks() if is_up(configuration.members[disk].state)]
+        lost = [(disk, configuration.members[disk].incarnation) for disk in up if disk not in here]
+        if lost and 2 * len(here) <= len(up):
+            self.lineages += 1
+            return fork_of(configuration, self.lineages, lost)
+        transition = Transition(configuration)
+        for disk, incarnation in lost:
+            away = MarkAway(disk, incarnation, configuration.members[disk].version, CUT_OFF)
+            assert transition.apply_command(configuration.index + 1, away).is_accepted()
+        return configuration
+
+    def comes(self, cell: LoggedCell, configuration: ClusterConfiguration) -> list[Command]:
+        """Return the START of a node that is not up in a configuration."""
+        one = configuration.members[cell.disk_id]
+        if is_up(one.state):
+            return []
+        branches = branches_of(cell.replication.holdings(), configuration)
+        seen = cell.transition.configuration.counter()
+        return [Activate(one.disk, one.version, process(cell.incarnation, one.disk), seen, branches)]
 
     def rest(self, duration_us: int = 300 * MILLISECOND) -> None:
         self.world.run(self.world.now + duration_us)
 
-    def leader(self, *names: str) -> Cell:
+    def leader(self, *names: str) -> LoggedCell:
         return next(cell for cell in (self.cell(name) for name in names) if cell.replication.leads(0))
 
-    def put(self, cell: Cell, *topics: str) -> None:
+    def put(self, cell: LoggedCell, *topics: str) -> None:
         for topic in topics:
             payload = topic.encode() + b"." * self.row_bytes
             message = Message(topic.encode(), payload, 1, True, b"", "p", self.world.now, 0)
@@ -90,7 +134,7 @@ class Split:
             self.world.run(self.world.now + 100)
         self.rest()
 
-    def clear(self, cell: Cell, topic: str) -> None:
+    def clear(self, cell: LoggedCell, topic: str) -> None:
         cell.writer.delete(0, plain_key(0, RETAINED, topic.encode()))
         cell.turn()
         self.rest()
@@ -164,40 +208,16 @@ def test_a_side_that_comes_later_brings_nothing_twice() -> None:
         assert split.topics(name) == ["old", "two"]
 
 
-def test_a_branch_that_the_view_does_not_name_is_kept_out_and_calls_for_another_view() -> None:
+def test_only_the_trunk_gives_out_offsets() -> None:
     split = Split()
     split.put(split.leader(*KNOWN), "old")
     split.view(["n0", "n1"], ["n2"])
-    split.put(split.leader("n0", "n1"), "more")
-    split.put(split.cell("n2"), "less")
-    leader = split.leader("n0", "n1")
-    members = [split.cell(name).member() for name in KNOWN]
-    split.world.counter += 1
-    view = View(make_epoch(split.world.counter, "n0"), members, [["n0", "n1"]], [["n2"]], KNOWN)
-    view.replicas = [[leader.node_id, *[name for name in ("n0", "n1") if name != leader.node_id]]]
-    for name in KNOWN:
-        split.cell(name).install(view)
-        split.cell(name).turn()
-    split.rest()
-    assert split.topics("n2") == ["less", "old"], "it is not overwritten"
-    assert split.world.news
-    split.view(KNOWN)
-    split.view(KNOWN)
-    for name in KNOWN:
-        assert split.topics(name) == ["less", "more", "old"]
-
-
-@pytest.mark.parametrize("missing", [{}, {0: ["n2"]}])
-def test_what_goes_on_from_an_old_copy_gives_out_no_offsets_also_with_a_majority(missing: dict[int, list[str]]) -> None:
-    split = Split()
-    split.put(split.leader(*KNOWN), "old")
-    members = [split.cell(name).member() for name in ("n0", "n1")]
-    split.world.counter += 1
-    view = View(make_epoch(split.world.counter, "n0"), members, [["n0", "n1"]], [[]], KNOWN)
-    view.losses.missing.update(missing)
-    for name in ("n0", "n1"):
-        split.cell(name).install(view)
-    assert split.cell("n0").replication.replica_states.is_readable(0) == (not missing)
+    readable = [split.cell(name).replication.replica_states.is_readable(0) for name in KNOWN]
+    assert readable == [True, True, False]
+    view = split.cell("n0").base
+    assert view is not None
+    view.losses.missing[0] = ["n2"]
+    assert not split.cell("n0").replication.replica_states.is_readable(0), "it would go on from an old copy"
 
 
 class Failing(Reader):
@@ -265,17 +285,13 @@ def test_who_cannot_read_what_was_merged_before_does_not_lead() -> None:
     leader = split.leader(*KNOWN)
     split.put(leader, "old")
     left = [name for name in KNOWN if name != leader.node_id]
-    split.view(left)
-    successor = split.leader(*left)
-    split.view(KNOWN)
-    split.view(KNOWN)
-    assert split.leader(*KNOWN) is leader
+    successor = split.cell(left[0])
     batch = Batch(1)
     batch.put(kind_prefix(0, MERGED) + b"odd", bytes(16) + b"?")
     successor.store.apply(batch)
     split.view(left)
     assert not successor.replication.leads(0)
-    assert split.world.news
+    assert successor.unfit == {0}
     split.view(left)
     assert split.leader(*left) is not successor
     split.view(left)

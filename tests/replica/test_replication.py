@@ -1,6 +1,6 @@
-"""Replication under crashes, restarts, lost disks and late views: what was committed stays, and planted bugs show.
+"""Replication of one node and of a few: copies, damage, speeds, changes of leader, and what comes from elsewhere.
 
-The oracle and what it checks after every event are in `tests.replica.replica`.
+`test_logged` draws whole runs.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from folkmoot.kernel.clock import MILLISECOND, NEVER, SECOND
 from folkmoot.kernel.errors import CorruptStore
 from folkmoot.kernel.pack import u64
 from folkmoot.kernel.rng import Rng
+from folkmoot.membership.command import Lead, Place, PlaceItem, Renew
 from folkmoot.membership.holding import COMPLETE, DAMAGED, NONE, Holding
 from folkmoot.membership.view import View
 from folkmoot.peer.config import ClusterConfig
@@ -27,37 +28,8 @@ from folkmoot.store.key import HISTORY, QUEUE, history_key, kind_of, kind_prefix
 from folkmoot.store.memory import MemoryStore
 from folkmoot.store.reader import Reader, Snapshot
 from folkmoot.store.writer import Writer
-from tests.replica.replica import Cell, Fault, World, run_seed
-
-SEEDS_PER_TEST = 8
-
-
-@pytest.mark.parametrize("first", range(0, 48, SEEDS_PER_TEST))
-def test_nothing_committed_is_lost(first: int) -> None:
-    commits = 0
-    for seed in range(first, first + SEEDS_PER_TEST):
-        commits += run_seed(seed, lossy=seed % 4 == 0).commits
-    assert commits > 100
-
-
-# Within how many seeds each is found; copies under a change of the same keys are rare.
-PLANTED = [("early_ack", 3), ("gaps", 8), ("any_epoch", 12), ("own_tail", 80), ("untouched", 80)]
-
-
-@pytest.mark.parametrize(("planted", "seeds"), PLANTED)
-def test_planted_bugs_are_found(planted: str, seeds: int) -> None:
-    for seed in range(seeds):
-        try:
-            run_seed(seed, planted, lossy=seed % 4 == 0)
-        except AssertionError:  # of the oracle, or of the code itself
-            return
-    pytest.fail(f"{planted} was not found in {seeds} seeds")
-
-
-def test_a_seed_gives_the_same_run_again() -> None:
-    one, other = run_seed(5), run_seed(5)
-    assert (one.log, one.commits, one.now) == (other.log, other.commits, other.now)
-
+from tests.replica.logged import LoggedCell, LoggedWorld
+from tests.replica.replica import Cell, Fault
 
 # -- one node ---------------------------------------------------------------------------------------------------------
 
@@ -145,12 +117,11 @@ def test_a_store_of_an_older_version_has_a_position_that_no_other_has() -> None:
 # -- two and more -----------------------------------------------------------------------------------------------------
 
 
-def settled(nodes: int, partitions: int, replicas: int = 3, row_bytes: int = 60) -> World:
+def settled(nodes: int, partitions: int, replicas: int = 3, row_bytes: int = 60) -> LoggedWorld:
     """A world at rest, with some rows everywhere."""
-    world = World(1, nodes, partitions, row_bytes=row_bytes)
+    world = LoggedWorld(1, nodes, partitions, row_bytes=row_bytes)
     world.config.replicas = replicas
-    for node_id in world.cells:
-        world.start(node_id)
+    world.begin(nodes)
     for _ in range(40):
         world.look()
         world.run(world.now + 50 * MILLISECOND)
@@ -162,10 +133,10 @@ def settled(nodes: int, partitions: int, replicas: int = 3, row_bytes: int = 60)
     return world
 
 
-def leader_and_follower(world: World, partition: int = 0) -> tuple[Cell, Cell]:
+def leader_and_follower(world: LoggedWorld, partition: int = 0) -> tuple[LoggedCell, LoggedCell]:
     assert world.view is not None
     replicas = world.view.replicas[partition]
-    return world.cells[replicas[0]], world.cells[replicas[1]]
+    return world.site(replicas[0]), world.site(replicas[1])
 
 
 def damage(cell: Cell, partition: int) -> None:
@@ -273,14 +244,11 @@ def test_a_copy_that_cannot_be_read_is_filled_anew(who: int) -> None:
 
 
 @pytest.mark.parametrize("who", [0, 1])
-def test_damage_that_is_found_between_promise_and_view_is_mended_in_the_next_view(who: int) -> None:
+def test_damage_that_is_found_while_a_configuration_is_on_its_way_is_mended(who: int) -> None:
     world = settled(3, 1)
     victim = leader_and_follower(world)[who]
-    world.view_due = True
     before = victim.base
-    world.look()
-    while victim.promised == (before.epoch if before else 0):
-        world.run(world.now + 100)
+    assert world.append(Renew(victim.disk_id, victim.incarnation))
     victim.replication.replica_states.spoil(0, "a test says so")
     victim.turn()
     while victim.base is before:
@@ -406,46 +374,43 @@ def test_copies_come_from_all_who_give_at_the_same_time(sources: str, expected: 
 
 def test_a_stale_leader_commits_nothing() -> None:
     world = settled(3, 1)
-    old, _ = leader_and_follower(world)
-    assert world.view is not None
-    others = [cell for cell in world.living() if cell is not old]
-    world.counter += 1
-    members = [cell.member() for cell in others]
-    replicas = [node_id for node_id in world.view.replicas[0] if node_id != old.node_id]
-    view = View(make_epoch(world.counter, "test"), members, [replicas], [[]])
-    for cell in others:
-        cell.promised = view.epoch
-        cell.commit([view])
+    old, follower = leader_and_follower(world)
+    world.isolate(old, keeps=False)
+    for _ in range(10):
+        world.look()
+        world.run(world.now + 50 * MILLISECOND)
+    assert old.replication.leads(0), "it has not heard of it"
     before = old.replication.committed_token
     old.write(0, Rng(1))
     old.turn()
     world.run(world.now + 500 * MILLISECOND)
     assert old.written > before
     assert old.replication.committed_token == before
-    assert world.cells[replicas[0]].replication.leads(0)
+    assert [cell.node_id for cell in world.living() if cell is not old and cell.replication.leads(0)]
+    world.settle()
+    assert follower.replication.holdings()[0].state == COMPLETE
 
 
 def test_the_leader_that_goes_hears_what_became_of_its_last_changes() -> None:
     """A planned change of leader: what is on its way commits when the new set has it, and no sooner."""
     world = settled(3, 1, 2)
-    assert world.view is not None
     old, follower = leader_and_follower(world)
-    third = next(cell for cell in world.living() if cell is not old and cell is not follower)
-    learner = View(make_epoch(world.counter + 1, "t"), world.view.members, world.view.replicas, [[third.node_id]])
-    moved = View(make_epoch(world.counter + 2, "t"), world.view.members, [[third.node_id, follower.node_id]], [[]])
-    world.counter += 2
-    for view in (learner, moved):
-        if view is moved:
-            world.run(world.now + 300 * MILLISECOND)
-            assert (0, third.node_id) in old.filled
-            old.write(0, Rng(2))
-            old.turn()
-            assert old.waiting
-        for cell in world.living():
-            cell.promised = view.epoch
-            cell.commit([view])
-        world.view = view
-    assert not old.replication.leads(0)
+    third = next(site for site in world.sites if site is not old and site is not follower)
+
+    def place(replicas: list[LoggedCell]) -> None:
+        version = world.configuration.partitions[0].version
+        assert world.append(Place([PlaceItem(0, version, [site.disk_id for site in replicas])]))
+
+    place([old, follower, third])
+    world.run(world.now + 300 * MILLISECOND)
+    assert third.disk_id in world.configuration.partitions[0].isr, "its leader has asked for it"
+    old.write(0, Rng(2))
+    old.turn()
+    assert old.waiting
+    assert world.append(Lead(0, world.configuration.partitions[0].version, third.disk_id))
+    place([third, follower])
+    while old.replication.leads(0):
+        world.run(world.now + 100)
     assert old.waiting
     world.run(world.now + 500 * MILLISECOND)
     assert not old.waiting  # the oracle has looked whether the new replicas have it
@@ -470,7 +435,7 @@ def test_nonsense_is_logged_and_changes_nothing() -> None:
     world.settle()
 
 
-def test_messages_of_other_views_and_of_strangers_are_dropped() -> None:
+def test_messages_of_other_configurations_and_of_strangers_are_dropped() -> None:
     world = settled(2, 1, 2)
     leader, follower = leader_and_follower(world)
     now, epoch = world.now, follower.replication.replica_states.epoch

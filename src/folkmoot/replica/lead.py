@@ -110,12 +110,7 @@ class Lead:
         if self._is_merging(partition, follower, report):
             return  # `_settle` has it join
         if self.keeps_out(partition, report):
-            view = replica_states.view
-            if view is None or follower.node_id not in view.branches.get(partition, []):
-                # It changed the partition while the view was made: the next view names its branch, which is then
-                # merged.
-                replica_states.unfit.append(partition)
-            return
+            return  # it is merged first
         follower.streaming = True
         follower.complete = False
         follower.reported_filled = False

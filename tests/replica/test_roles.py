@@ -1,11 +1,6 @@
-"""Replication with roles from a configuration log: drawn runs, planted bugs, and single rules.
-
-The oracle and what is drawn are in `tests.replica.configured`.
-"""
+"""Roles from a configuration log, at one node: each rule by itself. `test_logged` draws whole runs."""
 
 from __future__ import annotations
-
-import pytest
 
 from folkmoot.kernel.clock import SECOND
 from folkmoot.kernel.pack import u64
@@ -22,47 +17,6 @@ from folkmoot.store.epoch import make_epoch
 from folkmoot.store.key import QUEUE, kind_prefix
 from folkmoot.store.memory import MemoryStore
 from folkmoot.store.writer import Writer
-from tests.replica.configured import run_group
-
-SEEDS_PER_TEST = 20
-
-
-@pytest.mark.parametrize("first", range(0, 160, SEEDS_PER_TEST))
-def test_nothing_committed_is_lost_whenever_members_take_their_roles(first: int) -> None:
-    commits = skipped = 0
-    accepted: dict[str, int] = {}
-    for seed in range(first, first + SEEDS_PER_TEST):
-        group = run_group(seed)
-        commits += group.commits
-        skipped += group.skipped
-        for name in group.accepted:
-            accepted[name] = accepted.get(name, 0) + group.accepted[name]
-    assert commits > 500
-    assert skipped > 500, "members skip configurations"
-    for name in ("Activate", "MarkAway", "AlterIsr", "Lead", "Place", "Renew", "Strain", "Join"):
-        assert accepted.get(name, 0) > 0, name
-
-
-# Within how many seeds each is found.
-PLANTED = [("unawaited", 2), ("any_epoch", 3), ("uncounted", 16), ("early_ack", 3), ("own_tail", 3)]
-
-
-@pytest.mark.parametrize(("planted", "seeds"), PLANTED)
-def test_planted_bugs_are_found(planted: str, seeds: int) -> None:
-    for seed in range(seeds):
-        try:
-            run_group(seed, planted)
-        except AssertionError:  # of the oracle, or of the code itself
-            return
-    pytest.fail(f"{planted} was not found in {seeds} seeds")
-
-
-def test_a_seed_gives_the_same_run_again() -> None:
-    one, other = run_group(5), run_group(5)
-    assert (one.log, one.commits, one.now) == (other.log, other.commits, other.now)
-
-
-# -- one node ---------------------------------------------------------------------------------------------------------
 
 
 def epoch_at(counter: int, lineage: str = "trunk") -> int:
@@ -74,16 +28,12 @@ def view_at(counter: int, replicas: list[str], learners: list[str], branches: li
     members = [Member(node_id, 1, "", node_id, ACTIVE) for node_id in ("n0", "n1", "n2")]
     named = {0: branches} if branches else {}
     bases = {one.node_id: epoch_at(1) for one in members}
-    view = View(epoch_at(counter), members, [replicas], [learners], branches=named, bases=bases)
-    view.from_log = True
-    return view
+    return View(epoch_at(counter), members, [replicas], [learners], branches=named, bases=bases)
 
 
 def alone_at(counter: int) -> View:
     """The same, with n0 as the only member."""
-    view = View(epoch_at(counter), [Member("n0", 1, "", "n0", ACTIVE)], [["n0"]], [[]], bases={"n0": epoch_at(1)})
-    view.from_log = True
-    return view
+    return View(epoch_at(counter), [Member("n0", 1, "", "n0", ACTIVE)], [["n0"]], [[]], bases={"n0": epoch_at(1)})
 
 
 class Node:
@@ -294,5 +244,3 @@ def test_the_fork_is_the_newest_that_both_sides_have() -> None:
     assert fork_of(view, [epoch_at(20, "old")]) == 20
     assert fork_of(view, [epoch_at(80, "fork")]) == -1
     assert fork_of(view, [epoch_at(95)]) == 90
-    view.from_log = False
-    assert fork_of(view, side) == 30
