@@ -132,10 +132,10 @@ def keys_text(part: str) -> str:
     return "\n\n".join(parts)
 
 
-def scenarios_text(folder: str = "scenarios") -> str:
-    """Return every scenario in a folder of the tests with what it shows: the first line of its file."""
+def scenarios_text() -> str:
+    """Return every scenario of the tests with what it shows: the first line of its file."""
     rows = []
-    for path in sorted((ROOT / "tests" / folder).glob("*.txt")):
+    for path in sorted((ROOT / "tests" / "scenarios").glob("*.txt")):
         first = path.read_text(encoding="utf-8").partition("\n")[0]
         rows.append([f"`{path.name}`", cell(first.removeprefix("# ").removesuffix("."))])
     return table(["file", "what it shows"], rows)
@@ -155,7 +155,6 @@ PARTS: tuple[tuple[str, str, Callable[[], str]], ...] = (
     ("configure.md", "fields", fields_text),
     ("metrics.md", "metrics", metrics_text),
     ("simulation.md", "excuses", excuses_text),
-    ("simulation.md", "defects", partial(scenarios_text, "scenarios/defects")),
     ("simulation.md", "scenarios", scenarios_text),
     *[("pipeline/reference.md", part, partial(keys_text, part)) for part in kinds()],
 )

@@ -35,8 +35,7 @@ class Machines:
                 dark=False,
                 member=True,
                 starts_us=[self.world.now],
-                clock_percent=100,
-                clock_error_us=0,
+                blank=False,
             )
             for number in range(1, count + 1)
         ]
@@ -119,6 +118,15 @@ def test_a_machine_that_is_down_is_no_side_unless_half_of_all_are() -> None:
     assert machines.history.apart("n4", "n1", 0)
     assert machines.history.down("n1", 0)
     assert machines.history.falls(0) == 3
+
+
+@pytest.mark.parametrize("blank", [False, True])
+def test_a_machine_whose_folder_is_lost_makes_no_majority(blank: bool) -> None:
+    machines = Machines()
+    machines.hosts[1].blank = blank
+    machines.run(3, up=False)
+    machines.wait(2 * FORK_US)
+    assert machines.history.apart("n1", "n3", 0) == blank
 
 
 def test_a_pause_is_no_failure() -> None:

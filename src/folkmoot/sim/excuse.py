@@ -50,7 +50,6 @@ EXCUSES: Final = (
     Excuse("A9", "replayed on two sides", _SPLIT),
     Excuse("A9", "QoS 0 records are repeated after a failure", _DEATH),
     Excuse("A10", "staged where a side took over", _SPLIT),
-    Excuse("expiry", "a clock ran slow", "limits.md#when-a-clock-is-wrong"),
     Excuse("protocol", "packet ids of two sides", _SPLIT),
     Excuse("session", "a new leader starts the expiry again", _DEATH),
 )

@@ -1,7 +1,10 @@
 """Faults of data folders: emptied under the same id, restored from an older copy, run twice by two processes.
 
 Losing what a disk has is within the budget (`folkmoot.sim.trouble`): at most as many folders as the promises allow,
-with the machines that lack changes for another reason. Owns the copies of folders, and the clones that run.
+with the machines that lack changes for another reason. A folder that was set back may not show it: then its node counts
+as a copy and as a voter, and only the other copies can tell (docs/limits.md, When a disk fails). So it comes back while
+they are all there, and nothing else fails until the cluster is whole. Owns the copies of folders, and the clones that
+run.
 """
 
 from __future__ import annotations
@@ -74,13 +77,18 @@ class FolderFaults(Acting):
         running = self.site.running
         if old.node is None or any(host.member and host.node is None for host in self.site.hosts):
             return  # another machine may lack more than this one
+        if self.links.busy or list(self.trouble.lacking()) != [old.name]:
+            return
         self.world.mark("folders of different moments")
+        self.trouble.exhaust()
         self.trouble.fail(running)
         for host in running:
             self._crash(host)
         self.restore(old, copy)
-        apart = (20 * MILLISECOND, 4 * SECOND)[self.rng.below(2)]
-        for host in self._shuffled(running):
+        # A machine that is late counts as one that failed, too: one copy of everything is neither late nor set back.
+        late = (0, max(0, self.trouble.copies - 2))[self.rng.below(2)]
+        for number, host in enumerate(self._shuffled(running)):
+            apart = 4 * SECOND if number < late else 20 * MILLISECOND
             self._until(100 * MILLISECOND + self.rng.below(apart), self.start, host)
 
     def copy_of(self, host: Host) -> MemoryStore:
@@ -93,12 +101,20 @@ class FolderFaults(Acting):
         assert host.node is None, "the folder of a running node stays"
         self.world.mark("old folder restored")
         self.world.note(host.name, "old folder restored")
+        host.blank = True
         host.disk.wipe()
         host.disk.store = copy.copy()
 
     def _replace(self, host: Host, copy: MemoryStore | None) -> None:
-        """Replace a folder, perhaps after another machine was away, and with the others away when it returns."""
+        """Replace a folder; an empty one perhaps after another machine was away, and with the others away then."""
         if host.node is None or not host.member or not self.trouble.affords([host]):
+            return
+        if copy is not None:
+            if self.trouble.calm and not self.links.busy:
+                self.trouble.weaken([host])
+                self.trouble.exhaust()
+                self._change_folder(host, copy)
+                self._until(self.duration(), self.start, host)
             return
         self.trouble.weaken([host])
         others = self._shuffled([other for other in self.site.running if other is not host])

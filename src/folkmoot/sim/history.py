@@ -44,11 +44,10 @@ class History:
         self.mesh: Mesh | None = None
         self.changed_us = world.now  # when something changed last, machines or links
         self._numbers: dict[str, int] = {}
-        # (since, for each machine the bits of those it can reach, whether more than half of the members run)
+        # (since, for each machine the bits of those it can reach, whether more than half of the members run, with data)
         self._epochs: list[tuple[int, list[int], bool]] = []
         self._downs: dict[str, list[Span]] = {}  # times in which the machine did not run, hung or was cut off
         self._failures: list[tuple[int, str]] = []
-        self._clocks: dict[str, list[Span]] = {}  # times in which the clock of the machine ran slow
         self._pairs: dict[tuple[int, int], list[Span]] = {}  # times on different sides; for `_known` epochs
         self._known = 0
 
@@ -69,9 +68,9 @@ class History:
                 self._failures.append((now, host.name))
             elif lasts and not down:
                 spans[-1].end_us = now
-            self._look_at_clock(host, now)
         members = sum([1 for host in self.hosts if host.member])
-        most = 2 * sum([1 for mask in masks if mask]) > members
+        # One that has lost its folder is another member: it does not make the others a majority.
+        most = 2 * sum([1 for host, mask in zip(self.hosts, masks, strict=True) if mask and not host.blank]) > members
         if self._epochs and self._epochs[-1][1:] == (masks, most):
             return
         self.changed_us = now
@@ -80,15 +79,6 @@ class History:
             self._known = 0
             self._pairs.clear()
         self._epochs.append((now, masks, most))
-
-    def _look_at_clock(self, host: Host, now: int) -> None:
-        spans = self._clocks.setdefault(host.name, [])
-        slow = host.clock_percent != 100
-        lasts = bool(spans) and spans[-1].end_us == NEVER
-        if slow and not lasts:
-            spans.append(Span(now, NEVER))
-        elif lasts and not slow:
-            spans[-1].end_us = now
 
     def _masks(self) -> list[int]:
         masks: list[int] = []
@@ -110,10 +100,6 @@ class History:
     def down(self, name: str, since_us: int, until_us: int = NEVER) -> bool:
         """Whether a machine was down, hung or cut off from everything at some moment of this time."""
         return any(span.overlaps(since_us, until_us) for span in self._downs.get(name, []))
-
-    def clock_slow(self, since_us: int, until_us: int = NEVER) -> bool:
-        """Whether the clock of some machine ran slow or stood still at some moment of this time."""
-        return any(span.overlaps(since_us, until_us) for spans in self._clocks.values() for span in spans)
 
     def fell_at(self, name: str, since_us: int) -> int:
         """Return when a machine went down first since then, or NEVER."""

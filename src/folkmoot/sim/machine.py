@@ -39,6 +39,9 @@ class Machine(Server):
         self.peering: Peering | None = None  # None: no cluster
         self.life = 0
         self.births = 0  # times that it began with an empty disk
+        self.blank = (
+            False  # its folder was emptied or set back: it knows less than the others until all are whole again
+        )
         self.member = True  # it belongs to the cluster, or is about to
         self.node_id = name
         self.id_of_clone = ""  # it runs a copy of this node's folder
@@ -127,6 +130,7 @@ class Machine(Server):
         self.world.note(self.name, "empty disk")
         if not same_id:
             self.births += 1
+        self.blank = True
         self.disk.wipe()
 
     def hang(self) -> None:

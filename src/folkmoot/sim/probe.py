@@ -148,7 +148,7 @@ class Prober:
             probe.step()
         elif probe.wanted:
             probe.stop()
-        fit = host.up and not host.disk.full and not host.disk.slow and host.clock_percent == 100
+        fit = host.up and not host.disk.full and not host.disk.slow
         if not asked or not fit or not ready_at(host):
             probe.ready_us = 0
             return
@@ -194,5 +194,5 @@ class Prober:
             or self.history.down(host.name, since_us - HEAL_US, since_us)
             or self.history.forked(host.name, since_us - HEAL_US, since_us)
         ]
-        unfit = [host for host in group if host.disk.full or host.disk.slow or host.clock_percent != 100 or host.hung]
+        unfit = [host for host in group if host.disk.full or host.disk.slow or host.hung]
         return len(lacking) >= self.copies or bool(unfit) or len(group) < 2 * len(members) - len(group)

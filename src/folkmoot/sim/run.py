@@ -334,6 +334,7 @@ class Simulation:
             self._whole_since_us = now
         elif now - self._whole_since_us >= self._whole_us:
             self.trouble.rest()
+            self.history.look()
 
     def heal(self) -> bool:
         """End all faults and wait for rest; with everything at rest, a crash must change nothing."""

@@ -174,6 +174,7 @@ class Trouble:
         self.weak.clear()
         for host in self.hosts:
             host.refilled = False
+            host.blank = False
 
     # Questions of checkers
 
