@@ -208,7 +208,7 @@ class SimulatedCluster:
         return site.node.cluster_node.view
 
     def settled(self) -> bool:
-        """Whether all live nodes have leases in one view, and every partition is open everywhere with all its replicas."""
+        """Whether all live nodes have leases in one view, and all partitions are open everywhere with all replicas."""
         live = self.live()
         epochs = set()
         for site in live:
