@@ -82,7 +82,10 @@ class Dispatch:
         self.orders = orders
         self.leadership = leadership
         self._entered: dict[str, int] = {}  # by node: the view in which it sent what comes now
-        self._early: dict[str, deque[tuple[int, bytes]]] = {}  # of nodes that are not yet members
+        self._processes: dict[str, int] = {}  # by node: the incarnation of the process to which there is a link
+        self._members: dict[str, int] = {}  # by node: the incarnation of the process that is a member
+        # Of processes that are not yet members; without messages: of a node whose former process still is one.
+        self._early: dict[str, deque[tuple[int, bytes]]] = {}
 
     def is_unfinished(self, node_id: str) -> bool:
         """Whether the newest message of a node is not handled as a whole: `go_on` continues."""
@@ -97,10 +100,12 @@ class Dispatch:
         return True
 
     def receive(self, node_id: str, kind: int, body: bytes) -> None:
-        """Take a message; one of a node that is about to be a member waits until it is one.
+        """Take a message; one of a process that is about to be a member waits until it is one here.
 
-        So does one of a member to which messages were lost: it would not get the answer, and does not know that it
-        should ask again. A message with much work may take several turns: call `go_on` before the next one.
+        The process has installed the configuration in which it came up; this node may be some of them behind, and take
+        its former process for the member, or none. So does one of a member to which messages were lost: it would not
+        get the answer, and does not know that it should ask again. A message with much work may take several turns:
+        call `go_on` before the next one.
         """
         if node_id not in self.fabric.others or node_id in self._early or node_id in self.fabric.out_of_sync:
             self._keep(node_id, kind, body)
@@ -111,21 +116,45 @@ class Dispatch:
         """Keep a message, and with it all that follow it from its node, for the next view."""
         self._early.setdefault(node_id, deque()).append((kind, body))
 
-    def installed(self) -> None:
-        """A view was installed: handle what its members have sent before."""
+    def installed(self, members: dict[str, int]) -> None:
+        """A view with these members and their incarnations was installed: handle what they have sent before."""
         self.waking.know()
+        self._members = members
         for node_id in list(self._early):
-            early = self._early.pop(node_id)
-            if node_id in self.fabric.others:
+            if self._is_member(node_id):
+                early = self._early.pop(node_id)
                 work = self.state.work
                 stop = work.begin_all()
                 for kind, body in early:
                     self.receive(node_id, kind, body)  # one that is for a still newer view keeps all behind it waiting
                 work.end_all(stop)
+            elif node_id not in members and not self._is_ahead(node_id):
+                del self._early[node_id]
 
-    def forget(self, node_id: str) -> None:
-        """The node was restarted or has ended: what its former process sent is void."""
+    def _is_member(self, node_id: str) -> bool:
+        """Whether the process at the other end of the link is the one that is a member."""
+        incarnation = self._members.get(node_id, -1)
+        return incarnation >= 0 and self._processes.get(node_id, incarnation) == incarnation
+
+    def _is_ahead(self, node_id: str) -> bool:
+        """Whether a node has installed a newer view than this one: it may be a member there."""
+        epoch = self._entered.get(node_id, 0)
+        for kind, body in self._early[node_id]:
+            if kind == ENTER and body:
+                epoch = get_varint(body, 0)[0]
+        return epoch > self.fabric.epoch
+
+    def renewed(self, node_id: str, incarnation: int) -> None:
+        """There is a new link to a node, to this process: what a former one sent is void."""
         self._early.pop(node_id, None)
+        self._processes[node_id] = incarnation
+        if node_id in self._members and not self._is_member(node_id):
+            self._early[node_id] = deque()
+
+    def ended(self, node_id: str, incarnation: int) -> None:
+        """A process of a node has ended: what it sent is void."""
+        if self._processes.get(node_id, incarnation) == incarnation:
+            self._early.pop(node_id, None)
 
     def _take(self, node_id: str, kind: int, body: bytes) -> None:
         try:

@@ -239,7 +239,7 @@ class ClusterNode:
                     self.by_views.renewed(change.node_id)
                 self.heal_log.greet(change.node_id)
                 self.logins.up(change.node_id)
-                self.broker.cluster.dispatch.forget(change.node_id)
+                self.broker.cluster.dispatch.renewed(change.node_id, change.incarnation)
                 if self._members.get(change.node_id, -1) == change.incarnation:
                     self.fabric.lose_sync(change.node_id)  # the next view begins anew with it
                     self._renew(now)
@@ -247,7 +247,7 @@ class ClusterNode:
             self.logins.down(change.node_id)
             self.clock_sharing.down(change.node_id)
             if change.refused:
-                self.broker.cluster.dispatch.forget(change.node_id)  # what it sent for a view to come is void
+                self.broker.cluster.dispatch.ended(change.node_id, change.incarnation)
             else:  # the end of a process is reported after the loss of its connections
                 self.state.counters.peer_losses += 1
             if self.logged is not None:
@@ -494,7 +494,7 @@ class ClusterNode:
         self._unopened = [partition for partition in range(partitions) if not self.fabric.open[partition]]
         self._again = [p for p in range(partitions) if self.replication.leads(p) and not self.state.leads[p]]
         self.broker.know()
-        self.broker.cluster.dispatch.installed()  # last: what came early is for the view as it is installed now
+        self.broker.cluster.dispatch.installed(members)  # last: what came early is for the view as it is installed now
 
     def _since(self, view: View) -> dict[str, int]:
         """Return in which epoch each other member and this one have started over, if the log says so."""
