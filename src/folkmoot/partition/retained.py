@@ -164,6 +164,10 @@ class Retained:
         account.retained_messages += count
         account.retained_bytes += size
         if not share.count:
+            if share.size:  # a row could not be read, and its size was guessed
+                account.retained_bytes -= share.size
+                self.sizes[partition] -= share.size
+                state.counters.retained_bytes -= share.size
             del shares[owner]
             state.accounts.settle(account, state.now)
 
@@ -182,8 +186,17 @@ class Retained:
                     found.owner = message.owner
             except CorruptStore as fault:  # it is replaced, so nobody has to repair it first
                 self.state.event(ERROR, "corrupt_store", {"what": str(fault)})
-                found.size = 0
+                self._guess(partition, found)
         return found
+
+    def _guess(self, partition: int, found: _Kept) -> None:
+        """Guess what a row was that cannot be read: an average message of the user that has most of the partition."""
+        most = 0
+        for owner, share in self._shares[partition].items():
+            if share.count > most:
+                most = share.count
+                found.size = share.size // share.count
+                found.owner = owner
 
     def _note(self, topic: bytes, size: int, owner: str) -> None:
         change = _Change(topic, self.state.writer.token, size, owner)
