@@ -612,7 +612,8 @@ class Control:
         configuration = self.configuration
         if self.stopping or self._opening is not None:
             return False
-        lineage = self._splits.better(self.cluster, log.lineage, configuration, now)
+        leads = log.is_leader and log.may_grant(now)
+        lineage = self._splits.better(self.cluster, log.lineage, configuration, leads, now)
         if lineage:
             self.events.append(Event(WARNING, "lineage_left", {"before": log.lineage, "lineage": lineage}))
             if self._fallback == 0 and configuration is not None:
@@ -780,6 +781,7 @@ class Control:
                 return greeting
             greeting.leader = log.leader
             greeting.ancestors = [lineage for lineage, _counter in configuration.ancestors]
+            greeting.shared = [counter for _lineage, counter in configuration.ancestors]
             greeting.strength = configuration.strength
             if not greeting.live:
                 greeting.index = log.index

@@ -79,6 +79,7 @@ class Greeting:
         self.cluster = cluster
         self.lineage = lineage
         self.ancestors: list[int] = []  # the lineages from which this one descends, the first one first
+        self.shared: list[int] = []  # the last counter of each of them that this lineage shares
         self.strength: int = 0  # see `membership/fork`
         self.index: int = 0  # the last entry that it has applied
         self.leader: int = 0  # the disk of the leader of the log, as far as it knows; 0: it knows of none
@@ -95,6 +96,7 @@ class Greeting:
         parts = [BYTE[GREETING], BYTE[flags], varint(self.cluster), varint(self.lineage), varint(self.strength)]
         parts += [varint(self.index), varint(self.leader), varint(self.expect), varint(self.partitions)]
         parts.append(_put_integers(self.ancestors))
+        parts.append(_put_integers(self.shared))
         parts.append(_put_integers(self.linked))
         parts.append(varint(len(self.addresses)))
         parts.extend([put_text(address) for address in self.addresses])
@@ -230,6 +232,9 @@ def decode_greeting(body: bytes) -> Greeting:
     greeting.expect = take_id(cursor, 0, "number of nodes")
     greeting.partitions = take_id(cursor, 0, "number of partitions")
     greeting.ancestors = _take_integers(cursor, _LINEAGES_MAX)
+    greeting.shared = _take_integers(cursor, _LINEAGES_MAX)
+    if len(greeting.shared) != len(greeting.ancestors):
+        raise ValueError("a greeting has as many shared counters as ancestors")
     greeting.linked = _take_integers(cursor, _DISKS_MAX)
     greeting.addresses = [cursor.text() for _ in range(cursor.count(_ADDRESSES_MAX))]
     return greeting

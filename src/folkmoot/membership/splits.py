@@ -12,12 +12,19 @@ while: its best informed member founds a lineage that goes on from what it has, 
 A member goes over to another lineage of its cluster when that one is the trunk of all that it meets (`fork.trunk_of`),
 its own among them unless it is silent, and the leader of its log, under a lease, would let it up. What it has changed
 in its own lineage is a branch in the other one, which is merged.
+
+A process that was *only away* follows a lineage that descends from everything that it has, although its own one is an
+ancestor, and although a quorum of its voters may be back. The others have gone on without it, and what they did counts
+as if they had not been alone: nothing in its own lineage competes with that, as long as nobody has had a lease there
+since. The leader of the log decides: it has applied everything that was committed there. Those who voted for it are
+without a leader then, and follow because they are silent.
 """
 
 from __future__ import annotations
 
 from folkmoot.membership.cluster_member import DATA
 from folkmoot.membership.configuration import ClusterConfiguration
+from folkmoot.membership.control_message import Greeting
 from folkmoot.membership.control_option import ControlOptions
 from folkmoot.membership.fork import Lineage, lineage_in, trunk_of
 from folkmoot.membership.lifecycle import is_up
@@ -37,10 +44,12 @@ class Splits:
         self._options = options
         self._planted = planted
         self._seen_ns: int = 0
+        self._is_fresh: bool = True  # it has had no lease in its lineage since it was started, or came to it
 
     def begin(self, now: int) -> None:
         """Count from now on: this process takes part in another lineage."""
         self.since_ns = now
+        self._is_fresh = True
 
     def look(self, is_live: bool, now: int) -> None:
         """Note whether this process has a lease; call it at least with every heartbeat."""
@@ -48,6 +57,7 @@ class Splits:
         self._seen_ns = now
         if is_live:
             self.since_ns = 0
+            self._is_fresh = False
         elif self.since_ns == 0 or stood:
             self.since_ns = now
 
@@ -72,7 +82,11 @@ class Splits:
             leads = greeting.leader == neighbour.disk and greeting.lineage == configuration.lineage
             if (greeting.live or leads) and not self._planted.fork_beside:
                 return False
-            if greeting.lineage == configuration.lineage and neighbour.kind == DATA:
+            if neighbour.kind != DATA:
+                continue
+            if greeting.lineage == 0:  # it is on its way to another lineage, which it may have founded
+                before += 1
+            elif greeting.lineage == configuration.lineage:
                 if (-greeting.index, neighbour.disk) < (-index, self._me.disk):
                     before += 1
         return self._is_silent_for(options.fork_ns + before * options.fork_ns // 2, now)
@@ -94,12 +108,16 @@ class Splits:
         """Tell whether this process has waited long enough for what others could send."""
         return self._is_silent_for(self._options.fork_ns, now)
 
-    def better(self, cluster: int, lineage: int, configuration: ClusterConfiguration | None, now: int) -> int:
+    def better(
+        self, cluster: int, lineage: int, configuration: ClusterConfiguration | None, leads: bool, now: int
+    ) -> int:
         """Return the lineage to which this process is to go over now; 0: none.
 
-        cluster, lineage: its own; configuration: of its lineage, None if it has none yet.
+        cluster, lineage: its own; configuration: of its lineage, None if it has none yet. leads: it leads the log, and
+        has applied everything that was committed there before.
         """
         met: dict[int, Lineage] = {}
+        follows = False
         welcome: dict[int, bool] = {}
         for node_id in self._neighbours.named():
             greeting = self._neighbours.links[node_id].greeting
@@ -107,11 +125,22 @@ class Splits:
                 continue
             met[greeting.lineage] = Lineage(greeting.lineage, greeting.ancestors, greeting.strength)
             welcome[greeting.lineage] = greeting.welcome or welcome.get(greeting.lineage, False)
+            if configuration is not None:
+                follows = follows or _shares_all(configuration, greeting)
         if configuration is None and not self.waited(now):
             return 0
-        if configuration is not None and not self._is_silent_for(self._options.fork_ns // 2, now):
+        only_away = follows and leads and self._is_fresh and self._is_silent_for(self._options.lease_ns // 2, now)
+        if configuration is not None and not only_away and not self._is_silent_for(self._options.fork_ns // 2, now):
             met[lineage] = lineage_in(configuration)
         if not met:
             return 0
         trunk = trunk_of(list(met.values())).lineage
         return trunk if trunk != lineage and welcome[trunk] else 0
+
+
+def _shares_all(configuration: ClusterConfiguration, greeting: Greeting) -> bool:
+    """Tell whether the lineage of a process descends from everything that a configuration has."""
+    for ancestor, shared in zip(greeting.ancestors, greeting.shared, strict=True):
+        if ancestor == configuration.lineage:
+            return configuration.counter() <= shared
+    return False
