@@ -439,6 +439,32 @@ def test_a_witness_votes_and_holds_nothing() -> None:
     assert "cluster_forked" not in [kind for one in cluster.machines for kind in one.events]
 
 
+# Forks
+
+
+@pytest.mark.parametrize("count", [2, 4])
+def test_who_was_only_away_follows_those_that_have_gone_on(count: int) -> None:
+    cluster = begun(count, count)
+    first = controller(cluster)
+    assert first.control is not None
+    assert first.control.log is not None
+    lineage = first.control.lineage
+    voters = list(first.control.log.voters)
+    away = [one for one in cluster.machines if one.disk in voters][: len(voters) // 2 + 1]
+    for one in away:
+        cluster.kill(one)
+    left = [one for one in cluster.machines if one not in away]
+    cluster.until(lambda: control(left[0]).lineage != lineage and served(cluster, away[0]), 15 * S)
+    forked = control(left[0]).lineage
+    assert [control(one).lineage for one in left] == [forked] * len(left)
+    for one in away:
+        cluster.start(one)
+    cluster.until(cluster.is_whole, 20 * S)
+    assert [control(one).lineage for one in cluster.machines] == [forked] * count
+    kinds = [kind for one in cluster.machines for kind in one.events]
+    assert kinds.count("cluster_forked") == 1
+
+
 # Disks
 
 

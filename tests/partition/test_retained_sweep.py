@@ -7,6 +7,7 @@ import pytest
 from folkmoot.kernel.clock import SECOND
 from folkmoot.kernel.hash import hash64
 from folkmoot.mqtt.packet import Properties, Publish
+from folkmoot.sim.check_quota import miscounted
 from folkmoot.store.batch import PUT, Batch
 from folkmoot.store.key import RETAINED, kind_of, plain_key
 from folkmoot.store.message import decode_message
@@ -215,6 +216,22 @@ def test_a_damaged_row_is_reported_and_stops_nothing(make: MakeBox) -> None:
     assert box.node.counters.retained_messages == 1
     box.advance(10 * INTERVAL_US)
     assert box.kinds().count("corrupt_store") == 1, "it is not read again and again"
+
+
+@pytest.mark.parametrize("payload", [b"new", b""])
+def test_a_damaged_row_is_replaced_and_its_bytes_are_counted_no_more(make: MakeBox, payload: bytes) -> None:
+    box = make(partitions=1)
+    peer = filler(box)
+    peer.publish("a", b"x" * 1000, qos=1, retain=True)
+    damage = Batch(0)
+    damage.ops.append((PUT, plain_key(0, RETAINED, b"a"), bytes(VERSION_BYTES) + b"\0\0"))
+    box.store.apply(damage)
+    peer.publish("a", payload, qos=1, retain=True)
+    counters = box.node.counters
+    assert (counters.retained_messages, counters.retained_bytes < 100) == (len(payload) // 3, True)
+    assert miscounted(box.node) == ""
+    peer.publish("a", b"", qos=1, retain=True)
+    assert (counters.retained_messages, counters.retained_bytes, miscounted(box.node)) == (0, 0, "")
 
 
 def test_a_slow_disk_and_many_partitions_with_few_messages_do_not_hold_it_up(make: MakeBox) -> None:

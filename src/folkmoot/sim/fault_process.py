@@ -158,7 +158,7 @@ class ProcessFaults(Acting):
     # Clocks
 
     def slow_clock(self) -> None:
-        """Let both clocks of a machine run slow or stand still: of less than half of the machines at a time."""
+        """Let the wall clock of a machine run slow or stand still: of less than half of the machines at a time."""
         for host in self._with_right_clock():
             lasts = self.lasting()
             self.set_pace(host, (0, 0, 0, 10, 50, 90)[self.rng.below(6)])
