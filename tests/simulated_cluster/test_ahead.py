@@ -43,7 +43,7 @@ def answers(peer: Peer) -> list[tuple[int, int]]:
 
 
 def start(cluster: SimulatedCluster, here: Site, leader: Site, third: Site) -> Peer:
-    """Return a client at `here` that has got PUBREC from its leader, where an older turn waits for a node that hangs."""
+    """Return a client at `here` that has PUBREC from its leader, where an older turn waits for a node that hangs."""
     client = here.client(led_at(cluster, leader.name, "c", here.name), acks=False)
     client.connect(session_expiry=EVER)
     other = leader.client(led_at(cluster, leader.name, "o", here.name))

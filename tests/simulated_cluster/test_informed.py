@@ -45,7 +45,8 @@ def hold_in_next_view(cluster: SimulatedCluster, site: Site, target: str) -> Non
 
 
 def test_what_a_client_has_sent_meanwhile_goes_to_subscribers_whose_leader_begins_later() -> None:
-    cluster = SimulatedCluster(4, partitions=PARTITIONS)
+    cluster = SimulatedCluster(5, partitions=PARTITIONS)
+    cluster.hand_log_to("n5")  # all others have their leases from it
     subscriber = cluster["n3"].client(client_of(cluster, "n4", "n2", "n3"))
     subscriber.connect(session_expiry=EVER)
     subscriber.subscribe("t", qos=1)
