@@ -20,8 +20,10 @@ def view(cluster: SimulatedCluster, name: str) -> Any:
 
 
 def leader(cluster: SimulatedCluster, name: str, partition: int) -> str:
-    found: str = view(cluster, name).replicas[partition][0]
-    return found
+    """Return the leader of a partition as a node has it, "" if it has none."""
+    known = view(cluster, name)
+    replicas: list[str] = [] if known is None else known.replicas[partition]
+    return replicas[0] if replicas else ""
 
 
 def named(cluster: SimulatedCluster, partition: int) -> str:
@@ -49,7 +51,7 @@ def practised(cluster: SimulatedCluster, name: str) -> list[int]:
         cluster.settle()
         cluster[name].revive()
         cluster.settle()
-    found = [p for p in range(PARTITIONS) if leader(cluster, name, p) == name]
+    found = [p for p in range(cluster.partitions) if leader(cluster, name, p) == name]
     cluster[name].kill()
     cluster.settle()
     return found
@@ -108,7 +110,7 @@ def test_what_was_refused_is_not_overtaken_by_what_was_sent_after_it() -> None:
 
 def test_after_a_suback_nothing_is_missed_though_the_leader_has_changed_meanwhile() -> None:
     """The announcement of a leader comes late to a node, behind the configuration in which another one leads."""
-    cluster = SimulatedCluster(4, replicas=2, partitions=PARTITIONS)
+    cluster = SimulatedCluster(4, replicas=2, partitions=4 * PARTITIONS)
     cluster.hand_log_to("n1")
     partition, old, third = next(
         (p, leader(cluster, "n1", p), name)
