@@ -78,6 +78,18 @@ class Site(Box):
         """The part of this node in the control of the cluster."""
         return self.cluster_node.membership.control
 
+    def end_lease(self) -> None:
+        """End the lease of this node; until `grant_lease` it is over whenever it is extended, as by a fast clock."""
+        lease = self.control._lease
+        lease._length_ns = 0
+        lease._until_ns = self.steady_ns()
+        self.run()
+
+    def grant_lease(self) -> None:
+        """Let the next heartbeat extend the lease."""
+        self.control._lease._length_ns = self.control.options.lease_ns
+        self.advance(self.control.options.heartbeat_ns // 1000)
+
     def names_led(self, stem: str) -> list[str]:
         """Return client ids, or topics, whose partitions this node leads."""
         leaders = self.cluster_node.fabric.leaders
@@ -199,6 +211,25 @@ class SimulatedCluster:
             if self.settled():
                 return
         raise AssertionError(f"the cluster does not settle: {[str(self.view_of(site)) for site in self.live()]}")
+
+    def controller(self) -> Site:
+        """Return the node that leads the configuration log."""
+        (found,) = [site for site in self.live() if site.control.controller is not None]
+        return found
+
+    def hand_log_to(self, name: str) -> None:
+        """Have a node lead the configuration log."""
+        leader = self.controller()
+        if leader.name != name:
+            assert leader.control.log is not None
+            leader.control.log.transfer(self.sites[name].cluster_node.me.disk, self.now * 1000)
+            self.advance(2 * SECOND)
+        assert self.controller().name == name
+
+    def proposes(self, kind: int) -> bool:
+        """Whether a controller has proposed a command of this kind, which is not decided yet."""
+        controllers = [site.control.controller for site in self.live()]
+        return any(kind == key[0] for one in controllers if one is not None for key in one._open)
 
     def live(self) -> list[Site]:
         return [site for site in self.sites.values() if site.up]

@@ -364,20 +364,6 @@ def cluster() -> SimulatedCluster:
     return SimulatedCluster(3)
 
 
-def end_lease(site: Site) -> None:
-    """End the lease of a member; until `grant_lease` it ends at once whenever it is extended, as by a fast clock."""
-    lease = site.control._lease
-    lease._length_ns = 0
-    lease._until_ns = site.steady_ns()
-    site.run()
-
-
-def grant_lease(site: Site) -> None:
-    """Let the next heartbeat extend the lease."""
-    site.control._lease._length_ns = site.control.options.lease_ns
-    site.advance(site.control.options.heartbeat_ns // 1000)
-
-
 def led_client(at: Site, leader: Site, **named: object) -> Peer:
     peer = at.client(leader.names_led(f"c{at.name}")[0], acks=False)
     peer.connect(**named)  # type: ignore[arg-type]
@@ -386,29 +372,29 @@ def led_client(at: Site, leader: Site, **named: object) -> Peer:
 
 def test_answers_for_clients_of_another_node_wait_at_the_leader(cluster: SimulatedCluster) -> None:
     peer = led_client(cluster["n1"], cluster["n2"], session_expiry=EVER)
-    end_lease(cluster["n2"])
+    cluster["n2"].end_lease()
     peer.send(Subscribe(1, [(b"t", 1)]))
     cluster.advance(PAUSE_US // 2)
     assert peer.receive() == [], "the node of the client has a lease, the leader of its session has none"
-    grant_lease(cluster["n2"])
+    cluster["n2"].grant_lease()
     assert kinds(peer.receive()) == [Suback]
 
 
 def test_answers_of_another_node_wait_at_the_node_of_the_client(cluster: SimulatedCluster) -> None:
     peer = led_client(cluster["n1"], cluster["n2"], session_expiry=EVER)
-    end_lease(cluster["n1"])
+    cluster["n1"].end_lease()
     peer.send(Subscribe(1, [(b"t", 1)]))
     cluster.advance(PAUSE_US // 2)
     assert peer.receive() == []
-    grant_lease(cluster["n1"])
+    cluster["n1"].grant_lease()
     assert kinds(peer.receive()) == [Suback]
 
 
 def test_a_follower_without_a_lease_still_confirms_what_it_has_on_disk(cluster: SimulatedCluster) -> None:
     peer = led_client(cluster["n1"], cluster["n1"], session_expiry=EVER)
     topic = cluster["n1"].names_led("t")[0]
-    end_lease(cluster["n2"])
-    end_lease(cluster["n3"])
+    cluster["n2"].end_lease()
+    cluster["n3"].end_lease()
     peer.send(Publish(topic.encode(), b"m", 1, True, packet_id=1))
     cluster.run()
     assert kinds(peer.receive()) == [Ack]
@@ -420,7 +406,7 @@ def test_a_node_that_finds_itself_away_drops_what_it_withheld() -> None:
     peer = led_client(away, away)
     reader = led_client(cluster["n1"], away, session_expiry=EVER)
     late = away.client(away.names_led("late")[0], acks=False).open()
-    end_lease(away)
+    away.end_lease()
     peer.send(Publish(b"x", b"", 1, packet_id=1))
     reader.send(Unsubscribe(1, [b"t"]))
     late.send(Connect(5, late.client_id, True, 0))
@@ -453,7 +439,7 @@ def test_too_much_for_another_node_gives_its_link_up(cluster: SimulatedCluster) 
     leader = cluster["n2"]
     peer = led_client(cluster["n1"], leader, session_expiry=EVER)
     leader.cluster_node.config.link_buffer_bytes_max = 1000
-    end_lease(leader)
+    leader.end_lease()
     for number in range(50):
         peer.send(Subscribe(number + 1, [(b"t/%d" % number, 1)]))
     cluster.run()

@@ -109,9 +109,9 @@ def test_a_goodbye_that_was_lost_with_a_link_is_said_again(expiry_s: int, slow: 
     assert watcher.payloads() == []
 
 
-@pytest.mark.parametrize(("at", "waits_for"), [("n3", "n1"), ("n1", "n3")])
-def test_who_asks_a_leader_that_begins_anew_asks_again_when_it_leads(at: str, waits_for: str) -> None:
+def test_who_asks_a_leader_that_begins_anew_asks_again_when_it_leads() -> None:
     cluster = a_cluster()
+    at, waits_for = "n1", "n3"  # not n1, to which it speaks for its lease
     topic = cluster["n2"].names_led("t")[0]
     publisher = cluster[at].client("p")
     publisher.connect()

@@ -14,7 +14,7 @@ from tests.harness.peer import EVER
 from tests.harness.simulated_cluster import SimulatedCluster, Site
 
 PARTITIONS = 4
-ROWS = 12_000
+ROWS = 16_000
 PAGE_ROWS = 4096  # and no more than 256 KiB
 CLIENT = next(f"c{number}" for number in range(99) if hash64(b"c%d" % number) % PARTITIONS == 0)
 
@@ -76,8 +76,9 @@ def test_a_long_queue_is_merged_over_many_turns() -> None:
     for site in cluster.live():
         site.turn = look_at(site, site.turn)  # type: ignore[method-assign]
     cluster.heal()
-    cluster.settle()
+    cluster.settle(60 * SECOND)
     assert sorted(site.node.counters.queue_messages for site in cluster.live()) == [0, 0, ROWS + 2]
     steps = [after - before for before, after in itertools.pairwise(read)]
-    assert max(steps) <= 2 * PAGE_ROWS  # it goes on when it wakes, and when something was written
+    # It goes on when the last page of the branch has come, when it wakes, and when something was written.
+    assert max(steps) <= 3 * PAGE_ROWS
     assert len([step for step in steps if not step]) >= 2 * ROWS // STEP_ROWS // 2  # and then the plan was made

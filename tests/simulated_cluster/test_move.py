@@ -55,16 +55,11 @@ class Move:
             self.cluster.now += SECOND // 100
             for site in self.cluster.live():
                 site.turn()
-            if self.is_proposed():
+            if self.cluster.proposes(LEAD):
                 return
             self.cluster.thaw()
             self.cluster.run()
         raise AssertionError("nothing is proposed")
-
-    def is_proposed(self) -> bool:
-        """Whether a controller has proposed that a partition gets another leader."""
-        controllers = [site.control.controller for site in self.cluster.live()]
-        return any(kind == LEAD for one in controllers if one is not None for kind, _disk, _number in one._open)
 
     def step(self, count: int) -> None:
         idle = 0

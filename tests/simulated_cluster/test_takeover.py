@@ -186,14 +186,14 @@ def test_a_row_that_all_copies_have_wrong_closes_its_partition_and_no_other() ->
     client = cluster["n1"].client(client_in(2))
     client.connect(session_expiry=EVER)
     client.subscribe("t", qos=1)
-    proposals = sum(site.kinds().count("view_proposed") for site in cluster.live())
+    entries = max(site.control.log.index for site in cluster.live())  # type: ignore[union-attr]
     cluster.advance(60 * SECOND)
-    assert sum(site.kinds().count("view_proposed") for site in cluster.live()) == proposals
+    assert max(site.control.log.index for site in cluster.live()) == entries, "it is not tried again and again"  # type: ignore[union-attr]
 
 
 def test_a_client_of_a_third_node_stays_when_the_view_changes_during_a_takeover() -> None:
     """The new leader asks who is connected when a view comes, and again when it has all changes: two answers."""
-    cluster = SimulatedCluster(4, partitions=PARTITIONS)
+    cluster = SimulatedCluster(5, partitions=PARTITIONS)  # all vote: three of them go on
     replicas = replicas_of(cluster, 0)
     heap = Heap(cluster)
     third = next(site for site in cluster.live() if site.name not in replicas)

@@ -127,7 +127,11 @@ class Closing:
             if connection.state >= CLOSING:
                 continue
             if leased and connection.state == OPEN and connection.bytes_out == 0:
-                self.refuse(connection, unavailable, why)  # its CONNACK was among what is dropped
+                # Its CONNACK was among what is dropped. One that is refused has done nothing: its will must not come.
+                if _may_leave_will(connection):
+                    self.close(connection)
+                else:
+                    self.refuse(connection, unavailable, why)
             elif connection.state == OPEN or connection.state == NEW:
                 self.disconnect(connection, busy, why)
             elif connection.session is not None or (connection.relay is not None and connection.relay.announced):
@@ -241,3 +245,9 @@ class Closing:
         self.state.timers.cancel(TIMER_QUOTA, connection.id)
         self.state.counters.connections -= 1
         self.state.counters.connections_closed += 1
+
+
+def _may_leave_will(connection: Connection) -> bool:
+    """Tell whether a client that was let in may have a will, at another node perhaps."""
+    session = connection.session
+    return connection.relay is not None or (session is not None and session.will is not None)

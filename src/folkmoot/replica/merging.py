@@ -199,7 +199,7 @@ class Merges:
         self.replica_states.out.append((merging.source, ASK_OFFER, encode_ask(self.replica_states.epoch, ask)))
 
     def offered(self, node_id: str, offer: OfferNotice) -> None:
-        """Handle a page of a branch."""
+        """Take a page of a branch; `step` goes on."""
         partition = offer.partition
         merging = self._active.get(partition)
         if merging is None or merging.source != node_id or merging.cursor != offer.start:
@@ -218,7 +218,6 @@ class Merges:
             self._ask(partition, merging)
             return
         merging.offered = True
-        self.step()
 
     def _give_up(self, partition: int, merging: Intake, why: str) -> None:
         """Give up an unreadable branch, as any damaged copy, after several tries and if no other node has it."""
