@@ -319,9 +319,8 @@ class Rig:
         words: list[str] = ["--node-id", name, "--replicas", "3"]
         for what, place in self.places[name].items():
             words += [f"--{what}", at(place)]
-        for other in self.names:
-            if other != name:
-                words += ["--seed", at(self.places[other]["peer"])]
+        for other in self.names:  # the same list at all: the first of it founds the cluster
+            words += ["--seed", at(self.places[other]["peer"])]
         before = self.net.enter(name) if self.net is not None else []
         admin = Door(*self.places[name]["admin"]) if self.net is None else Door("", 0, str(self.sockets / name))
         node = ClusterNode(name, folder / name, before, admin, *words, config=self.config)

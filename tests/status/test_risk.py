@@ -49,14 +49,6 @@ def test_the_only_copy_is_not_put_out_by_a_slip() -> None:
     assert picture.orders == [("evict", "a"), ("evict", "b")]
 
 
-def test_a_majority_is_not_given_up_by_a_slip() -> None:
-    picture = Drawn(ALL, members="ab", known="ab")
-    assert NodeStatus(picture).evict("b", 1) == ""
-    picture.split_policy = "majority"
-    assert "no majority of 2: writes would be refused" in NodeStatus(picture).evict("b", 1)
-    assert NodeStatus(picture).evict("b", 1, True) == ""
-
-
 def test_who_is_heard_is_not_forgotten_by_a_slip() -> None:
     picture = Drawn(ALL, members="ab", known="abc")
     picture.heard = ["c"]
