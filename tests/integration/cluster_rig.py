@@ -120,6 +120,17 @@ class ClusterNode(Serving):
         finally:
             connection.close()
 
+    def ready(self) -> tuple[int, str]:
+        """The status and the text of `/health/ready`."""
+        connection = http.client.HTTPConnection("localhost", timeout=5.0)
+        try:
+            connection.sock = self.admin.dial()
+            connection.request("GET", "/health/ready")
+            answer = connection.getresponse()
+            return answer.status, answer.read().decode().strip()
+        finally:
+            connection.close()
+
     def answer(self, path: str) -> Any:
         """What a node that is up answers, however busy the machine is."""
         deadline = time.monotonic() + HEAL_S
@@ -239,6 +250,12 @@ class Rig:
 
     # --- what it says
 
+    def mqtt(self, name: str) -> Door:
+        """Where clients reach this node and no other."""
+        if self.net is None:
+            return Door(*self.places[name]["mqtt"])
+        return Door("", 0, str(self.sockets / f"{name}-mqtt"))
+
     def running(self) -> list[ClusterNode]:
         return [node for node in self.nodes.values() if node.runs]
 
@@ -256,14 +273,14 @@ class Rig:
         return self.where(client)[0]
 
     def await_whole(self, timeout_s: float = HEAL_S) -> None:
-        """Wait until all running nodes are members of one view, with all copies whole and equal."""
+        """Wait until all running nodes are up in one configuration, with all copies whole and equal."""
         try:
             await_true(lambda: not self.lacks(), timeout_s, ASK_S)
         except AssertionError:
             raise AssertionError(f"after {timeout_s} s: {'; '.join(self.lacks())}") from None
 
     def await_out(self, name: str, timeout_s: float = 10.0) -> float:
-        """Wait until the others have a view without a node; how long it took, in seconds."""
+        """Wait until a node is not up any more as the others know it; how long it took, in seconds."""
         began = time.monotonic()
         others = [node for node in self.running() if node.name != name]
 
@@ -338,6 +355,8 @@ class Rig:
             if self.net is not None:
                 bind = f"    bind unix@{self.sockets / name}"
                 admins.append(f"listen admin-{name}\n{bind}\n    server {name} {host}:{health}\n")
+                bind = f"    bind unix@{self.sockets / name}-mqtt"
+                admins.append(f"listen mqtt-{name}\n{bind}\n    server {name} {host}:{port}\n")
         door = f"unix@{self.door.path}" if self.door.path else f"{self.door.host}:{self.door.port}"
         text = HAPROXY.format(door=door, token=self.token, servers="\n".join(servers)) + "\n" + "\n".join(admins)
         config = self.folder / "haproxy.cfg"
@@ -357,7 +376,7 @@ class Rig:
 
 
 def active(status: Any) -> list[str]:
-    """The members of the view that a status tells of, sorted; none when there is no status."""
+    """The members that are up as a status tells, sorted; none when there is no status."""
     if status is None:
         return []
     return sorted(node["id"] for node in status["nodes"] if node["state"] == "active")
