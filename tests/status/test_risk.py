@@ -174,3 +174,26 @@ def test_planned_restarts_with_enough_copies_are_no_news() -> None:
         cluster[name].revive()
         cluster.settle()
     assert [told(site) for site in cluster.live()] == [[], [], []]
+
+
+def test_what_is_left_without_a_quorum_is_a_cluster_again_by_order() -> None:
+    cluster = SimulatedCluster(3, split_policy="majority")
+    site = cluster["n1"]
+    cluster["n2"].kill()
+    cluster["n3"].kill()
+    cluster.advance(10 * SECOND)
+    assert "no controller: 1 of 3 voters are connected" in of(site).unready()
+    for policy in ("available", "majority"):
+        site.kill()
+        site.settings.split_policy = policy
+        site.revive()
+        cluster.advance(10 * SECOND)
+        assert of(site).unready() == ""
+        if policy == "available":
+            assert status(site)["apart"] is True
+            for name in ("n2", "n3"):
+                assert of(site).forget(name, cluster.now) == ""
+                rest(cluster)
+        found = status(site)
+        assert (found["apart"], found["voters"], found["copies_missing"]) == (False, ["n1"], [])
+        assert found["partitions"]["open"] == found["partitions"]["total"]
