@@ -30,6 +30,7 @@ LOOPBACK = "127.0.0.1"
 WHAT = {"mqtt": 1883, "admin": 8080, "peer": 7883}  # in a namespace
 HAPROXY_PATHS = ("/usr/sbin/haproxy", "/usr/local/sbin/haproxy")
 HEAL_S = 20.0
+REST_S = 1.0
 ASK_S = 0.1
 """How often a state of the cluster is asked for: each question is a request to every node."""
 
@@ -278,6 +279,21 @@ class Rig:
             await_true(lambda: not self.lacks(), timeout_s, ASK_S)
         except AssertionError:
             raise AssertionError(f"after {timeout_s} s: {'; '.join(self.lacks())}") from None
+
+    def await_rest(self, timeout_s: float = HEAL_S) -> None:
+        """Wait until no leadership moves: what a node is to lead again moves when its copies are whole."""
+
+        def leaders() -> list[str]:
+            return [one["leader"] for one in self.running()[0].answer("/api/v1/partitions")]
+
+        deadline = time.monotonic() + timeout_s
+        before, since = leaders(), time.monotonic()
+        while time.monotonic() - since < REST_S:
+            assert time.monotonic() < deadline, f"leaderships still move after {timeout_s} s"
+            time.sleep(ASK_S)
+            now = leaders()
+            if now != before:
+                before, since = now, time.monotonic()
 
     def await_out(self, name: str, timeout_s: float = 10.0) -> float:
         """Wait until a node is not up any more as the others know it; how long it took, in seconds."""
