@@ -50,12 +50,13 @@ def test_a_flow_tells_what_was_due_in_a_span() -> None:
     assert flow.between(2.0, 3.0) == [0.1, 0.3]
 
 
-def test_five_nodes_agree_that_one_is_dead_and_that_it_is_back() -> None:
-    found = views.changes(views.harness().SimulatedMembership(5, 1, 8), 5)
-    assert 4 * 2 <= found["kill"]["messages"] <= 40
-    assert found["kill"]["ms"] < 100
+def test_five_nodes_know_that_one_is_dead_and_that_it_is_back() -> None:
+    found = views.changes(views.World(5, 8))
+    assert 4 <= found["kill"]["messages"] <= 3 * 5, "at most three for each member"
+    assert found["kill"]["ms"] < 50
     assert 0 < found["join"]["ms"] < 2000
-    assert found["heartbeats_a_second"] > 0
+    # To the controller and back ten times a second, and the same for the log, over all members.
+    assert 10 <= found["heartbeats_a_second"] <= 60
     text = views.table({"views": {"5": found}, "rings": {"3 x 256": spread([1.5])}})
     assert f"| 5 | {found['kill']['messages']} | {found['kill']['ms']:.0f} |" in text
     assert "| 3 x 256 | 1.50 |" in text

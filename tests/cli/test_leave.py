@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from folkmoot.cli import leave, main
-from folkmoot.peer.member import LEAVING
+from folkmoot.peer.member import LEAVING, Member
 from folkmoot.status.status import NodeStatus
 from tests.harness.picture import Drawn, Roles, Shown
 
@@ -73,6 +73,13 @@ def test_every_obstacle_has_its_words() -> None:
     line, over = told(away, "c")
     assert over
     assert "folkmoot forget c" in line
+    away.absent = [Member("c", 1, "c:1", "c", LEAVING)]
+    away.reasons = {"c": "its process has ended"}
+    assert told(away, "c") == ("c has handed over everything and says goodbye to its clients", False)
+    away.losses.missing = {0: ["c"], 1: ["c"]}
+    line, over = told(away, "c")
+    assert over
+    assert "c is away (its process has ended), and nobody else has what 2 partitions had" in line
     assert told(Drawn(FULL), "b") == ("b stays: nobody would be left", True)
     assert told(Drawn(FULL), "b", began=False) == ("b is told", False)
     busy = Drawn(FULL)

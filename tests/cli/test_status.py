@@ -24,37 +24,42 @@ def run(picture: Drawn, capsys: pytest.CaptureFixture[str], *words: str, status:
     return captured.err if status == 2 else captured.out
 
 
-def test_the_status_shows_view_nodes_and_data(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_status_shows_members_roles_and_data(capsys: pytest.CaptureFixture[str]) -> None:
     picture = Drawn([["a", "b"], ["b"]], [[], ["a"]], members="ab", known="abc")
     picture.closed = {1}
     picture.loads = {"a": {"copy_left": 7, "copy_rate": 2}}
+    picture.voting = ["a", "b"]
+    picture.reasons = {"c": "its process has ended"}
     lines = run(picture, capsys, "status").splitlines()
-    assert "a (folkmoot 1.a): member of view 7, proposed by b (epoch 77)" in lines[0]
+    assert "a (folkmoot 1.a): member, configuration 7, controller b (epoch 77)" in lines[0]
     assert lines[1].split() == [
-        *("node", "zone", "state", "version", "address"),
+        *("node", "zone", "state", "role", "version", "address"),
         *("clients", "sessions", "overload", "leads", "follows", "fills", "heard"),
     ]
-    assert lines[2].split()[:5] == ["a", "a", "active", "1.a", "a:1"]
-    assert lines[2].split()[8:11] == ["1", "0", "1"]
-    assert lines[4].split()[:3] == ["c", "-", "away"]
+    assert lines[2].split()[:6] == ["a", "a", "active", "voter", "1.a", "a:1"]
+    assert lines[2].split()[9:12] == ["1", "0", "1"]
+    assert lines[3].split()[:4] == ["b", "b", "active", "controller"]
+    assert lines[4].split()[:4] == ["c", "-", "away", "-"]
     text = "\n".join(lines)
     assert "partitions: 2, only 1 open, 1 moving" in text
     assert "UNDER-REPLICATED: 2 of 2 partitions have fewer than 3 copies" in text
     assert "DAMAGED: 1 copies damaged" in text
     assert "copying: 1 partitions get copies, 7 B to go at 2 B a second; to this node 30 B done, 10 B to go" in text
+    assert "AWAY: c, its process has ended" in text
     assert "last heal: none" in text
 
 
 def test_a_node_that_is_left_out_shows_no_table_and_counts_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     picture = Drawn(FULL)
     picture.now_state = EXCLUDED
+    picture.out = "it was not heard of"
     lines = run(picture, capsys, "status").splitlines()
-    assert len(lines) == 2
+    assert lines[2:] == ["  the others go on without it: it was not heard of"]
     found = json.loads(run(picture, capsys, "status", "--json"))
     assert (found["partitions"]["open"], found["partitions"]["under_replicated"]) == (0, 2)
     assert {(node["leads"], node["follows"]) for node in found["nodes"]} == {(0, 0)}
     for words in (["partitions"], ["where", "x"], ["safe-to-stop", "b"]):
-        assert "node a is no member of a view (excluded): ask another one" in run(picture, capsys, *words, status=2)
+        assert "node a is not up in the cluster (excluded): ask another one" in run(picture, capsys, *words, status=2)
 
 
 def test_a_node_that_there_is_not_has_no_partitions_to_show(capsys: pytest.CaptureFixture[str]) -> None:
@@ -71,7 +76,7 @@ def test_of_several_nodes_a_member_is_asked(capsys: pytest.CaptureFixture[str]) 
             assert main([*words, *both]) == 0
             captured = capsys.readouterr()
             assert captured.err.startswith(f"note: http://{first.place} "), words
-            assert "member of a view (excluded)" in captured.err
+            assert "not up in the cluster (excluded)" in captured.err
             assert captured.err.endswith("the next one is asked\n")
             assert captured.err.count("\n") == 1
             assert "LEFT OUT" not in captured.out
@@ -109,7 +114,7 @@ def test_full_disks_are_named_with_what_they_cost(capsys: pytest.CaptureFixture[
     assert [line for line in heading(picture) if line.startswith("DISK")] == [
         "DISK FULL on b: its 2 partitions refuse what must be stored",
         "DISK FULL on c: others lead, it follows as long as its reserve lasts",
-        "DISK FULL on d: it is not a member, and comes back when there is room",
+        "DISK FULL on d: it is away",
     ]
     rows = run(picture, capsys, "partitions").splitlines()
     assert ["refuses" in row for row in rows] == [False, False, True, True]
@@ -136,13 +141,17 @@ def test_clocks_that_are_wrong_are_named() -> None:
 
 
 def test_a_node_that_waits_says_for_whom() -> None:
-    found = NodeStatus(Drawn(FULL)).status()
-    found["writable"] = False
-    found["waits"] = "no quorum: 1 of 3 voters heard; waits for n2, n3"
-    assert "NOT WRITABLE: no quorum: 1 of 3 voters heard; waits for n2, n3" in summary(found)
+    picture = Drawn(FULL)
+    picture.leased = False
+    picture.leader_of_log = ""
+    picture.voting = ["a", "b", "c"]
+    picture.heard = ["a"]
+    found = NodeStatus(picture).status()
+    why = "no controller: 1 of 3 voters are connected; waits for b, c"
+    assert f"NO LEASE, serves nobody: {why}" in summary(found)
     found["state"] = WAITING
     found["waits"] = "it waits to become a member of the cluster; n2:1: connection refused"
-    assert summary(found)[1].startswith("NOT TAKEN IN")
+    assert summary(found)[1].startswith("NOT UP")
     assert summary(found)[2:4] == ["  it waits to become a member of the cluster", "  n2:1: connection refused"]
 
 
@@ -165,7 +174,7 @@ def test_copies_that_are_away_and_those_that_are_lost_are_named() -> None:
     picture.losses.missing = {0: ["c", "d"], 1: ["c", "d"]}
     picture.losses.past = [Loss(5, 9, ["x"]), Loss(7, 122, ["e"])]
     lines = heading(picture)
-    assert "COPIES MISSING: 2 partitions go on without their older data, which is only on c and d (away)" in lines
+    assert "COPIES MISSING: 2 partitions are not served, because all that is in sync is on c and d (away)" in lines
     assert "last loss: 122 partitions lost data that only e had (entry 7 of the log)" in lines
 
 
@@ -183,11 +192,11 @@ def test_orders_that_cost_something_need_force(capsys: pytest.CaptureFixture[str
 def test_every_state_has_its_words() -> None:
     picture = Drawn(FULL)
     assert not [line for line in heading(picture) if line.startswith("UNDER")]
-    for state, words in ((ALONE, "alone"), (WAITING, "waits to be taken in"), (EXCLUDED, "left out")):
+    for state, words in ((ALONE, "alone"), (WAITING, "waits to become a member"), (EXCLUDED, "left out")):
         picture.now_state = state
         assert words in heading(picture)[0]
     assert heading(picture)[1].startswith("LEFT OUT")
-    assert len(heading(picture)) == 2, "what it knows of the others is old"
+    assert len(heading(picture)) == 3, "what it knows of the others is old"
     picture.now_state = ALONE
     picture.receipts = [{"time_us": 1_700_000_000_000_000, "rows_merged": 4}]
     assert heading(picture)[-1] == "last heal: 2023-11-14T22:13:20Z rows merged 4"
@@ -237,8 +246,10 @@ def test_a_side_that_has_forked_is_told(capsys: pytest.CaptureFixture[str]) -> N
     picture = Drawn(FULL)
     assert "FORKED" not in run(picture, capsys, "status")
     picture.is_trunk = False
+    picture.known_ids.append("x")
     assert "FORKED: this side of a split goes on by itself" in run(picture, capsys, "status")
-    assert json.loads(run(picture, capsys, "status", "--json"))["apart"] is True
+    found = json.loads(run(picture, capsys, "status", "--json"))
+    assert (found["apart"], found["lineage"]) == (True, "ff")
 
 
 def test_safe_to_stop_answers_by_its_status(capsys: pytest.CaptureFixture[str]) -> None:

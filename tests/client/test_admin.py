@@ -88,7 +88,7 @@ def test_orders_go_to_a_member() -> None:
     with Shown(out) as first, Shown(inside) as second:
         AdminClient([first.place, second.place]).evict("b")
         assert (out.orders, inside.orders) == ([], [("evict", "b")])
-        with pytest.raises(Unreachable, match=r"503 \(node a is no member of a view \(excluded\): ask another one\)"):
+        with pytest.raises(Unreachable, match=r"503 \(node a is not up in the cluster \(excluded\): ask another one\)"):
             AdminClient(first.place, patience_s=0.01).forget("c")
 
 
@@ -100,7 +100,7 @@ def test_the_status_is_that_of_a_member_if_there_is_one() -> None:
         places = [first.place, NOBODY, second.place, third.place]
         client = AdminClient(places, on_pass=lambda url, why: passed.append((url, why)))
         assert client.status()["state"] == "member"
-        assert passed == [(f"http://{first.place}", "is not a member of a view (excluded)")]
+        assert passed == [(f"http://{first.place}", "is not up in the cluster (excluded)")]
         assert client.status()["state"] == "member"
         assert len(passed) == 1, "the one that has answered is asked first"
         client.close()
@@ -117,7 +117,7 @@ def test_what_a_node_knows_that_was_left_out_is_not_taken_for_the_truth() -> Non
         client.close()
         lone = AdminClient(first.place, patience_s=0.01)
         for ask in (lone.partitions, lambda: lone.safe_to_stop("b"), lambda: lone.where_client("x")):
-            with pytest.raises(Unreachable, match=r"^http://\S+ answered 503 \(node a is no member") as raised:
+            with pytest.raises(Unreachable, match=r"^http://\S+ answered 503 \(node a is not up") as raised:
                 ask()
             assert "Check that the node runs" not in str(raised.value)
         lone.close()

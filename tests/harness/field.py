@@ -39,7 +39,7 @@ _NUMBERS: Final = (
     *("retained", "retained_cleared", "retained_kept", "seconds", "sessions", "sessions_ended", "sessions_taken"),
     *("sockets_max", "start", "stream_chunks", "subscribed", "time_us", "took_us", "total", "unsubscribed", "version"),
     *("ahead_us", "by_us", "clocks"),
-    *("before", "cluster", "lineage", "term"),
+    *("before", "cluster", "index", "lineage", "term"),
     *("connections_max", "limit", "reserved", "untold", "view", "waited_us", "waiting"),
 )
 _LISTS: Final = ("for", "from", "members", "nodes", "reasons", "seeds", "silent", "trace")

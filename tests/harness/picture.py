@@ -44,6 +44,11 @@ class Drawn(Picture):
         self.heard: list[str] = []
         self.there = True
         self.is_trunk = True
+        self.leader_of_log = "b"
+        self.voting: list[str] = []
+        self.leased = True
+        self.reasons: dict[str, str] = {}  # why members are away
+        self.out = ""  # why this node is out
         self.loads: dict[str, dict[str, int]] = {}
 
     def node_id(self) -> str:
@@ -53,7 +58,7 @@ class Drawn(Picture):
         return self.now_state
 
     def view(self) -> View | None:
-        view = View(77, self.members, absent=self.absent)
+        view = View(77, self.members, known=self.known_ids, absent=self.absent)
         view.losses = self.losses
         view.is_trunk = self.is_trunk
         return view if self.there else None
@@ -61,14 +66,20 @@ class Drawn(Picture):
     def counter(self) -> int:
         return 7
 
-    def proposer(self) -> str:
-        return "b"
+    def controller(self) -> str:
+        return self.leader_of_log
+
+    def voters(self) -> list[str]:
+        return self.voting
+
+    def lineage(self) -> int:
+        return 255
 
     def policy(self) -> str:
         return self.split_policy
 
-    def may_write(self) -> bool:
-        return True
+    def has_lease(self) -> bool:
+        return self.leased
 
     def replicas(self) -> int:
         return 3
@@ -96,6 +107,12 @@ class Drawn(Picture):
 
     def hears(self, node_id: str) -> bool:
         return node_id in self.heard
+
+    def why_away(self, node_id: str) -> str:
+        return self.reasons.get(node_id, "")
+
+    def why_out(self) -> str:
+        return self.out
 
     def leads(self, partition: int) -> bool:
         return self.roles[partition][0] == "a" and partition not in self.closed

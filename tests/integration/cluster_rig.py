@@ -30,6 +30,7 @@ LOOPBACK = "127.0.0.1"
 WHAT = {"mqtt": 1883, "admin": 8080, "peer": 7883}  # in a namespace
 HAPROXY_PATHS = ("/usr/sbin/haproxy", "/usr/local/sbin/haproxy")
 HEAL_S = 20.0
+REST_S = 1.0
 ASK_S = 0.1
 """How often a state of the cluster is asked for: each question is a request to every node."""
 
@@ -117,6 +118,17 @@ class ClusterNode(Serving):
             return json.loads(body) if answer.status == 200 else None
         except (OSError, http.client.HTTPException, ValueError):
             return None
+        finally:
+            connection.close()
+
+    def ready(self) -> tuple[int, str]:
+        """The status and the text of `/health/ready`."""
+        connection = http.client.HTTPConnection("localhost", timeout=5.0)
+        try:
+            connection.sock = self.admin.dial()
+            connection.request("GET", "/health/ready")
+            answer = connection.getresponse()
+            return answer.status, answer.read().decode().strip()
         finally:
             connection.close()
 
@@ -239,6 +251,12 @@ class Rig:
 
     # --- what it says
 
+    def mqtt(self, name: str) -> Door:
+        """Where clients reach this node and no other."""
+        if self.net is None:
+            return Door(*self.places[name]["mqtt"])
+        return Door("", 0, str(self.sockets / f"{name}-mqtt"))
+
     def running(self) -> list[ClusterNode]:
         return [node for node in self.nodes.values() if node.runs]
 
@@ -256,14 +274,29 @@ class Rig:
         return self.where(client)[0]
 
     def await_whole(self, timeout_s: float = HEAL_S) -> None:
-        """Wait until all running nodes are members of one view, with all copies whole and equal."""
+        """Wait until all running nodes are up in one configuration, with all copies whole and equal."""
         try:
             await_true(lambda: not self.lacks(), timeout_s, ASK_S)
         except AssertionError:
             raise AssertionError(f"after {timeout_s} s: {'; '.join(self.lacks())}") from None
 
+    def await_rest(self, timeout_s: float = HEAL_S) -> None:
+        """Wait until no leadership moves: what a node is to lead again moves when its copies are whole."""
+
+        def leaders() -> list[str]:
+            return [one["leader"] for one in self.running()[0].answer("/api/v1/partitions")]
+
+        deadline = time.monotonic() + timeout_s
+        before, since = leaders(), time.monotonic()
+        while time.monotonic() - since < REST_S:
+            assert time.monotonic() < deadline, f"leaderships still move after {timeout_s} s"
+            time.sleep(ASK_S)
+            now = leaders()
+            if now != before:
+                before, since = now, time.monotonic()
+
     def await_out(self, name: str, timeout_s: float = 10.0) -> float:
-        """Wait until the others have a view without a node; how long it took, in seconds."""
+        """Wait until a node is not up any more as the others know it; how long it took, in seconds."""
         began = time.monotonic()
         others = [node for node in self.running() if node.name != name]
 
@@ -319,9 +352,8 @@ class Rig:
         words: list[str] = ["--node-id", name, "--replicas", "3"]
         for what, place in self.places[name].items():
             words += [f"--{what}", at(place)]
-        for other in self.names:
-            if other != name:
-                words += ["--seed", at(self.places[other]["peer"])]
+        for other in self.names:  # the same list at all: the first of it founds the cluster
+            words += ["--seed", at(self.places[other]["peer"])]
         before = self.net.enter(name) if self.net is not None else []
         admin = Door(*self.places[name]["admin"]) if self.net is None else Door("", 0, str(self.sockets / name))
         node = ClusterNode(name, folder / name, before, admin, *words, config=self.config)
@@ -339,6 +371,8 @@ class Rig:
             if self.net is not None:
                 bind = f"    bind unix@{self.sockets / name}"
                 admins.append(f"listen admin-{name}\n{bind}\n    server {name} {host}:{health}\n")
+                bind = f"    bind unix@{self.sockets / name}-mqtt"
+                admins.append(f"listen mqtt-{name}\n{bind}\n    server {name} {host}:{port}\n")
         door = f"unix@{self.door.path}" if self.door.path else f"{self.door.host}:{self.door.port}"
         text = HAPROXY.format(door=door, token=self.token, servers="\n".join(servers)) + "\n" + "\n".join(admins)
         config = self.folder / "haproxy.cfg"
@@ -358,7 +392,7 @@ class Rig:
 
 
 def active(status: Any) -> list[str]:
-    """The members of the view that a status tells of, sorted; none when there is no status."""
+    """The members that are up as a status tells, sorted; none when there is no status."""
     if status is None:
         return []
     return sorted(node["id"] for node in status["nodes"] if node["state"] == "active")

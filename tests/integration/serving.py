@@ -123,17 +123,31 @@ class Serving:
 
 
 class RawClient:
-    """One connection and nothing done by itself: no acknowledgement, no ping, unless the test sends it."""
+    """One connection and nothing done by itself: no acknowledgement, no ping, unless the test sends it.
+
+    serving: a node, or a socket that is connected to one already.
+    """
 
     def __init__(
-        self, serving: Serving, name: str = "mqtt", version: int = 5, context: ssl.SSLContext | None = None
+        self,
+        serving: Serving | socket.socket,
+        name: str = "mqtt",
+        version: int = 5,
+        context: ssl.SSLContext | None = None,
     ) -> None:
         self.version = version
-        self.socket: socket.socket = socket.create_connection(serving.places[name], timeout=WAIT_S)
+        self.socket = self._dial(serving, name)
         if context is not None:
             self.socket = context.wrap_socket(self.socket, server_hostname="localhost")
         self.framer = Framer(1 << 28)
         self.waiting: list[Packet] = []
+
+    @staticmethod
+    def _dial(serving: Serving | socket.socket, name: str) -> socket.socket:
+        if isinstance(serving, Serving):
+            return socket.create_connection(serving.places[name], timeout=WAIT_S)
+        serving.settimeout(WAIT_S)
+        return serving
 
     def __enter__(self) -> Self:
         return self

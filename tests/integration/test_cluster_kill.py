@@ -9,10 +9,11 @@ import pytest
 
 from tests.integration.cluster_fleet import Fleet
 from tests.integration.cluster_rig import Rig
+from tests.integration.serving import await_true
 
-# Killed: half a second; the machine of a test may be busy with other things.
-OUT_S = 2.0
-HUNG_S = 5.0
+# Killed: some milliseconds; the machine of a test may be busy with other things.
+OUT_S = 1.0
+HUNG_S = 2.5  # its lease, and an election if it was the controller
 
 
 @pytest.fixture
@@ -68,6 +69,36 @@ def test_two_die_one_after_the_other_and_one_is_left(rig: Rig, fleet: Fleet) -> 
     fleet.flow()
     rig.await_whole()
     fleet.expect_no_fault()
+
+
+def test_the_only_one_that_comes_back_forks_and_is_merged(rig: Rig, fleet: Fleet) -> None:
+    """All had everything, so that one of them can serve it; where a majority is asked for, it waits instead."""
+    rig.kill(*rig.names)
+    first, *others = rig.names
+    rig.start(first)
+    fleet.flow()
+    assert rig.nodes[first].answer("/api/v1/status")["apart"] is True
+    rig.start(*others)
+    fleet.flow()
+    rig.await_whole()
+    fleet.expect_nothing_lost()
+
+
+def test_more_than_half_of_the_voters_are_enough(tmp_path: Path) -> None:
+    with Rig(tmp_path, 3, policy="majority") as rig, Fleet(rig.door, tmp_path, may_refuse=True) as fleet:
+        fleet.flow()
+        rig.kill(*rig.names)
+        first, second, third = rig.names
+        rig.start(first)
+        why = f"no controller: 1 of 3 voters are connected; waits for {second}, {third}"
+        await_true(lambda: why in rig.nodes[first].ready()[1])
+        assert rig.nodes[first].ready()[0] == 503
+        rig.start(second)
+        fleet.flow()
+        rig.start(third)
+        fleet.flow()
+        rig.await_whole()
+        fleet.expect_no_fault()
 
 
 def test_all_die_at_once(rig: Rig, fleet: Fleet) -> None:

@@ -7,17 +7,22 @@ side to the other may get a message at both; nothing that either side acknowledg
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from folkmoot.mqtt.packet import Connack, Connect, Disconnect
 from tests.integration.cluster_fleet import Fleet
 from tests.integration.cluster_net import HUB, Net
 from tests.integration.cluster_rig import Rig
+from tests.integration.serving import RawClient, await_true
 
-CUT_S = 6.0
+CUT_S = 2.5  # its lease, and an election if it was the controller
 HEAL_S = 25.0
+ELSEWHERE = (0x89, 0x9C)  # server busy, use another server
+TOLD_S = 4.0  # a lease, and the pause after it; the machine of a test may be busy with other things
 
 
 @pytest.fixture
@@ -120,3 +125,33 @@ def test_a_split_with_clients_on_both_sides(net: Net, rig: Rig, fleet: Fleet, po
         fleet.expect_no_fault()
     else:
         fleet.expect_nothing_lost()
+
+
+def test_a_node_without_a_lease_sends_its_clients_elsewhere(net: Net, rig: Rig) -> None:
+    name = rig.leader("s2")
+    others = [other for other in rig.names if other != name]
+    node = rig.nodes[name]
+    assert node.ready() == (200, "ready")
+    with RawClient(rig.mqtt(name).dial()) as client:
+        assert client.connect("guest", clean=True, session_s=0).code == 0
+        began = time.monotonic()
+        net.cut([name], others)
+        packet = client.receive()
+        assert isinstance(packet, Disconnect)
+        assert packet.code in ELSEWHERE
+        assert client.closed()
+        assert time.monotonic() - began < TOLD_S
+    why = f"it has no lease: no controller: 1 of 3 voters are connected; waits for {', '.join(others)}"
+    await_true(lambda: node.ready() == (503, why))
+    status = node.answer("/api/v1/status")
+    assert (status["writable"], status["waits"]) == (False, why)
+    with RawClient(rig.mqtt(name).dial()) as client:
+        client.send(Connect(5, "late", True, 0))
+        answer = client.receive()
+        assert isinstance(answer, Connack)
+        assert answer.code in ELSEWHERE
+    net.mend()
+    rig.await_whole(HEAL_S)
+    await_true(lambda: node.ready() == (200, "ready"))
+    with RawClient(rig.mqtt(name).dial()) as client:
+        assert client.connect("late", clean=True, session_s=0).code == 0

@@ -65,6 +65,28 @@ def test_a_rolling_restart_is_no_more_than_a_reconnect(rig: Rig, fleet: Fleet) -
     fleet.expect_no_fault()
 
 
+def test_nodes_are_stopped_until_the_last_which_goes_on_and_brings_all_back(tmp_path: Path) -> None:
+    """A node that is stopped in order gives its vote back: the last one is the only voter, and has everything."""
+    with Rig(tmp_path, 3, policy="majority") as rig, Fleet(rig.door, tmp_path, may_refuse=True) as fleet:
+        fleet.flow()
+        first, second, last = rig.names
+        for name in (first, second):
+            rig.stop(name)
+            fleet.flow(3)
+        status = rig.nodes[last].answer("/api/v1/status")
+        assert (status["controller"], status["voters"], status["writable"]) == (last, [last], True)
+        rig.stop(last)
+        rig.start(first)
+        await_true(lambda: "no controller" in rig.nodes[first].ready()[1])
+        rig.start(second)
+        assert [rig.nodes[name].ready()[0] for name in (first, second)] == [503, 503]
+        rig.start(last)
+        fleet.flow()
+        rig.await_whole()
+        assert rig.nodes[first].answer("/api/v1/status")["voters"] == rig.names
+        fleet.expect_no_fault()
+
+
 def test_those_who_stay_notice_little_of_a_stop(rig: Rig, fleet: Fleet) -> None:
     leader = rig.leader("s2")
     rig.stop(leader)

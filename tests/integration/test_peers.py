@@ -6,6 +6,7 @@ import re
 import signal
 import ssl
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
@@ -231,6 +232,16 @@ def checks(node: Serving) -> int:
     return int(found[1])
 
 
+def is_ready(node: Serving) -> bool:
+    """Whether the node has its data and serves."""
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{node.port('admin')}/health/ready", timeout=20) as answer:
+            return answer.status == 200
+    except urllib.error.HTTPError as error:
+        error.close()
+        return False
+
+
 def test_a_password_that_one_node_has_found_right_is_checked_nowhere_again(nodes: Nodes) -> None:
     """Not after a failover, nor by a node that was restarted and has asked; a wrong one is checked everywhere."""
     users = PasswordFile()
@@ -252,9 +263,11 @@ def test_a_password_that_one_node_has_found_right_is_checked_nowhere_again(nodes
     assert (enter(two, b"wrong"), checks(two)) == (0x86, 1)
     two.restart()
     await_true(lambda: one.log().count("peer_up") >= 2)
+    await_true(lambda: is_ready(two))
     time.sleep(1.0)  # it asks within a heartbeat
     assert (enter(two, b"secret"), checks(two)) == (0, 0)
-    one.kill()
+    one.kill()  # the only voter of two: the other one forks
+    await_true(lambda: "cluster_forked" in two.log() and is_ready(two))
     assert (enter(two, b"secret"), checks(two)) == (0, 0)
 
 

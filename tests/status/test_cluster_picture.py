@@ -42,7 +42,7 @@ def test_before_it_knows_a_cluster_it_waits() -> None:
     assert "waits" in status.unready()
     for why_not in (status.evict("n2", 1), status.forget("n2", 1), status.leave("n2", 1)):
         assert "no node 'n2'" in why_not
-    assert "no member of a view" in status.picture.leave("n2", 1)
+    assert "is not up in the cluster (waiting)" in status.picture.leave("n2", 1)
 
 
 def test_alone_it_leads_everything_and_is_ready(site: Site) -> None:
@@ -50,6 +50,7 @@ def test_alone_it_leads_everything_and_is_ready(site: Site) -> None:
     assert status.unready() == ""
     found: dict[str, Any] = status.status()
     assert (found["state"], found["replicas"]) == ("member", 3)
+    assert (found["controller"], found["voters"]) == ("n1", ["n1"])
     assert found["counter"] == counter_of(found["epoch"])
     assert found["writable"] is True
     node = node_of(found)

@@ -49,14 +49,6 @@ def test_the_only_copy_is_not_put_out_by_a_slip() -> None:
     assert picture.orders == [("evict", "a"), ("evict", "b")]
 
 
-def test_a_majority_is_not_given_up_by_a_slip() -> None:
-    picture = Drawn(ALL, members="ab", known="ab")
-    assert NodeStatus(picture).evict("b", 1) == ""
-    picture.split_policy = "majority"
-    assert "no majority of 2: writes would be refused" in NodeStatus(picture).evict("b", 1)
-    assert NodeStatus(picture).evict("b", 1, True) == ""
-
-
 def test_who_is_heard_is_not_forgotten_by_a_slip() -> None:
     picture = Drawn(ALL, members="ab", known="abc")
     picture.heard = ["c"]
@@ -182,3 +174,26 @@ def test_planned_restarts_with_enough_copies_are_no_news() -> None:
         cluster[name].revive()
         cluster.settle()
     assert [told(site) for site in cluster.live()] == [[], [], []]
+
+
+def test_what_is_left_without_a_quorum_is_a_cluster_again_by_order() -> None:
+    cluster = SimulatedCluster(3, split_policy="majority")
+    site = cluster["n1"]
+    cluster["n2"].kill()
+    cluster["n3"].kill()
+    cluster.advance(10 * SECOND)
+    assert "no controller: 1 of 3 voters are connected" in of(site).unready()
+    for policy in ("available", "majority"):
+        site.kill()
+        site.settings.split_policy = policy
+        site.revive()
+        cluster.advance(10 * SECOND)
+        assert of(site).unready() == ""
+        if policy == "available":
+            assert status(site)["apart"] is True
+            for name in ("n2", "n3"):
+                assert of(site).forget(name, cluster.now) == ""
+                rest(cluster)
+        found = status(site)
+        assert (found["apart"], found["voters"], found["copies_missing"]) == (False, ["n1"], [])
+        assert found["partitions"]["open"] == found["partitions"]["total"]

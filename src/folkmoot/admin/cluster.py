@@ -63,7 +63,7 @@ class ClusterStatus(ABC):
 
     @abstractmethod
     def evict(self, node_id: str, force: bool = False) -> str:
-        """Remove a node from the view, with `force` regardless of the consequences; return why not, or ""."""
+        """Put a node out until it is started again, with `force` in any case; return why not, or ""."""
 
     @abstractmethod
     def forget(self, node_id: str, force: bool = False) -> str:
@@ -126,7 +126,7 @@ class OwnStatus(ClusterStatus):
         return self._node.outside()
 
     def evict(self, node_id: str, force: bool = False) -> str:
-        """Put a node out of the view, in a turn of the loop."""
+        """Put a node out, in a turn of the loop."""
         return self._node.evict(node_id, self._begin(), force)
 
     def forget(self, node_id: str, force: bool = False) -> str:

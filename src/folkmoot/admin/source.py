@@ -17,7 +17,7 @@ from folkmoot.streams.page import OffsetAhead, OffsetGone, Page
 
 __all__ = ["NodeHomes", "NodeSource", "answered"]
 
-# A leader that hangs is removed from the view within a few seconds, which ends the wait; this is a safety net.
+# A leader that hangs loses its leaderships within a few seconds, which ends the wait; this is a safety net.
 PATIENCE_S: Final = 10.0
 # Each query may return a page; further readers wait for their turn.
 AT_ONCE: Final = 64

@@ -133,7 +133,7 @@ class TableApi:
         return Response(head[:-1].encode() + b', "rows": ' + rows + b"}", media_type="application/json")
 
     def _with_roles(self, rows: bytes) -> bytes:
-        """Add the followers: roles are part of the view, which every member has."""
+        """Add the followers: roles are part of the configuration, which every member has."""
         entries = self._cluster.partitions()
         found = []
         for row in json.loads(rows):

@@ -64,7 +64,7 @@ COMMANDS: Final = (
     Command("safe-to-stop", "folkmoot.cli.safe:safe_to_stop", "Check whether a node can be stopped now (exit status)."),
     Command("heals", "folkmoot.cli.heals:heals", "List what was merged after network splits."),
     Command("leave", "folkmoot.cli.leave:leave", "Make a node hand over its partitions and leave for good."),
-    Command("evict", "folkmoot.cli.evict:evict", "Remove a node from the view now."),
+    Command("evict", "folkmoot.cli.evict:evict", "Put a node out until it is started again."),
     Command("forget", "folkmoot.cli.forget:forget", "Forget an absent node that will not come back."),
     Command("table", "folkmoot.cli.table:table", "Print a table of the cluster: sessions, queues, ..."),
     Command("stream", "folkmoot.cli.stream:stream", "List the streams of a node, or read one."),

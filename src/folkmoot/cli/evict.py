@@ -1,4 +1,4 @@
-"""`folkmoot evict`: removes a node from the view at once."""
+"""`folkmoot evict`: has a node be away at once, until it is started again."""
 
 from __future__ import annotations
 
@@ -11,15 +11,14 @@ __all__ = ["evict"]
 
 @click.command()
 @click.argument("node", help="The member to remove.")
-@click.option("--force", is_flag=True, help="Evict even if the node has the only copies, or no majority is left.")
+@click.option("--force", is_flag=True, help="Evict even if the node has the only copies.")
 @admin_option
 @token_option
 def evict(node: str, force: bool, admin: tuple[str, ...], token: str | None) -> int:
-    """Remove NODE from the view, as if it had died: the others lead its partitions and copy its data.
+    """Put NODE out, as if it had died: the others lead its partitions and copy its data.
 
-    Use this for a node that answers but does harm. The node keeps its data, and becomes a member again after a restart.
-    The command is refused (status 2) if NODE has the only copy of a partition, or if the split policy requires a
-    majority and none is left.
+    Use this for a node that answers but does harm. It stays a member, keeps its data, and comes up again after a
+    restart. The command is refused (status 2) if NODE has the only copy of a partition.
     """
     connect(admin, token).evict(node, force)
     print(f"{node}: the others go on without it as soon as they have agreed; see `folkmoot status`")

@@ -1,4 +1,4 @@
-"""`folkmoot forget`: removes an absent node from the known nodes."""
+"""`folkmoot forget`: removes a member that is away."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ __all__ = ["forget"]
 @admin_option
 @token_option
 def forget(node: str, force: bool, admin: tuple[str, ...], token: str | None) -> int:
-    """Forget NODE: it was a member, is absent, and will not come back with its data.
+    """Remove NODE from the members: it is away, and will not come back with its data.
 
-    Until it is forgotten, it counts for majorities and for `safe-to-stop`, and the cluster keeps deletions for it. If
-    it does come back, it joins as a new node. The command is refused (status 2) if NODE runs and is heard, or if it
+    Until it is forgotten, it counts for `safe-to-stop`, may have a vote, and the cluster keeps deletions for it. If it
+    does come back, it joins as a new node. The command is refused (status 2) if NODE runs and is connected, or if it
     has the only copies of a partition; with --force these are lost.
     """
     connect(admin, token).forget(node, force)

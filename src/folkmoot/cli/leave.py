@@ -72,9 +72,13 @@ def progress(found: dict[str, Any], entry: dict[str, Any], began: bool) -> tuple
     """Return the progress of a leaving node as text, and whether it cannot make more progress by itself."""
     node = entry["id"]
     if entry["state"] == AWAY:
-        return f"{node} is away: it goes on when it comes back. If it does not: folkmoot forget {node}", True
+        return f"{node} is away: start it again, or give it up: folkmoot forget {node}", True
     if entry["state"] != "leaving":
         return (f"{node} stays: nobody would be left", True) if began else (f"{node} is told", False)
+    only = sum(len(one["partitions"]) for one in found["copies_missing"] if node in one["nodes"])
+    if entry["why"] and only:
+        cost = f"{node} is away ({entry['why']}), and nobody else has what {only} partitions had: it goes on when it"
+        return f"{cost} comes back. If it does not: folkmoot forget {node} --force", True
     absent = [one["id"] for one in found["nodes"] if one["state"] == AWAY]
     line = f"{node} leads {entry['leads']} partitions and follows {entry['follows']}"
     if not entry["leads"] and not entry["follows"]:

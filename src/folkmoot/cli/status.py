@@ -12,7 +12,7 @@ from folkmoot.cli.grid import Grid
 __all__ = ["status", "heal_text", "summary"]
 
 OUTSIDE: Final = {
-    "waiting": "NOT TAKEN IN: this node serves no clients yet, and has no information about the others",
+    "waiting": "NOT UP: this node serves no clients yet, and has no information about the others",
     "excluded": "LEFT OUT: the cluster goes on without this node, which serves no clients; ask another node",
 }
 
@@ -22,7 +22,7 @@ OUTSIDE: Final = {
 @token_option
 @json_option
 def status(admin: tuple[str, ...], token: str | None, as_json: bool) -> int:
-    """Show the view, the nodes, and the state of the data.
+    """Show the members, their roles, and the state of the data.
 
     If a node is dead or hangs, the next address is tried. "overload" ranges from 0 to 10. "leads" and "follows" count
     partitions; "fills" counts the partitions that are being copied to the node.
@@ -43,20 +43,21 @@ def summary(found: dict[str, Any]) -> list[str]:
     """Return the lines around the table of nodes; the first line goes above it."""
     total = found["partitions"]
     if found["state"] in OUTSIDE:
-        waits = [f"  {text}" for text in found["waits"].split("; ")] if found["state"] == "waiting" else []
+        waits = [f"  {text}" for text in found["waits"].split("; ")] if found["waits"] else []
         return [head(found), OUTSIDE[found["state"]], *waits, *disk_lines(found), *memory_lines(found)]
     lines = [head(found), partition_line(total)]
     if total["under_replicated"]:
         few = f"{total['under_replicated']} of {total['total']} partitions have fewer than {found['replicas']} copies"
         lines.append(f"UNDER-REPLICATED: {few}")
-    if found.get("apart"):
+    if found["apart"]:
         lines.append("FORKED: this side of a split goes on by itself; its streams get no offsets meanwhile")
+    lines += away_lines(found)
     lines += missing_lines(found.get("copies_missing", []))
     if total["damaged"] or total["digest_different"]:
         bad = f"{total['damaged']} copies damaged, {total['digest_different']} digests different"
         lines.append(f"DAMAGED: {bad}; they are being copied again")
     if not found["writable"] and found["state"] == "member":
-        lines.append(f"NOT WRITABLE: {found['waits']}")
+        lines.append(f"NO LEASE, serves nobody: {found['waits'].removeprefix('it has no lease: ')}")
     lines += disk_lines(found)
     lines += memory_lines(found)
     lines += clock_lines(found)
@@ -71,15 +72,15 @@ def summary(found: dict[str, Any]) -> list[str]:
 
 
 def head(found: dict[str, Any]) -> str:
-    """Return the answering node, its view and its overload in one line."""
+    """Return the answering node, its configuration, the controller and the overload in one line."""
     node = f"{found['node']} (folkmoot {found['software']})"
     if found["state"] == "alone":
         return f"{node}: alone, without a cluster; {overload_text(found)}"
-    proposer = found["proposer"]
+    controller = found["controller"]
     who = {
-        "member": f"member of view {found['counter']}" + (f", proposed by {proposer}" if proposer else ""),
-        "waiting": "waits to be taken in",
-        "excluded": f"left out; its last view was {found['counter']}",
+        "member": f"member, configuration {found['counter']}, controller {controller or 'unknown'}",
+        "waiting": "waits to become a member",
+        "excluded": f"left out; its last configuration was {found['counter']}",
     }.get(found["state"], found["state"])
     return (
         f"{node}: {who} (epoch {found['epoch']}); {found['replicas']} replicas, split policy {found['policy']}, "
@@ -100,7 +101,7 @@ def disk_lines(found: dict[str, Any]) -> list[str]:
         if not node["disk_full"]:
             continue
         if node["state"] == "away":
-            cost = "it is not a member, and comes back when there is room"
+            cost = "it is away"
         elif node["leads"]:
             cost = f"its {node['leads']} partitions refuse what must be stored"
         else:
@@ -133,9 +134,9 @@ def clock_lines(found: dict[str, Any]) -> list[str]:
 
 
 def missing_lines(missing: list[dict[str, Any]]) -> list[str]:
-    """Return a line for each group of absent nodes that have the only copies of some partitions."""
+    """Return a line for each group of absent nodes that have the only copies in sync of some partitions."""
     return [
-        f"COPIES MISSING: {len(one['partitions'])} partitions go on without their older data, which is only on "
+        f"COPIES MISSING: {len(one['partitions'])} partitions are not served, because all that is in sync is on "
         f"{' and '.join(one['nodes'])} (away)"
         for one in missing
     ]
@@ -181,16 +182,29 @@ def copy_line(copy: dict[str, Any], moving: int) -> str:
 def node_grid(found: dict[str, Any]) -> Grid:
     """Return a row for each node, including absent ones."""
     titles = ("clients", "sessions", "overload", "leads", "follows", "fills", "heard")
-    grid = Grid("node", "zone", "state", "version", "address", *titles, right=titles)
+    grid = Grid("node", "zone", "state", "role", "version", "address", *titles, right=titles)
     now_us = found["started_us"] + found["uptime_us"]
     for node in found["nodes"]:
-        cells = [node["id"], node["zone"] or "-", node["state"], node["software"] or "-", node["address"] or "-"]
+        cells = [node["id"], node["zone"] or "-", node["state"], role_of(found, node)]
+        cells += [node["software"] or "-", node["address"] or "-"]
         figures = [str(node[name]) for name in ("clients", "sessions", "overload", "leads", "follows", "fills")]
         if node["state"] == "away":
             figures = ["-"] * len(figures)
         heard = "-" if node["id"] == found["node"] else ago(node["last_heard_us"], now_us)
         grid.add(*cells, *figures, heard, loud=node["state"] != "active")
     return grid
+
+
+def role_of(found: dict[str, Any], node: dict[str, Any]) -> str:
+    """Return what a node does for the configuration log."""
+    if node["id"] == found["controller"]:
+        return "controller"
+    return "voter" if node["voter"] else "-"
+
+
+def away_lines(found: dict[str, Any]) -> list[str]:
+    """Return a line for each node that is away: why."""
+    return [f"AWAY: {node['id']}, {node['why']}" for node in found["nodes"] if node["why"]]
 
 
 def ago(time_us: int, now_us: int) -> str:

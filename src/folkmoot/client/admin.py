@@ -52,7 +52,7 @@ class AdminClient:
         found = first.object()
         if found.get("state") in SERVING or len(self.nodes.urls) == 1:
             return found
-        self.nodes.passed(first.url, f"is not a member of a view ({found.get('state')})")
+        self.nodes.passed(first.url, f"is not up in the cluster ({found.get('state')})")
         for url in self.nodes.urls:
             other = None if url == first.url else self._once(url, "status", {})
             if other is not None and other.get("state") in SERVING:
@@ -90,7 +90,7 @@ class AdminClient:
         return self._object(f"safe-to-stop/{quote(node_id, safe='')}")
 
     def evict(self, node_id: str, force: bool = False) -> None:
-        """Remove a node from the view, with `force` regardless of the cost; raises NoSuchNode or NotPossible."""
+        """Put a node out until it is started again, with `force` at any cost; raises NoSuchNode or NotPossible."""
         self._order(node_id, "evict", force)
 
     def forget(self, node_id: str, force: bool = False) -> None:

@@ -122,7 +122,7 @@ TABLES: Final[dict[str, list[Column]]] = {
         Column("leader", STRING, "the node that leads it"),
         Column("followers", STRINGS, "the nodes with the other complete copies"),
         Column("learners", STRINGS, "the nodes whose copies are being filled"),
-        Column("epoch", LONG, "the view in which the newest change was made"),
+        Column("epoch", LONG, "the configuration in which the newest change was made"),
         Column("sequence", LONG, "the number of the newest change"),
         Column("sessions", LONG, "persistent sessions"),
         Column("subscriptions", LONG, "their subscriptions"),

@@ -685,7 +685,7 @@ class Control:
     def _beat(self, log: ConfigurationLog, now: int) -> None:
         """Send a heartbeat to the leader of the log, if there is one."""
         self._beat_ns = now + self.options.heartbeat_ns
-        leader = self._leader(log)
+        leader = self.leader()
         configuration = self.configuration
         if leader == 0:
             return
@@ -723,11 +723,14 @@ class Control:
         if to is not None:
             self.out.append((to.node_id, CONTROL, beat.encoded()))
 
-    def _leader(self, log: ConfigurationLog) -> int:
+    def leader(self) -> int:
         """Return the disk of the leader of the log; 0: this process can not know it.
 
-        One that the leader does not know any more hears of it from others.
+        One that the leader does not reach, or does not know any more, hears of it from others.
         """
+        log = self.log
+        if log is None:
+            return 0
         if log.leader:
             return log.leader
         for neighbour in self.neighbours.links.values():

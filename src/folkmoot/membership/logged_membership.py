@@ -16,7 +16,7 @@ from folkmoot.kernel.clock import NEVER
 from folkmoot.kernel.event import ERROR, INFO, WARNING, Event
 from folkmoot.kernel.rng import Rng
 from folkmoot.membership.cluster_member import DATA
-from folkmoot.membership.command import ENDED, STOPPED
+from folkmoot.membership.command import AWAY_REASONS, ENDED, STOPPED
 from folkmoot.membership.configuration import ClusterConfiguration
 from folkmoot.membership.control import OUTSIDE, Control
 from folkmoot.membership.control_option import ControlOptions
@@ -144,6 +144,39 @@ class LoggedMembership:
         return self.control.lease_until_ns if self._is_up else 0
 
     @property
+    def controller(self) -> str:
+        """The member that leads the configuration log, as far as this node knows; "": it knows none."""
+        return self._name_of(self.control.leader())
+
+    def voters(self) -> list[str]:
+        """Return the members that vote on the configuration log, sorted."""
+        log = self.control.log
+        return [] if log is None else sorted([self._name_of(disk) for disk in log.voters if self._name_of(disk)])
+
+    def _name_of(self, disk: int) -> str:
+        configuration = self.control.configuration
+        member = None if configuration is None else configuration.members.get(disk)
+        return "" if member is None else member.node_id
+
+    @property
+    def lineage(self) -> int:
+        """The lineage of the configuration; 0: this node has none."""
+        return self.control.lineage
+
+    def why_out(self) -> str:
+        """Return why this node, which was up, is up no more, as far as it knows."""
+        control = self.control
+        if control.fault or control.renewal:
+            return control.fault or control.renewal
+        return "its disk stands still" if control.stalled else self.why_away(self._me.node_id)
+
+    def why_away(self, node_id: str) -> str:
+        """Return why a member is away; "" if it is up, or no member."""
+        configuration = self.control.configuration
+        member = None if configuration is None else configuration.named(node_id)
+        return "" if member is None or is_up(member.state) else AWAY_REASONS.get(member.why, "")
+
+    @property
     def seeks(self) -> bool:
         """Whether this node needs to know the ids of its seeds."""
         return self.control.phase == OUTSIDE
@@ -162,13 +195,6 @@ class LoggedMembership:
     def left(self) -> bool:
         """Whether this node has left its cluster for good."""
         return self.control.has_left
-
-    @property
-    def controller(self) -> str:
-        """The node that leads the configuration log, as far as this one knows; "": it knows none."""
-        log = self.control.log
-        member = None if log is None else log.configuration.members.get(log.leader)
-        return "" if member is None else member.node_id
 
     @property
     def view_before(self) -> View | None:
@@ -192,15 +218,6 @@ class LoggedMembership:
             return []
         members = [configuration.members[disk] for disk in configuration.disks()]
         return sorted([member.node_id for member in members if member.kind == DATA])
-
-    def voters(self) -> list[str]:
-        """Return the voters of the configuration log, as far as this node knows it."""
-        configuration = self.control.configuration
-        log = self.control.log
-        if configuration is None or log is None:
-            return []
-        members = [configuration.members.get(disk) for disk in log.voters]
-        return sorted([member.node_id for member in members if member is not None])
 
     def is_live(self, now: int) -> bool:
         """Tell whether this node is up and has a lease."""
@@ -390,7 +407,8 @@ class LoggedMembership:
         assert view is not None, "a node that was up has a view"
         who = self.controller or "the others"
         fields: dict[str, object] = {"view": counter_of(view.epoch), "epoch": view.epoch}
-        fields["why"] = f"{who} went on without this node"
+        why = self.why_out()
+        fields["why"] = f"{who} went on without this node{f': {why}' if why else ''}"
         self.events.append(Event(INFO if self.departing else WARNING, "view_excluded", fields))
 
     def _see_leave(self, control: Control) -> None:

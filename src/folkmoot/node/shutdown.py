@@ -1,7 +1,8 @@
-"""How a node ends: its clients are disconnected, its requests are answered, then a view without it is made.
+"""How a node ends: its clients are disconnected, its requests are answered, then the others go on without it.
 
 There are two cases: a stop, after which the node is expected back (`depart`), and leaving for good, which begins when
-everything has been handed over. Decides when to announce the end; membership agrees on the view.
+everything has been handed over. Decides when to announce the end; an entry of the configuration log marks the node as
+away, or removes it.
 """
 
 from __future__ import annotations

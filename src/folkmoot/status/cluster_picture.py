@@ -1,4 +1,4 @@
-"""The source of a member's status: its membership, its links, and the progress of its copies."""
+"""The source of a member's status: the configuration log, its links, and the progress of its copies."""
 
 from __future__ import annotations
 
@@ -51,25 +51,33 @@ class ClusterPicture(Picture):
         return self._membership.state
 
     def view(self) -> View | None:
-        """Return the newest installed view."""
+        """Return the roles of the newest configuration in which this node was up."""
         return self._membership.view
 
     def counter(self) -> int:
-        """Return the number of the view."""
+        """Return the number of the configuration."""
         view = self._membership.view
         return 0 if view is None else counter_of(view.epoch)
 
-    def proposer(self) -> str:
-        """Return the controller, as this node knows it."""
+    def controller(self) -> str:
+        """Return the member that leads the configuration log."""
         return self._membership.controller
+
+    def voters(self) -> list[str]:
+        """Return the members that vote on the configuration log."""
+        return self._membership.voters()
+
+    def lineage(self) -> int:
+        """Return the lineage of the configuration."""
+        return self._membership.lineage
 
     def policy(self) -> str:
         """Return the split policy."""
         return self._config.split_policy
 
-    def may_write(self) -> bool:
-        """Whether this node is a member under a lease."""
-        return self._membership.may_write and self._membership.is_live(self._state.now)
+    def has_lease(self) -> bool:
+        """Whether this node is up and has a lease."""
+        return self._membership.is_live(self._state.now)
 
     def replicas(self) -> int:
         """Return how many copies of each partition there should be: the highest setting of all members."""
@@ -93,7 +101,7 @@ class ClusterPicture(Picture):
         return [] if view is None or partition >= len(view.learners) else view.learners[partition]
 
     def known(self) -> list[str]:
-        """Return the last full membership."""
+        """Return the members that were ever up."""
         view = self._membership.view
         return [] if view is None else view.known
 
@@ -143,17 +151,20 @@ class ClusterPicture(Picture):
         return self._peers.last_seen_us(node_id)
 
     def hears(self, node_id: str) -> bool:
-        """Whether a node can be reached and has said something within `cluster.silence`."""
-        silent_us = self._state.now - self._peers.last_heard_us(node_id)
-        return node_id in self._peers.up_ids() and silent_us < self._config.silence_us
+        """Whether there is a link to a node, or it is this one: a link that is silent is closed."""
+        return node_id == self._me.node_id or node_id in self._peers.up_ids()
 
     def expected(self) -> list[str]:
-        """Return the members with data, up or not."""
+        """Return the members of the configuration, which is on the disk from before a start."""
         return self._membership.expected()
 
-    def voters(self) -> list[str]:
-        """Return the voters of the configuration log."""
-        return self._membership.voters()
+    def why_away(self, node_id: str) -> str:
+        """Return why a member is away."""
+        return self._membership.why_away(node_id)
+
+    def why_out(self) -> str:
+        """Return why this node is up no more."""
+        return self._membership.why_out()
 
     def unanswered(self) -> dict[str, str]:
         """Return the addresses that have no connection though one is wanted, and why."""
@@ -209,14 +220,14 @@ class ClusterPicture(Picture):
         return [dict(heal) for heal in self._heals.known]
 
     def evict(self, node_id: str, now: int) -> str:
-        """Ask for a view without a member."""
+        """Ask for a configuration in which a member is away until it is started again."""
         why_not = self._outside()
         if not why_not:
             self._membership.evict(node_id, now)
         return why_not
 
     def forget(self, node_id: str, now: int) -> str:
-        """Ask for a view that does not expect a node any more."""
+        """Ask for the removal of a member that is away."""
         why_not = self._outside()
         if not why_not:
             self._membership.forget(node_id, now)
@@ -231,7 +242,7 @@ class ClusterPicture(Picture):
 
     def _outside(self) -> str:
         state = self._membership.state
-        return "" if state == "member" else f"this node is no member of a view ({state}): ask another one"
+        return "" if state == "member" else f"this node is not up in the cluster ({state}): ask another one"
 
 
 def picture_of(node: Node) -> Picture:

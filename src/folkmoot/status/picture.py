@@ -1,6 +1,6 @@
-"""The source of a node's status: the view, roles, loads and progress as this node sees them.
+"""The source of a node's status: the configuration, roles, loads and progress as this node sees them.
 
-`Picture` is the interface; `AlonePicture` implements it for a node without a cluster, which is its own whole view, and
+`Picture` is the interface; `AlonePicture` implements it for a node without a cluster, which is all of its own, and
 `folkmoot.status.cluster_picture` for a member.
 """
 
@@ -38,27 +38,35 @@ class Picture(ABC):
 
     @abstractmethod
     def state(self) -> str:
-        """Return ALONE, MEMBER, WAITING (no member yet) or EXCLUDED (outside of a view that it can see)."""
+        """Return ALONE, MEMBER (it is up), WAITING (it was not up yet) or EXCLUDED (it was, and others go on)."""
 
     @abstractmethod
     def view(self) -> View | None:
-        """Return the newest installed view; None before the first."""
+        """Return the roles of the newest configuration in which this node was up; None before the first."""
 
     @abstractmethod
     def counter(self) -> int:
-        """Return the number of the view, which grows by one with each."""
+        """Return the number of the configuration, which grows with each."""
 
     @abstractmethod
-    def proposer(self) -> str:
-        """Return the id of the controller, the leader of the configuration log; "" when it is unknown."""
+    def controller(self) -> str:
+        """Return the id of the member that leads the configuration log; "" when this node knows none."""
+
+    def voters(self) -> list[str]:
+        """Return the ids of the members that vote on the configuration log, sorted."""
+        return []
+
+    def lineage(self) -> int:
+        """Return the lineage of the configuration; 0 when there is none."""
+        return 0
 
     @abstractmethod
     def policy(self) -> str:
         """Return the policy for splits: "available" or "majority"."""
 
     @abstractmethod
-    def may_write(self) -> bool:
-        """Whether this node may accept writes: it is a member under a lease."""
+    def has_lease(self) -> bool:
+        """Whether this node may answer clients: it is up, and the controller renews its lease."""
 
     @abstractmethod
     def replicas(self) -> int:
@@ -70,7 +78,7 @@ class Picture(ABC):
 
     @abstractmethod
     def replicas_of(self, partition: int) -> list[str]:
-        """Return the nodes that have the partition in sync, its leader first."""
+        """Return the nodes that have the partition in sync, its leader first; none when it has no leader."""
 
     @abstractmethod
     def learners_of(self, partition: int) -> list[str]:
@@ -78,7 +86,7 @@ class Picture(ABC):
 
     @abstractmethod
     def known(self) -> list[str]:
-        """Return the last full membership: all former members that have neither left nor been forgotten."""
+        """Return all members that were ever up: those of now, and those that have neither left nor been forgotten."""
 
     def software(self) -> str:
         """Return the version of the program that this node runs; "" when it is unknown."""
@@ -113,17 +121,22 @@ class Picture(ABC):
         """Return when something last came from a node, in microseconds since 1970; 0: not since the start."""
 
     def hears(self, node_id: str) -> bool:
-        """Whether a node can be reached and has recently sent something, member or not."""
+        """Whether there is a link to a node, member or not, or it is this one."""
         assert node_id, "a node has an id"
         return False
 
     def expected(self) -> list[str]:
-        """Return the ids of the last full membership that this node knows, also from before its start."""
+        """Return the ids of all members that this node knows, also from before its start."""
         return self.known()
 
-    def voters(self) -> list[str]:
-        """Return the ids of the voters of the configuration log that this node knows."""
-        return self.known()
+    def why_away(self, node_id: str) -> str:
+        """Return why a member is away; "" when it is up, or nobody knows."""
+        assert node_id, "a node has an id"
+        return ""
+
+    def why_out(self) -> str:
+        """Return why this node is EXCLUDED, as far as it knows."""
+        return ""
 
     def unanswered(self) -> dict[str, str]:
         """Return the addresses of other nodes without a connection, and why."""
@@ -164,11 +177,11 @@ class Picture(ABC):
 
     @abstractmethod
     def evict(self, node_id: str, now: int) -> str:
-        """Remove a member from the view; return why not, or "" when it is under way."""
+        """Have a member be away until it is started again; return why not, or "" when it is under way."""
 
     @abstractmethod
     def forget(self, node_id: str, now: int) -> str:
-        """Stop expecting an absent node; return why not, or "" when it is under way."""
+        """Remove a member that is away; return why not, or "" when it is under way."""
 
     @abstractmethod
     def leave(self, node_id: str, now: int) -> str:
@@ -191,23 +204,23 @@ class AlonePicture(Picture):
         return ALONE
 
     def view(self) -> View | None:
-        """Return the view of this node alone."""
+        """Return the roles of this node alone."""
         return self.node.view
 
     def counter(self) -> int:
         """Return the number of this start."""
         return self.node.view.epoch
 
-    def proposer(self) -> str:
-        """Return this node."""
-        return self.node.config.node_id
+    def controller(self) -> str:
+        """Return none: there is nothing to agree on."""
+        return ""
 
     def policy(self) -> str:
         """A single node has no splits."""
         return "available"
 
-    def may_write(self) -> bool:
-        """Return True: no other node has to agree."""
+    def has_lease(self) -> bool:
+        """Return True: nobody else could answer."""
         return True
 
     def replicas(self) -> int:

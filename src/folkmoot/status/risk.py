@@ -8,36 +8,26 @@ from __future__ import annotations
 
 from typing import Final
 
-from folkmoot.membership.quorum import is_majority
-from folkmoot.membership.view import View
-from folkmoot.peer.member import ACTIVE
 from folkmoot.status.picture import MEMBER, Picture
 
-__all__ = ["evict_risk", "forget_risk", "minority_without", "named"]
+__all__ = ["evict_risk", "forget_risk", "named"]
 
 _NAMED_MAX: Final = 8  # partitions in a sentence
 
 
 def evict_risk(picture: Picture, node_id: str) -> str:
-    """Return why a member should not be evicted now; "" when others have all that it has, and can go on."""
+    """Return why a member should not be evicted now; "" when others have all that it has.
+
+    The vote of an evicted member goes to another one, or ends: what stays has a quorum if it has one now.
+    """
     view = picture.view()
     if view is None or view.member(node_id) is None or picture.state() != MEMBER:
         return ""
     only = [number for number in range(picture.partitions()) if picture.replicas_of(number) == [node_id]]
     if only:
-        cost = f"{node_id} has the only copy of {named(only)}, which would go on without what they had"
-        return f"{cost} until it is back: wait until others have copies. {_forced('evict', node_id)}"
-    cost = minority_without(picture, view, node_id)
-    return f"{cost}. {_forced('evict', node_id)}" if cost else ""
-
-
-def minority_without(picture: Picture, view: View, node_id: str) -> str:
-    """Return that the members would be no majority without a node where one is needed; "" when they would be one."""
-    active = [other.node_id for other in view.members if other.state == ACTIVE and other.node_id != node_id]
-    known = len(picture.known())
-    if picture.policy() != "majority" or is_majority(len(active), known):
-        return ""
-    return f"the {len(active)} nodes that stay are no majority of {known}: writes would be refused"
+        cost = f"{node_id} has the only copy of {named(only)}, which nobody could serve until it is back"
+        return f"{cost}: wait until others have copies. {_forced('evict', node_id)}"
+    return ""
 
 
 def forget_risk(picture: Picture, node_id: str) -> str:

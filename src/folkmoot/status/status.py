@@ -11,7 +11,7 @@ from folkmoot.kernel.hash import hash64
 from folkmoot.membership.view import View
 from folkmoot.peer.member import ACTIVE, JOINING, LEAVING, Member
 from folkmoot.status.picture import ALONE, MEMBER, Picture
-from folkmoot.status.risk import evict_risk, forget_risk, minority_without, named
+from folkmoot.status.risk import evict_risk, forget_risk, named
 from folkmoot.status.shortage import caution, full_disks, has_full_disk, refusing, stranded
 from folkmoot.status.wait import wait_of
 
@@ -40,11 +40,13 @@ class NodeStatus:
             "software": picture.software() if own is None else picture.software_of(own),
             "epoch": 0 if view is None else view.epoch,
             "counter": picture.counter(),
-            "proposer": picture.proposer(),
+            "controller": picture.controller(),
+            "voters": picture.voters(),
+            "lineage": f"{picture.lineage():x}",
             "state": picture.state(),
             "waits": wait_of(picture),
             "policy": picture.policy(),
-            "writable": picture.may_write(),
+            "writable": picture.state() == ALONE or (picture.state() == MEMBER and picture.has_lease()),
             "overload": self._overload(),
             "overload_why": picture.overload_why(),
             "clock_offset_us": picture.clock_offset_us(),
@@ -127,6 +129,8 @@ class NodeStatus:
             "incarnation": member.incarnation,
             "zone": member.zone,
             "state": state,
+            "why": "",
+            "voter": member.node_id in self.picture.voters(),
             "software": self.picture.software_of(member),
             "address": member.address,
             "clients": load.get("clients", 0),
@@ -143,12 +147,18 @@ class NodeStatus:
         }
 
     def _away(self, node_id: str, member: Member | None) -> dict[str, object]:
-        """Return the entry of an absent node; `member` is its last known state."""
+        """Return the entry of an absent node; `member` is its last known state.
+
+        One that leaves is shown as leaving until it is removed, by itself or because others have taken over.
+        """
+        leaves = member is not None and member.state == LEAVING
         return {
             "id": node_id,
             "incarnation": 0 if member is None else member.incarnation,
             "zone": "" if member is None else member.zone,
-            "state": _AWAY,
+            "state": "leaving" if leaves else _AWAY,
+            "why": self.picture.why_away(node_id),
+            "voter": node_id in self.picture.voters(),
             "software": "" if member is None else self.picture.software_of(member),
             "address": "" if member is None else member.address,
             "clients": 0,
@@ -175,7 +185,7 @@ class NodeStatus:
         under = 0
         moving = 0
         wanted = picture.replicas()
-        serves = picture.state() != MEMBER or picture.may_write()  # without a majority no partition is opened
+        serves = picture.state() != MEMBER or picture.has_lease()
         for partition in range(total if there else 0):
             if serves and picture.leader_open(partition):
                 opened += 1
@@ -253,8 +263,8 @@ class NodeStatus:
         """Return whether a node can be stopped so that no partition has fewer copies than one planned stop leaves.
 
         That is `replicas` - 1 of the partitions of this node. While another node is absent, the answer is yes once
-        enough others have been filled in its place, and no before: with as many nodes as copies, until it returns. With
-        "majority" a majority of the last full membership must remain. None: no such node.
+        enough others have been filled in its place, and no before: with as many nodes as copies, until it returns. The
+        vote of a node that is stopped in order ends before its process, so voters are no reason. None: no such node.
         """
         picture = self.picture
         view = picture.view()
@@ -262,12 +272,11 @@ class NodeStatus:
         if view is None or member is None:
             if node_id not in picture.known():
                 return None
-            return _answer(node_id, True, "it is not in the view: no node waits for it", [])
+            return _answer(node_id, True, "it is not up: no node waits for it", [])
         if picture.state() not in (ALONE, MEMBER):
             return _answer(node_id, False, self.outside(), [])
-        why = minority_without(picture, view, node_id)
-        if why:
-            return _answer(node_id, False, why, [])
+        if not picture.has_lease():
+            return _answer(node_id, False, wait_of(picture), [])
         return self._copies_left(node_id)
 
     def _copies_left(self, node_id: str) -> dict[str, object]:
@@ -335,7 +344,7 @@ class NodeStatus:
         """Evict a member; return why not, or "" when it is under way. `force`: despite the consequences."""
         view = self.picture.view()
         if self.known(node_id) and (view is None or view.member(node_id) is None):
-            return f"{node_id} is already outside of the view"
+            return f"{node_id} is away already"
         risk = "" if force else evict_risk(self.picture, node_id)
         return self._unknown(node_id) or risk or self.picture.evict(node_id, now)
 
@@ -343,7 +352,7 @@ class NodeStatus:
         """Forget an absent node; return why not, or "" when it is under way. `force`: despite the consequences."""
         view = self.picture.view()
         if self.picture.state() != ALONE and view is not None and view.member(node_id) is not None:
-            return f"{node_id} is a member of the view: stop or evict it first"
+            return f"{node_id} is up: stop or evict it first"
         risk = "" if force else forget_risk(self.picture, node_id)
         return self._unknown(node_id) or risk or self.picture.forget(node_id, now)
 
@@ -371,7 +380,7 @@ class NodeStatus:
         state = self.picture.state()
         if state in (ALONE, MEMBER):
             return ""
-        return f"node {self.picture.node_id()} is no member of a view ({state}): ask another one"
+        return f"node {self.picture.node_id()} is not up in the cluster ({state}): ask another one"
 
     def _unknown(self, node_id: str) -> str:
         return "" if self.known(node_id) else f"there is no node {node_id!r} in this cluster"

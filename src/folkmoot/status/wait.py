@@ -1,11 +1,10 @@
-"""Which nodes and events a node waits for that serves nobody, computed from its picture.
+"""Why a node serves nobody, and for which nodes and events it waits, computed from its picture.
 
-Owns the sentences in health and status; the leader of the configuration log decides.
+Owns the sentences in health and status; membership and leases decide.
 """
 
 from __future__ import annotations
 
-from folkmoot.membership.quorum import is_majority
 from folkmoot.status.picture import EXCLUDED, MEMBER, WAITING, Picture
 from folkmoot.status.shortage import has_full_disk
 
@@ -13,39 +12,57 @@ __all__ = ["wait_of"]
 
 
 def wait_of(picture: Picture) -> str:
-    """Return why a node waits, and for which nodes; "" when it is a member under a lease, or a single node."""
+    """Return why a node waits, and for which nodes; "" when it is up and has a lease, or is a single node."""
     state = picture.state()
     if state == EXCLUDED:
-        full = has_full_disk(picture, picture.node_id())
-        return "it is excluded from the cluster's view" + (
-            ": its disk is full, and it comes back with room" if full else ""
-        )
-    if state == MEMBER and not picture.may_write():
-        return _no_quorum(picture) or "it has no lease: the leader of the cluster does not answer it"
+        return _excluded(picture)
+    if state == MEMBER and not picture.has_lease():
+        return f"it has no lease: {_why_no_lease(picture)}"
     if state != WAITING:
         return ""
     words = ["it waits to become a member of the cluster"]
-    absent = _absent(picture, picture.expected())
-    if not picture.expected():
+    if picture.expected():
+        words.append(_why_not_up(picture))
+    else:
         words.append("it knows none yet: the first of the seeds founds it, or as many nodes as are expected")
-    elif why := _no_quorum(picture):
-        words.append(why)
-    elif absent:
-        words.append(f"{', '.join(absent)} {'is' if len(absent) == 1 else 'are'} not heard")
     words.extend([f"{address}: {why}" for address, why in sorted(picture.unanswered().items())])
     return "; ".join(words)
 
 
-def _absent(picture: Picture, some: list[str]) -> list[str]:
-    own = picture.node_id()
-    return [node_id for node_id in some if node_id != own and not picture.hears(node_id)]
+def _excluded(picture: Picture) -> str:
+    why = picture.why_out()
+    words = [f"the others go on without it: {why}" if why else "the others go on without it"]
+    if has_full_disk(picture, picture.node_id()):
+        words.append("its disk is full")
+    return "; ".join(words)
 
 
-def _no_quorum(picture: Picture) -> str:
-    """Return that too few voters of the configuration log are heard here; "" when there are enough."""
+def _why_no_lease(picture: Picture) -> str:
+    controller = picture.controller()
+    if not controller:
+        return _no_controller(picture)
+    if not picture.hears(controller):
+        return f"it is not connected to the controller {controller}"
+    return f"the controller {controller} does not renew it"
+
+
+def _why_not_up(picture: Picture) -> str:
+    controller = picture.controller()
+    if not controller:
+        return _no_controller(picture)
+    if controller == picture.node_id():
+        return "it is the controller, and waits until all leases from before its election are over"
+    absent = [node_id for node_id in picture.expected() if not picture.hears(node_id)]
+    text = f"the controller {controller} lets it up when it is connected to all members that are up"
+    return f"{text}; it is not connected to {', '.join(absent)}" if absent else text
+
+
+def _no_controller(picture: Picture) -> str:
+    """Return why nobody leads the configuration log: it takes more than half of the voters."""
     voters = picture.voters()
-    absent = _absent(picture, voters)
-    heard = len(voters) - len(absent)
-    if is_majority(heard, len(voters)):
-        return ""
-    return f"no quorum: {heard} of {len(voters)} voters heard; waits for {', '.join(absent)}"
+    absent = [node_id for node_id in voters if not picture.hears(node_id)]
+    here = len(voters) - len(absent)
+    text = f"no controller: {here} of {len(voters)} voters are connected"
+    if 2 * here > len(voters):
+        return f"{text}, and are about to elect one"
+    return f"{text}; waits for {', '.join(absent)}"
