@@ -78,6 +78,7 @@ def head(found: dict[str, Any]) -> str:
     proposer = found["proposer"]
     who = {
         "member": f"member of view {found['counter']}" + (f", proposed by {proposer}" if proposer else ""),
+        "witness": f"witness of view {found['counter']}" + (f", proposed by {proposer}" if proposer else ""),
         "waiting": "waits to be taken in",
         "excluded": f"left out; its last view was {found['counter']}",
     }.get(found["state"], found["state"])
@@ -186,10 +187,10 @@ def node_grid(found: dict[str, Any]) -> Grid:
     for node in found["nodes"]:
         cells = [node["id"], node["zone"] or "-", node["state"], node["software"] or "-", node["address"] or "-"]
         figures = [str(node[name]) for name in ("clients", "sessions", "overload", "leads", "follows", "fills")]
-        if node["state"] == "away":
+        if node["state"] in ("away", "witness"):
             figures = ["-"] * len(figures)
         heard = "-" if node["id"] == found["node"] else ago(node["last_heard_us"], now_us)
-        grid.add(*cells, *figures, heard, loud=node["state"] != "active")
+        grid.add(*cells, *figures, heard, loud=node["state"] not in ("active", "witness"))
     return grid
 
 

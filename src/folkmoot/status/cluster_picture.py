@@ -47,7 +47,7 @@ class ClusterPicture(Picture):
         return self._me.node_id
 
     def state(self) -> str:
-        """Return MEMBER, WAITING or EXCLUDED."""
+        """Return MEMBER, WITNESS, WAITING or EXCLUDED."""
         return self._membership.state
 
     def view(self) -> View | None:
@@ -155,6 +155,18 @@ class ClusterPicture(Picture):
         """Return the voters of the configuration log."""
         return self._membership.voters()
 
+    def witnesses(self) -> list[Member]:
+        """Return the members without data, up or not."""
+        return self._membership.witnesses()
+
+    def is_up(self, node_id: str) -> bool:
+        """Whether a member is up, also one without data."""
+        return self._membership.is_up_there(node_id)
+
+    def can_vote_without(self, node_id: str) -> bool:
+        """Whether the voters that are up can decide on changes of the cluster without a node."""
+        return self._membership.can_vote_without(node_id)
+
     def unanswered(self) -> dict[str, str]:
         """Return the addresses that have no connection though one is wanted, and why."""
         wants = self._membership.wants
@@ -231,7 +243,7 @@ class ClusterPicture(Picture):
 
     def _outside(self) -> str:
         state = self._membership.state
-        return "" if state == "member" else f"this node is no member of a view ({state}): ask another one"
+        return "" if state in ("member", "witness") else f"this node is no member of a view ({state}): ask another one"
 
 
 def picture_of(node: Node) -> Picture:
