@@ -46,7 +46,7 @@ class Wire:
 class Site(Box):
     """One node of a cluster."""
 
-    def __init__(self, cluster: SimulatedCluster, name: str, **arguments: Any) -> None:
+    def __init__(self, cluster: SimulatedCluster, name: str, *, witness: bool = False, **arguments: Any) -> None:
         self.cluster = cluster
         self.name = name
         self.up = True
@@ -55,6 +55,7 @@ class Site(Box):
         settings = ClusterConfig()
         settings.peer_address = self.address
         settings.seeds = [site.address for site in cluster.sites.values()]
+        settings.witness = witness
         settings.replicas = cluster.replicas
         settings.gone_us = SECOND
         settings.split_policy = cluster.split_policy
@@ -191,11 +192,11 @@ class SimulatedCluster:
             self.add(f"n{number + 1}")
         self.settle()
 
-    def add(self, name: str) -> Site:
+    def add(self, name: str, *, witness: bool = False) -> Site:
         """Start one more node."""
         site = Site.__new__(Site)
         self._running = True  # not before the node is there
-        site.__init__(self, name, **self.arguments)  # type: ignore[misc]
+        site.__init__(self, name, witness=witness, **self.arguments)  # type: ignore[misc]
         self._running = False
         self.sites[name] = site
         return site
@@ -240,7 +241,7 @@ class SimulatedCluster:
 
     def settled(self) -> bool:
         """Whether all live nodes have leases in one view, and all partitions are open everywhere with all replicas."""
-        live = self.live()
+        live = [site for site in self.live() if not site.settings.witness]
         epochs = set()
         for site in live:
             cluster_node = site.node.cluster_node

@@ -158,7 +158,7 @@ class ClusterNode(Serving):
 class Rig:
     """Nodes n1 to nN and HAProxy before them; `net` puts each in its namespace, `disks` some on disks of their own.
 
-    more: lines of the configuration, the first of them of the section [cluster].
+    more: lines of the configuration, the first of them of the section [cluster]. witness: a node without data.
     """
 
     def __init__(
@@ -170,9 +170,11 @@ class Rig:
         policy: str = "available",
         disks: dict[str, Path] | None = None,
         more: str = "",
+        witness: str = "",
     ) -> None:
         self.folder = folder
         self.net = net
+        self.witness = witness
         # Socket files have short paths.
         self.sockets = Path(tempfile.mkdtemp(prefix="folkmoot"))
         self.token = "a-token-of-the-tests"
@@ -310,7 +312,7 @@ class Rig:
     def lacks(self) -> list[str]:
         """What is not as it should be; nothing when the cluster is whole."""
         running = self.running()
-        names = sorted(node.name for node in running)
+        names = sorted(node.name for node in running if node.name != self.witness)
         found, epochs = [], set()
         for node in running:
             status = node.ask("/api/v1/status")
@@ -321,6 +323,10 @@ class Rig:
             parts = status["partitions"]
             if active(status) != names:
                 found.append(f"{node.name} has members {active(status)} instead of {names}")
+            if node.name == self.witness:
+                if status["state"] != "witness":
+                    found.append(f"{node.name} is {status['state']}")
+                continue
             if status["state"] != "member" or not status["writable"]:
                 found.append(f"{node.name} is {status['state']}, writable {status['writable']}")
             if parts["open"] != parts["total"]:
@@ -351,7 +357,10 @@ class Rig:
 
         words: list[str] = ["--node-id", name, "--replicas", "3"]
         for what, place in self.places[name].items():
-            words += [f"--{what}", at(place)]
+            if what != "mqtt" or name != self.witness:
+                words += [f"--{what}", at(place)]
+        if name == self.witness:
+            words.append("--witness")
         for other in self.names:  # the same list at all: the first of it founds the cluster
             words += ["--seed", at(self.places[other]["peer"])]
         before = self.net.enter(name) if self.net is not None else []

@@ -73,3 +73,27 @@ def test_so_many_nodes_as_are_expected_found_a_cluster(tmp_path: Path) -> None:
         assert [name for name in rig.names if "cluster_founded" in rig.nodes[name].log()] == ["n1"]
     finally:
         rig.close()
+
+
+@pytest.mark.parametrize("policy", ["available", "majority"])
+def test_two_nodes_and_a_witness_lose_one(tmp_path: Path, policy: str) -> None:
+    with Rig(tmp_path, 3, policy=policy, witness="n3") as rig:
+        keep(rig, "n1", b"first")
+        states = [(node["id"], node["state"]) for node in rig.nodes["n3"].answer("/api/v1/status")["nodes"]]
+        assert states == [("n1", "active"), ("n2", "active"), ("n3", "witness")]
+        await_true(lambda: voters(rig) == 3, 20.0, ASK_S)
+        for lost in ("n1", "n2"):
+            rig.kill(lost)
+            stays = "n2" if lost == "n1" else "n1"
+            rig.await_out(lost)
+            keep(rig, stays, lost.encode())
+            assert kept(rig, stays) == {lost.encode()}
+            rig.start(lost)
+            rig.await_whole()
+        assert [name for name in rig.names if "cluster_forked" in rig.nodes[name].log()] == []
+
+
+def voters(rig: Rig) -> int:
+    """Return how many nodes vote."""
+    answer = rig.nodes["n1"].answer("/api/v1/status")
+    return len([node for node in answer["nodes"] if node["votes"]])

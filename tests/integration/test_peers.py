@@ -236,7 +236,7 @@ def is_ready(node: Serving) -> bool:
     """Whether the node has its data and serves."""
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{node.port('admin')}/health/ready", timeout=20) as answer:
-            return answer.status == 200
+            return bool(answer.status == 200)
     except urllib.error.HTTPError as error:
         error.close()
         return False

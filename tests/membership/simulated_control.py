@@ -18,7 +18,7 @@ from folkmoot.membership.control import Control
 from folkmoot.membership.control_option import ControlOptions
 from folkmoot.membership.lifecycle import ACTIVE as LIVING
 from folkmoot.membership.lifecycle import is_up
-from folkmoot.membership.log_rows import drop_lineages
+from folkmoot.membership.log_rows import drop_lineages, put_cluster
 from folkmoot.membership.projection import BranchSource
 from folkmoot.peer.member import ACTIVE, Member
 from folkmoot.store.memory import MemoryStore
@@ -598,10 +598,13 @@ class Cluster:
         """Give a disk another identity, as a node does that was told that its folder was set back."""
         if machine.process != process or machine.control is None:
             return
+        cluster = machine.control.cluster
         self.kill(machine)
         machine.pending = []
         machine.writer = Writer(PARTITIONS, 1)
         drop_lineages(machine.writer)
+        if cluster:
+            put_cluster(machine.writer, cluster)
         batch = machine.writer.take()
         assert batch is not None
         machine.store.apply(batch)

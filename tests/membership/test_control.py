@@ -528,6 +528,28 @@ def restored_twice(seed: int, planted: list[str]) -> tuple[Machine, int]:
     return machine, old[1]
 
 
+@pytest.mark.parametrize("seed", range(10))
+def test_a_folder_of_the_time_when_it_decided_alone_disturbs_nobody(seed: int) -> None:
+    """By its log it is the only voter, and needs nobody's vote."""
+    cluster = Cluster(seed, 3)
+    first = cluster.machines[0]
+    cluster.start(first)
+    cluster.until(lambda: cluster.leads(first) != [], 10 * S)
+    old = cluster.copy(first)
+    for machine in cluster.machines[1:]:
+        cluster.start(machine)
+    cluster.until(cluster.is_whole, 10 * S)
+    cluster.run(S)
+    cluster.kill(first)
+    cluster.run(3 * S)
+    cluster.restore(first, old)
+    cluster.start(first)
+    cluster.run(S)
+    cluster.until(cluster.is_whole, 20 * S)
+    assert "disk_renewed" in first.events
+    assert first.disk != old[1]
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_two_starts_on_one_copy_of_a_folder_are_told_apart(seed: int) -> None:
     machine, disk = restored_twice(seed, [])

@@ -48,6 +48,7 @@ __all__ = ["serve", "overrides"]
 @click.option("--advertise", metavar="HOST:PORT", help="Address that other nodes use, if different from --peer.")
 @click.option("--seed", multiple=True, metavar="HOST:PORT", help="Peer address of another node of the cluster.")
 @click.option("--expect", type=int, metavar="N", help="Number of nodes that found the cluster together [by the seeds].")
+@click.option("--witness", is_flag=True, default=None, help="Vote on who belongs to the cluster, and hold no data.")
 @click.option("--replicas", type=int, metavar="N", help="Number of copies of all stored data [3].")
 @click.option("--zone", help="Failure domain of this node [the node itself].")
 @click.option("--secret-file", type=click.Path(path_type=Path), help="File with the shared secret of all nodes.")
@@ -83,6 +84,7 @@ def serve(
     advertise: str | None,
     seed: tuple[str, ...],
     expect: int | None,
+    witness: bool | None,
     replicas: int | None,
     zone: str | None,
     secret_file: Path | None,
@@ -110,6 +112,7 @@ def serve(
             "advertise": advertise,
             "seeds": seed or None,
             "expect": expect,
+            "witness": witness,
             "replicas": replicas,
             "zone": zone,
             "secret_file": secret_file,

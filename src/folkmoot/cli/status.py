@@ -79,6 +79,7 @@ def head(found: dict[str, Any]) -> str:
     controller = found["controller"]
     who = {
         "member": f"member, configuration {found['counter']}, controller {controller or 'unknown'}",
+        "witness": f"witness, configuration {found['counter']}, controller {controller or 'unknown'}",
         "waiting": "waits to become a member",
         "excluded": f"left out; its last configuration was {found['counter']}",
     }.get(found["state"], found["state"])
@@ -188,10 +189,10 @@ def node_grid(found: dict[str, Any]) -> Grid:
         cells = [node["id"], node["zone"] or "-", node["state"], role_of(found, node)]
         cells += [node["software"] or "-", node["address"] or "-"]
         figures = [str(node[name]) for name in ("clients", "sessions", "overload", "leads", "follows", "fills")]
-        if node["state"] == "away":
+        if node["state"] in ("away", "witness"):
             figures = ["-"] * len(figures)
         heard = "-" if node["id"] == found["node"] else ago(node["last_heard_us"], now_us)
-        grid.add(*cells, *figures, heard, loud=node["state"] != "active")
+        grid.add(*cells, *figures, heard, loud=node["state"] not in ("active", "witness"))
     return grid
 
 

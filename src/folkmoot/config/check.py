@@ -33,6 +33,10 @@ def problems(settings: Settings) -> list[str]:
     found += auth_problems(settings)
     found += cluster_problems(settings.cluster)
     found += cluster_file_problems(settings)
+    if settings.cluster.witness and "listeners" in settings.model_fields_set:
+        found.append(
+            "cluster.witness: a witness has nothing for clients: leave the listeners out (--mqtt, --ws and so on)"
+        )
     return found
 
 

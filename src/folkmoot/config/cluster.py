@@ -78,6 +78,14 @@ class ClusterSettings(Section):
             "effect once there is a cluster. 0: the seeds decide who founds it."
         ),
     )
+    witness: bool = Field(
+        False,
+        description=(
+            "This node votes on who belongs to the cluster, and holds no data: it has no listeners and no copies, and "
+            "needs little of anything. Two nodes and a witness survive the loss of any one of them. Fixed for a data "
+            "folder."
+        ),
+    )
     replicas: int = Field(
         3,
         ge=1,

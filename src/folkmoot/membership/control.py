@@ -22,7 +22,7 @@ from typing import Final
 from folkmoot.kernel.errors import CorruptStore
 from folkmoot.kernel.event import ERROR, INFO, WARNING, Event
 from folkmoot.kernel.rng import Rng
-from folkmoot.membership.cluster_member import ID_MAX, ClusterMember
+from folkmoot.membership.cluster_member import ID_MAX, KINDS, ClusterMember
 from folkmoot.membership.command import (
     FORGOTTEN,
     Command,
@@ -70,7 +70,14 @@ from folkmoot.membership.founding import Founding
 from folkmoot.membership.isr import isr_request
 from folkmoot.membership.lease import Lease
 from folkmoot.membership.lifecycle import is_leaving, is_up
-from folkmoot.membership.log_rows import CurrentLineage, put_current, put_founding, read_current, read_lineage
+from folkmoot.membership.log_rows import (
+    CurrentLineage,
+    put_current,
+    put_founding,
+    read_cluster,
+    read_current,
+    read_lineage,
+)
 from folkmoot.membership.neighbours import Neighbour, Neighbours
 from folkmoot.membership.planted import PlantedControl
 from folkmoot.membership.projection import BranchSource
@@ -201,6 +208,7 @@ class Control:
     def _begin(self, now: int) -> None:
         current = read_current(self._reader)
         if current is None:
+            self.cluster = self._founding.belongs = read_cluster(self._reader)
             return
         self.cluster = current.cluster
         self._named = current.lineage
@@ -222,7 +230,8 @@ class Control:
         self._beat_ns = now
         self._splits.begin(now)
         for neighbour in self.neighbours.links.values():
-            self.log.connected(neighbour.disk, now)
+            if neighbour.greeting is not None:
+                self.log.connected(neighbour.disk, now)
 
     # What is known
 
@@ -311,9 +320,6 @@ class Control:
         if neighbour is None:
             return
         self._greet(neighbour, now)
-        log = self.log
-        if log is not None:
-            log.connected(neighbour.disk, now)
         self._hurry(now)
 
     def down(self, node_id: str, incarnation: int, disk: int, refused: bool, now: int) -> None:
@@ -351,10 +357,14 @@ class Control:
             return
         what = kind_of(body)
         if what == GREETING:
+            is_first = neighbour.greeting is None
             neighbour.greeting = decode_greeting(body)
             self._see_cluster(neighbour, neighbour.greeting)
             for address in neighbour.greeting.addresses:
                 self._addresses[address] = now + self.options.address_ns
+            self._see_leader(neighbour.greeting)
+            if is_first and self.log is not None:
+                self.log.connected(neighbour.disk, now)
         elif what == BEAT:
             self._take_beat(neighbour, decode_beat(body), now)
         elif what == BEAT_ANSWER:
@@ -370,6 +380,18 @@ class Control:
             self._strangers[greeting.cluster] = True
             why = "it is of another cluster than this node: neither takes part in the other"
             self.events.append(Event(ERROR, "two_clusters", {"node": neighbour.node_id, "why": why}))
+
+    def _see_leader(self, greeting: Greeting) -> None:
+        """See whether the lineage has gone on without this member, which by its log decides alone.
+
+        The others can have a vote only by an entry that this disk has written, so this folder was set back. It must not
+        lead, and tell the others its log, which lacks what is committed.
+        """
+        log = self.log
+        if log is None or not greeting.live or greeting.lineage != log.lineage or log.voters != [self.me.disk]:
+            return
+        if greeting.leader not in (0, self.me.disk):
+            self._set_back("by the log here this member decides alone, and the others have another leader")
 
     def _take_log(self, neighbour: Neighbour, body: bytes, now: int) -> None:
         log = self.log
@@ -593,6 +615,13 @@ class Control:
     def _step_inside(self, now: int) -> None:
         log = self.log
         assert log is not None, "who is inside has a log"
+        member = self.member
+        if member is not None and member.kind != self.me.kind:
+            kinds = (KINDS[member.kind], KINDS[self.me.kind])
+            self.fault = (
+                f"the cluster knows this disk as a member of the kind {kinds[0]!r}, and it is started as {kinds[1]!r}"
+            )
+            return
         self._splits.look(self.is_live(now), now)
         if self._goes_over(log, now):
             return
@@ -853,7 +882,7 @@ class Control:
         self.seen = max(self.seen, log.configuration.counter())
         for disk, data in log.out:
             to = self.neighbours.of(disk)
-            if to is not None:
+            if to is not None and to.greeting is not None:  # it may have to say that this folder was set back
                 self.out.append((to.node_id, CONFIGURATION_LOG, data))
         log.out.clear()
         self._extend_lease(log)

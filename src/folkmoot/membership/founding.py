@@ -44,6 +44,7 @@ class Founding:
         self.founder: str = ""  # the address of the process that it takes for the founder; "": it does not know
         self.listed: bool = False  # by a list with its own address
         self.asks: int = 0  # the disk of the leader that it is to ask now whether it may join; 0: nobody
+        self.belongs: int = 0  # the cluster to which its folder belonged before it was set back: it joins no other one
         self.cluster: int = 0  # which it wants to join
         self.joins: int = 0  # the lineage of it
         self.due_ns: int = now  # when to look again at the latest
@@ -86,7 +87,12 @@ class Founding:
             return  # it has a cluster, without a leader at the moment
         self.founder = ""
         self.listed = False
-        if options.expect > 1:
+        if self.belongs:
+            self._why = (
+                "this folder belongs to a cluster, and no node of it that has a leader answers: for another cluster, "
+                "begin with an empty data folder"
+            )
+        elif options.expect > 1:
             self.founds = self._is_first_of(neighbours, options.expect, me)
         else:
             self.founds = self._is_first_seed(neighbours, seeds, residents, me, options, now)
@@ -111,7 +117,7 @@ class Founding:
                 self._foreign = True
                 why = "nodes of two clusters answer: this one joins the first that it has seen"
                 self.events.append(Event(ERROR, "two_clusters", {"node": node_id, "why": why}))
-            if self.cluster and greeting.cluster != self.cluster:
+            if greeting.cluster != (self.belongs or self.cluster or greeting.cluster):
                 continue
             if best is None or (greeting.strength, -greeting.lineage) > (best.strength, -best.lineage):
                 best = greeting

@@ -7,6 +7,7 @@ them with its term, vote and log. The rows are private to the node (kind META), 
     "raft" lineage "h"          term, vote and commit index; the indexes of the snapshot, the first and the last entry
     "raft" lineage "s" number   a part of the snapshot: a row stays small however large the configuration is
     "lineage"                   the cluster, and the lineage in which the node takes part
+    "cluster"                   the cluster to which the folder belonged before it became another disk
 
 Each value begins with a CRC-32 of its key and of what follows. Every write puts the row "h" anew, and puts it last, so
 rows that are missing, at either end of the log too, and rows that do not belong together are found. What cannot be
@@ -46,9 +47,11 @@ __all__ = [
     "CurrentLineage",
     "drop_lineage",
     "drop_lineages",
+    "put_cluster",
     "put_current",
     "put_founding",
     "put_write",
+    "read_cluster",
     "read_current",
     "read_lineage",
     "read_lineages",
@@ -58,6 +61,7 @@ CHUNK_BYTES: Final = 256 << 10
 """The part of a snapshot in one row."""
 
 _CURRENT_KEY: Final = plain_key(0, META, b"lineage")
+_CLUSTER_KEY: Final = plain_key(0, META, b"cluster")
 _ALL: Final = plain_key(0, META, b"raft")
 _ENTRY: Final = b"e"
 _HARD_STATE: Final = b"h"
@@ -119,6 +123,24 @@ def read_current(reader: Reader) -> CurrentLineage | None:
     except ValueError as fault:
         raise CorruptStore(str(fault)) from None
     return current
+
+
+def put_cluster(writer: Writer, cluster: int) -> None:
+    """Put the row that names the cluster into this turn's batch: a disk with a new identity is to join no other one."""
+    assert 0 < cluster <= ID_MAX, "a cluster has an identity"
+    _put(writer, _CLUSTER_KEY, varint(cluster))
+
+
+def read_cluster(reader: Reader) -> int:
+    """Return the cluster to which the folder belonged before it became another disk, or 0; raises CorruptStore."""
+    value = reader.get(_CLUSTER_KEY)
+    if value is None:
+        return 0
+    cursor = Cursor(_payload(_CLUSTER_KEY, value), "the row with the former cluster of the node")
+    try:
+        return take_id(cursor, 1, "identity of a cluster")
+    except ValueError as fault:
+        raise CorruptStore(str(fault)) from None
 
 
 # Writing

@@ -15,7 +15,7 @@ from typing import Final
 from folkmoot.kernel.clock import NEVER
 from folkmoot.kernel.event import ERROR, INFO, WARNING, Event
 from folkmoot.kernel.rng import Rng
-from folkmoot.membership.cluster_member import DATA
+from folkmoot.membership.cluster_member import DATA, WITNESS
 from folkmoot.membership.command import AWAY_REASONS, ENDED, STOPPED
 from folkmoot.membership.configuration import ClusterConfiguration
 from folkmoot.membership.control import OUTSIDE, Control
@@ -23,7 +23,7 @@ from folkmoot.membership.control_option import ControlOptions
 from folkmoot.membership.holding import NONE, HoldingsSource
 from folkmoot.membership.lifecycle import is_leaving, is_up
 from folkmoot.membership.loss import Losses
-from folkmoot.membership.projection import HeldBranches, view_of
+from folkmoot.membership.projection import HeldBranches, member_of, view_of
 from folkmoot.membership.room import Room
 from folkmoot.membership.view import View
 from folkmoot.peer.config import ClusterConfig
@@ -123,10 +123,15 @@ class LoggedMembership:
 
     @property
     def state(self) -> str:
-        """Whether this node is "waiting" for its first view, a "member", or "excluded": others go on without it."""
+        """Return "waiting" (for its first view), "member", "witness" (one without data) or "excluded".
+
+        Excluded: the others go on without it.
+        """
         if self.view is None:
             return "waiting"
-        return "member" if self._is_up else "excluded"
+        if not self._is_up:
+            return "excluded"
+        return "witness" if self._me.witness else "member"
 
     @property
     def renewal(self) -> str:
@@ -136,7 +141,7 @@ class LoggedMembership:
     @property
     def may_write(self) -> bool:
         """Whether this node takes part; without a lease nothing that it does is seen (`node/withheld`)."""
-        return self._is_up
+        return self._is_up and not self._me.witness
 
     @property
     def speaks_until_ns(self) -> int:
@@ -222,6 +227,32 @@ class LoggedMembership:
     def is_live(self, now: int) -> bool:
         """Tell whether this node is up and has a lease."""
         return now * _US < self.speaks_until_ns
+
+    def witnesses(self) -> list[Member]:
+        """Return the members without data, away or not."""
+        configuration = self.control.configuration
+        if configuration is None:
+            return []
+        members = [configuration.members[disk] for disk in configuration.disks()]
+        return [member_of(member) for member in members if member.kind == WITNESS]
+
+    def is_up_there(self, node_id: str) -> bool:
+        """Whether a member, with data or not, is up in the configuration that this node knows."""
+        configuration = self.control.configuration
+        member = None if configuration is None else configuration.named(node_id)
+        return member is not None and is_up(member.state)
+
+    def can_vote_without(self, node_id: str) -> bool:
+        """Whether the voters that are up are a quorum without a node."""
+        log = self.control.log
+        if log is None:
+            return False
+        members = log.configuration.members
+        up = 0
+        for disk in log.voters:
+            if disk in members and is_up(members[disk].state) and members[disk].node_id != node_id:
+                up += 1
+        return 2 * up > len(log.voters)
 
     def load_of(self, node_id: str) -> dict[str, int]:
         """Return the figures of a node, empty if it sent none."""
@@ -394,7 +425,8 @@ class LoggedMembership:
         self._room.fresh = False
         before = self.view
         self.view = view = view_of(configuration)
-        self.installs.append(view)
+        if not self._me.witness:
+            self.installs.append(view)  # a witness only knows it
         self.events.extend(_news_of(before, view))
         if before is None or before.bases != view.bases:
             fields: dict[str, object] = {"view": counter_of(view.epoch), "epoch": view.epoch}

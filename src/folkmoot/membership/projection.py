@@ -66,7 +66,7 @@ from folkmoot.membership.view import View
 from folkmoot.peer.member import ACTIVE, LEAVING, Member
 from folkmoot.store.epoch import COUNTER_MAX, counter_of, make_epoch, tag_of
 
-__all__ = ["BranchSource", "HeldBranches", "branches_of", "epoch_of", "relics_of", "view_of"]
+__all__ = ["BranchSource", "HeldBranches", "branches_of", "epoch_of", "member_of", "relics_of", "view_of"]
 
 _MAY_LIVE: Final = (SILENT, CUT_OFF)  # reasons for being away that do not prove an end
 
@@ -108,13 +108,13 @@ def view_of(configuration: ClusterConfiguration) -> View:
         if one.evicted >= one.incarnation:
             refused.append((name, one.evicted))
         if not is_up(one.state):
-            absent.append(_member_of(one))
+            absent.append(member_of(one))
             lasts[name] = [_epoch_at(configuration, one.away - 1)]
             if one.why in _MAY_LIVE:
                 doubtful.append(name)
             continue
         names[disk] = name
-        members.append(_member_of(one))
+        members.append(member_of(one))
         bases[name] = _epoch_at(configuration, one.started)
         if one.is_strained():
             crowded.append(name)
@@ -144,7 +144,7 @@ def view_of(configuration: ClusterConfiguration) -> View:
     return view
 
 
-def _member_of(one: ClusterMember) -> Member:
+def member_of(one: ClusterMember) -> Member:
     """Return a member as views have it."""
     process = one.process
     state = LEAVING if is_leaving(one.state) else ACTIVE
@@ -154,6 +154,7 @@ def _member_of(one: ClusterMember) -> Member:
     found.software = process.build
     found.disk = one.disk
     found.host = process.host
+    found.witness = one.kind != DATA
     return found
 
 

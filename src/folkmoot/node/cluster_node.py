@@ -99,6 +99,7 @@ class ClusterNode:
         zone = config.zone if config.zone else fabric.node_id
         self.me = Member(fabric.node_id, birth.incarnation, config.peer_address, zone, ACTIVE, 1, 1, version)
         self.me.disk = birth.disk
+        self.me.witness = config.witness
         self.peers = Peers(self.me, config, state.rng.fork())
         self.congestion = Congestion(config, fabric, broker, self.peers)
         self.replication = Replication(fabric.node_id, state.partitions, config, state.reader, state.writer)

@@ -9,7 +9,7 @@ from folkmoot.kernel.event import INFO
 from folkmoot.kernel.planted import Planted
 from folkmoot.kernel.rng import Rng
 from folkmoot.membership.holding import COMPLETE
-from folkmoot.membership.log_rows import drop_lineages
+from folkmoot.membership.log_rows import drop_lineages, put_cluster
 from folkmoot.membership.view import View
 from folkmoot.metrics.counters import Counters, Histograms
 from folkmoot.node.birth import Birth, read_birth, write_birth
@@ -330,7 +330,7 @@ class Node:
         if cluster_node is None:
             return True
         view = cluster_node.membership.view
-        if view is None or cluster_node.membership.state != "member":
+        if view is None or cluster_node.membership.state not in ("member", "witness"):
             return False
         config = cluster_node.config
         return len(view.members) > 1 or not [seed for seed in config.seeds if seed != config.peer_address]
@@ -352,8 +352,10 @@ class Node:
             self.birth.renew(self._state.rng.next64(), self.config)
             write_birth(writer, self.birth, self.config)
             drop_lineages(writer)
+            if membership.control.cluster:
+                put_cluster(writer, membership.control.cluster)
             self._renewed_token = writer.token
-        elif self.birth.former and membership.state == "member":
+        elif self.birth.former and membership.state in ("member", "witness"):
             self.birth.former = membership.held.former = 0
             write_birth(writer, self.birth, self.config)
 

@@ -17,6 +17,7 @@ class ClusterConfig:
         self.seeds: list[str] = []  # HOST:PORT of nodes to ask first
         self.seeds_unknown: bool = False  # discovery has not answered yet: a node without a cluster founds none
         self.replicas: int = 3  # copies of each partition, the leader's included
+        self.witness: bool = False  # this node votes on the configuration, and holds no data
         self.zone: str = ""  # replicas are in different zones if there are enough zones; empty = the node's id
         self.secret: bytes = b""  # shared by all nodes; empty = peers need no proof
         self.secrets_accepted: list[bytes] = []  # others that a peer may prove, while the secret is being replaced

@@ -116,6 +116,8 @@ def report_failure(turns: Turns, say: Say, address: str, error: Exception) -> No
 def open_listeners(settings: Settings) -> list[Listener]:
     """Bind all listeners; if one fails, close the others."""
     listeners: list[Listener] = []
+    if settings.cluster.witness:
+        return listeners  # it has nothing for clients
     try:
         for entry in settings.listeners:
             listener = Listener(entry, settings.tls_of(entry), not allows_anonymous(settings))

@@ -88,7 +88,7 @@ def voters_at(host: Machine) -> list[str]:
     """Return the voters of the configuration log that the node of a host knows; none, if it knows of no log."""
     node = member_at(host)
     cluster_node: Any = None if node is None else node.cluster_node
-    control = None if cluster_node is None else cluster_node.logged.control
+    control = None if cluster_node is None else cluster_node.membership.control
     if control is None or control.log is None or control.configuration is None:
         return []
     members = control.configuration.members
@@ -128,8 +128,11 @@ def leading(host: Machine, partitions: int) -> list[int]:
 
 
 def not_whole(hosts: Sequence[Machine], copies: int) -> str:
-    """Return why a cluster of these machines is not whole (one view of all, every copy complete); empty if it is."""
-    ids = sorted([host.node_id for host in hosts])
+    """Return why a cluster of these machines is not whole (one view of all, every copy complete); empty if it is.
+
+    Witnesses know the view, and are not in it.
+    """
+    ids = sorted([host.node_id for host in hosts if not host.witness])
     first: Seen | None = None
     for host in hosts:
         if host.node is None or host.hung:
@@ -142,7 +145,7 @@ def not_whole(hosts: Sequence[Machine], copies: int) -> str:
         if first is not None and view.epoch != first.epoch:
             return f"{host.name} has {view}, {hosts[0].name} has {first}"
         birth: Any = getattr(host.node, "birth", None)
-        if birth is not None and (host.node_id, birth.incarnation) not in view.starts:
+        if birth is not None and not host.witness and (host.node_id, birth.incarnation) not in view.starts:
             return f"{host.name} has {view}, which knows {view.starts} and not its start {birth.incarnation}"
         first = first or view
     if first is None:

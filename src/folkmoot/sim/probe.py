@@ -112,7 +112,7 @@ class Prober:
         self.judge = judge
         self.copies = copies
         self.majority = majority
-        self.probes = [Probe(rng.fork(), network, site, oracle, host) for host in site.hosts]
+        self.probes = [Probe(rng.fork(), network, site, oracle, host) for host in site.doors]
         self._begun_us = 0  # 0: it does not run
         self._round = 0
 
@@ -174,7 +174,7 @@ class Prober:
                 continue
             if self._is_hindered(group, members, since):
                 continue
-            served = max([probe.served_us for probe in self.probes if probe.at in group])
+            served = max([probe.served_us for probe in self.probes if probe.at in group], default=self.world.now)
             if served < self.world.now - PROGRESS_US:
                 names = " ".join([host.name for host in group])
                 self.world.violate(

@@ -194,6 +194,7 @@ class Simulation:
         disk = disk_class(world, world.fork(), "disk" if alone else f"disk{number}", self.swarm.sync_us)
         host = host_class(world, world.fork(), name, disk, self._make_node)
         host.turn_us = self.swarm.turn_us
+        host.witness = self.swarm.is_witness(number)
         return host
 
     def _connect_hosts(self) -> None:

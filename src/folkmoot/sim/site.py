@@ -28,6 +28,11 @@ class Site:
         self.hosts = hosts
         self._next = 0
 
+    @property
+    def doors(self) -> list[Host]:
+        """The machines that clients may try: all but witnesses."""
+        return [host for host in self.hosts if not host.witness]
+
     def host(self, name: str) -> Host | None:
         """Return the machine with this name, or None."""
         for host in self.hosts:
@@ -42,21 +47,22 @@ class Site:
 
     def pick(self, rng: Rng, habit: str, last: Host | None, *, failed: bool) -> Host:
         """Choose a host for a client; `failed`: the last attempt, at `last`, failed."""
-        if len(self.hosts) == 1:
-            return self.hosts[0]
+        hosts = self.doors
+        if len(hosts) == 1:
+            return hosts[0]
         if habit == FAITHFUL and last is not None and not failed:
             return last
         if habit == ROAMING and failed and last is not None:  # by chance it might miss the running ones for minutes
-            return self.hosts[(self.hosts.index(last) + 1) % len(self.hosts)]
+            return hosts[(hosts.index(last) + 1) % len(hosts)]
         if habit == ROAMING:
-            return self.hosts[rng.below(len(self.hosts))]
-        return self._balance()
+            return hosts[rng.below(len(hosts))]
+        return self._balance(hosts)
 
-    def _balance(self) -> Host:
-        count = len(self.hosts)
+    def _balance(self, hosts: list[Host]) -> Host:
+        count = len(hosts)
         for step in range(count):
-            host = self.hosts[(self._next + step) % count]
+            host = hosts[(self._next + step) % count]
             if host.node is not None and not host.dark:
                 self._next = (self._next + step + 1) % count
                 return host
-        return self.hosts[self._next]
+        return hosts[self._next % count]

@@ -140,7 +140,7 @@ class Swarm:
         self.family = family  # the generator of the family `--topologies`; None: the other one
         self.causal = family is not None  # the checkers ask for causes, not for times (`folkmoot.sim.judge`)
         self.splits = False  # machines may be cut off from each other
-        self.witnesses = 0  # voters without data, the last ones of the machines: no node can be one yet
+        self.witnesses = 0  # voters without data, the last ones of the machines but for spares
         calm = rng.chance(1, 12)  # now and then a run without any fault, to isolate the effect of faults
         self.on: dict[str, bool] = {}
         for name in FEATURES:
@@ -220,7 +220,7 @@ class Swarm:
         cluster.page_bytes = self.page_bytes
         cluster.copy_bytes_per_s = self.copy_bytes_per_s
         cluster.recent_bytes_max = self.recent_bytes_max
-        assert not self.witnesses, "no node can be a witness yet: its setting belongs here"
+        cluster.witness = self.is_witness(number)
         if build == 0:
             cluster.features = cluster.features[:-_OLD_BUILD]
         config.cluster = cluster
@@ -284,6 +284,15 @@ class Swarm:
         if self.on["stutters"]:
             self.heartbeat_us = 100 * MILLISECOND  # a stop of its double is noticed
         self.rounds = rng.between(1, 2)
+        if self.nodes == 3 and rng.chance(1, 3):  # two nodes and a witness
+            self.witnesses = 1
+            self.replicas = min(self.replicas, 2)
+            for name in ("leaves", "leaves at once"):
+                self.on[name] = False  # one of two leaves the last one, which may not
+
+    def is_witness(self, number: int) -> bool:
+        """Whether a machine, by its number from 1, runs a witness."""
+        return self.nodes - self.witnesses < number <= self.nodes
 
     def has(self, name: str) -> bool:
         """Whether the feature or fault `name` is on."""

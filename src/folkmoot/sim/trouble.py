@@ -106,7 +106,7 @@ class Trouble:
         weak = self.lacking()
         for host in hosts:
             weak[host.name] = True
-        members = [host for host in self.hosts if host.member]
+        members = [host for host in self.hosts if host.member and not host.witness]
         return self.alone or len(weak) < min(self.copies, len(members))
 
     def weaken(self, hosts: list[Host]) -> None:

@@ -47,7 +47,7 @@ class ClusterPicture(Picture):
         return self._me.node_id
 
     def state(self) -> str:
-        """Return MEMBER, WAITING or EXCLUDED."""
+        """Return MEMBER, WITNESS, WAITING or EXCLUDED."""
         return self._membership.state
 
     def view(self) -> View | None:
@@ -166,6 +166,18 @@ class ClusterPicture(Picture):
         """Return why this node is up no more."""
         return self._membership.why_out()
 
+    def witnesses(self) -> list[Member]:
+        """Return the members without data, up or not."""
+        return self._membership.witnesses()
+
+    def is_up(self, node_id: str) -> bool:
+        """Whether a member is up, also one without data."""
+        return self._membership.is_up_there(node_id)
+
+    def can_vote_without(self, node_id: str) -> bool:
+        """Whether the voters that are up can decide on changes of the cluster without a node."""
+        return self._membership.can_vote_without(node_id)
+
     def unanswered(self) -> dict[str, str]:
         """Return the addresses that have no connection though one is wanted, and why."""
         wants = self._membership.wants
@@ -242,7 +254,8 @@ class ClusterPicture(Picture):
 
     def _outside(self) -> str:
         state = self._membership.state
-        return "" if state == "member" else f"this node is not up in the cluster ({state}): ask another one"
+        is_up = state in ("member", "witness")
+        return "" if is_up else f"this node is not up in the cluster ({state}): ask another one"
 
 
 def picture_of(node: Node) -> Picture:

@@ -20,10 +20,11 @@ from folkmoot.node.node import Node
 from folkmoot.peer.member import Member
 from folkmoot.turn.state import State
 
-__all__ = ["ALONE", "EXCLUDED", "MEMBER", "WAITING", "AlonePicture", "Picture"]
+__all__ = ["ALONE", "EXCLUDED", "MEMBER", "WAITING", "WITNESS", "AlonePicture", "Picture"]
 
 ALONE: Final = "alone"
 MEMBER: Final = "member"
+WITNESS: Final = "witness"
 WAITING: Final = "waiting"
 EXCLUDED: Final = "excluded"
 
@@ -38,7 +39,7 @@ class Picture(ABC):
 
     @abstractmethod
     def state(self) -> str:
-        """Return ALONE, MEMBER (it is up), WAITING (it was not up yet) or EXCLUDED (it was, and others go on)."""
+        """Return ALONE, MEMBER or WITNESS (up), WAITING (not up yet) or EXCLUDED (others go on without it)."""
 
     @abstractmethod
     def view(self) -> View | None:
@@ -137,6 +138,20 @@ class Picture(ABC):
     def why_out(self) -> str:
         """Return why this node is EXCLUDED, as far as it knows."""
         return ""
+
+    def witnesses(self) -> list[Member]:
+        """Return the members without data, up or not."""
+        return []
+
+    def is_up(self, node_id: str) -> bool:
+        """Whether a member is up, also one without data."""
+        view = self.view()
+        return view is not None and view.member(node_id) is not None
+
+    def can_vote_without(self, node_id: str) -> bool:
+        """Whether the voters that are up can decide on changes of the cluster without a node."""
+        assert node_id, "a node has an id"
+        return True
 
     def unanswered(self) -> dict[str, str]:
         """Return the addresses of other nodes without a connection, and why."""

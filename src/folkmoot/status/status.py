@@ -10,7 +10,7 @@ from typing import Final
 from folkmoot.kernel.hash import hash64
 from folkmoot.membership.view import View
 from folkmoot.peer.member import ACTIVE, JOINING, LEAVING, Member
-from folkmoot.status.picture import ALONE, MEMBER, Picture
+from folkmoot.status.picture import ALONE, MEMBER, WITNESS, Picture
 from folkmoot.status.risk import evict_risk, forget_risk, named
 from folkmoot.status.shortage import caution, full_disks, has_full_disk, refusing, stranded
 from folkmoot.status.wait import wait_of
@@ -118,6 +118,17 @@ class NodeStatus:
         for node_id in picture.known():
             if node_id not in found:
                 found[node_id] = self._away(node_id, last_seen.get(node_id))
+        for witness in picture.witnesses():
+            node_id = witness.node_id
+            entry = self._away(node_id, witness)
+            if picture.is_up(node_id):
+                entry.update(self._member(witness))
+                if witness.state != LEAVING:
+                    entry["state"] = WITNESS
+            found[node_id] = entry
+        voters = picture.voters()
+        for node_id, entry in found.items():
+            entry["votes"] = node_id in voters
         return [found[node_id] for node_id in sorted(found)]
 
     def _member(self, member: Member) -> dict[str, object]:
@@ -187,7 +198,9 @@ class NodeStatus:
         wanted = picture.replicas()
         serves = picture.state() != MEMBER or picture.has_lease()
         for partition in range(total if there else 0):
-            if serves and picture.leader_open(partition):
+            if picture.state() == WITNESS:  # it is told who leads, and no more
+                opened += int(len(picture.replicas_of(partition)) > 0)
+            elif serves and picture.leader_open(partition):
                 opened += 1
             if len(picture.replicas_of(partition)) < wanted:
                 under += 1
@@ -269,11 +282,15 @@ class NodeStatus:
         picture = self.picture
         view = picture.view()
         member = None if view is None else view.member(node_id)
+        if self._is_witness(node_id):
+            if picture.is_up(node_id) and not picture.can_vote_without(node_id):
+                return _answer(node_id, False, "the other voters are no quorum without it", [])
+            return _answer(node_id, True, "it holds no data, and the other voters are a quorum", [])
         if view is None or member is None:
             if node_id not in picture.known():
                 return None
             return _answer(node_id, True, "it is not up: no node waits for it", [])
-        if picture.state() not in (ALONE, MEMBER):
+        if picture.state() not in (ALONE, MEMBER, WITNESS):
             return _answer(node_id, False, self.outside(), [])
         if not picture.has_lease():
             return _answer(node_id, False, wait_of(picture), [])
@@ -312,7 +329,7 @@ class NodeStatus:
         state = picture.state()
         view = picture.view()
         member = None if view is None else view.member(picture.node_id())
-        if state == ALONE:
+        if state in (ALONE, WITNESS):
             return ""
         if state != MEMBER:
             self._had_data = False
@@ -342,16 +359,14 @@ class NodeStatus:
 
     def evict(self, node_id: str, now: int, force: bool = False) -> str:
         """Evict a member; return why not, or "" when it is under way. `force`: despite the consequences."""
-        view = self.picture.view()
-        if self.known(node_id) and (view is None or view.member(node_id) is None):
+        if self.known(node_id) and not self.picture.is_up(node_id):
             return f"{node_id} is away already"
         risk = "" if force else evict_risk(self.picture, node_id)
         return self._unknown(node_id) or risk or self.picture.evict(node_id, now)
 
     def forget(self, node_id: str, now: int, force: bool = False) -> str:
         """Forget an absent node; return why not, or "" when it is under way. `force`: despite the consequences."""
-        view = self.picture.view()
-        if self.picture.state() != ALONE and view is not None and view.member(node_id) is not None:
+        if self.picture.state() != ALONE and self.picture.is_up(node_id):
             return f"{node_id} is up: stop or evict it first"
         risk = "" if force else forget_risk(self.picture, node_id)
         return self._unknown(node_id) or risk or self.picture.forget(node_id, now)
@@ -361,6 +376,8 @@ class NodeStatus:
         view = self.picture.view()
         member = None if view is None else view.member(node_id)
         if self.picture.state() != ALONE and view is not None and self.known(node_id):
+            if self._is_witness(node_id):
+                return self.picture.leave(node_id, now)
             if member is None:
                 return (
                     f"{node_id} is absent or evicted, and cannot hand over its partitions: start it again, or forget it"
@@ -373,12 +390,16 @@ class NodeStatus:
     def known(self, node_id: str) -> bool:
         """Whether a node is a member, or an absent node that is expected back."""
         view = self.picture.view()
-        return node_id in self.picture.known() or (view is not None and view.member(node_id) is not None)
+        known = node_id in self.picture.known() or (view is not None and view.member(node_id) is not None)
+        return known or self._is_witness(node_id)
+
+    def _is_witness(self, node_id: str) -> bool:
+        return node_id in [witness.node_id for witness in self.picture.witnesses()]
 
     def outside(self) -> str:
         """Return why this node cannot give orders to a cluster of which it is no member; "" when it can."""
         state = self.picture.state()
-        if state in (ALONE, MEMBER):
+        if state in (ALONE, MEMBER, WITNESS):
             return ""
         return f"node {self.picture.node_id()} is not up in the cluster ({state}): ask another one"
 
