@@ -57,6 +57,16 @@ def test_only_the_process_that_is_absent_goes_away() -> None:
     assert fork.partitions[0].isr == [1]
 
 
+@pytest.mark.parametrize("near", [1, 2, 4])
+def test_a_copy_on_the_side_of_the_founder_is_the_last_in_sync(near: int) -> None:
+    away = [disk for disk in (1, 2, 4, 5) if disk != near]
+    parent = cluster([1, 2, 4, 5], [3, 1, 5])
+    fork = fork_of(parent, 7, [(disk, parent.members[disk].incarnation) for disk in away], 3)
+    assert [is_up(fork.members[disk].state) for disk in (1, 2, 3, 4, 5)] == [False, False, True, False, False]
+    assert [(state.isr, state.leader) for state in fork.partitions] == [([near], 0), ([3], 3)]
+    assert fork.strength == 2
+
+
 def test_a_fork_without_absent_members_has_other_roles_than_its_parent_all_the_same() -> None:
     parent = cluster([1, 2, 3])
     transition = Transition(parent)

@@ -67,21 +67,30 @@ def fork_of(
     fork = both
     if founder:
         others = [(disk, member.incarnation) for disk, member in configuration.members.items() if disk != founder]
-        fork = _descend(configuration, lineage, [*absent, *others])
+        fork = _descend(configuration, lineage, absent, [process for process in others if process not in absent])
     fork.strength = len([state for state in both.partitions if state.leader])
     fork.check()
     return fork
 
 
-def _descend(configuration: ClusterConfiguration, lineage: int, absent: list[tuple[int, int]]) -> ClusterConfiguration:
-    """Return a copy that begins a lineage, in which these processes are away."""
+def _descend(
+    configuration: ClusterConfiguration,
+    lineage: int,
+    absent: list[tuple[int, int]],
+    near: list[tuple[int, int]] | None = None,
+) -> ClusterConfiguration:
+    """Return a copy that begins a lineage, in which these processes are away.
+
+    near: those that are about to come up in it. They are away last: where nobody else is in sync, one of them stays so,
+    and not one that may never come.
+    """
     fork = decode_configuration(encode_configuration(configuration))
     fork.ancestors = [*fork.ancestors, (fork.lineage, fork.counter())][-ANCESTORS_MAX:]
     fork.parent = fork.lineage
     fork.parent_index = fork.index
     fork.lineage = lineage
     deaths: list[MarkAway] = []
-    for disk, incarnation in sorted(absent):
+    for disk, incarnation in [*sorted(absent), *sorted([] if near is None else near)]:
         member = fork.members.get(disk)
         if member is not None and is_up(member.state):
             deaths.append(MarkAway(disk, incarnation, member.version, CUT_OFF))

@@ -84,11 +84,10 @@ class Splits:
                 return False
             if neighbour.kind != DATA:
                 continue
-            if greeting.lineage == 0:  # it is on its way to another lineage, which it may have founded
+            if greeting.lineage != configuration.lineage:
+                before += 1  # it is on its way to another lineage, which it may have founded, or has no lease there yet
+            elif (-greeting.index, neighbour.disk) < (-index, self._me.disk):
                 before += 1
-            elif greeting.lineage == configuration.lineage:
-                if (-greeting.index, neighbour.disk) < (-index, self._me.disk):
-                    before += 1
         return self._is_silent_for(options.fork_ns + before * options.fork_ns // 2, now)
 
     def absent(self, configuration: ClusterConfiguration) -> list[tuple[int, int]]:
