@@ -101,8 +101,8 @@ def test_a_transient_client_that_goes_and_comes_again_elsewhere_meanwhile_stays(
         move = Move(run)
         first = move.watch.box.client(move.client_id)
         first.connect(session_expiry=0, will=Will(b"w", b"will", 1, False, None))
-        move.old.hold_writes()
         move.come_back()
+        move.old.hold_writes()
         move.step(int(STEPS * move.order.random() / 3))
         if goodbye:
             first.send(Disconnect(0, None))

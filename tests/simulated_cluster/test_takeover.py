@@ -174,14 +174,15 @@ def test_a_row_that_all_copies_have_wrong_closes_its_partition_and_no_other() ->
     assert all(site.store.get(key) is not None for site in cluster.live())
     cluster[replicas[0]].kill()
     cluster.advance(5 * SECOND)
-    assert replicas_of(cluster, 1) == []
+    assert not any(site.cluster_node.fabric.open[1] for site in cluster.live())
     cluster[replicas[0]].revive()
     cluster.advance(10 * SECOND)
-    assert replicas_of(cluster, 1) == []
-    for site in cluster.live():
-        assert site.kinds().count("replica_damaged") == 1
-        assert site.kinds().count("cannot_lead") >= 1
-        assert site.store.get(key) is not None  # nothing is removed
+    assert not any(site.cluster_node.fabric.open[1] for site in cluster.live())
+    (last,) = replicas_of(cluster, 1)  # nothing else has what it has, damaged or not
+    assert "cannot_lead" in cluster[last].kinds()
+    for name in replicas[1:]:  # each has tried, and none is filled from another that is damaged too
+        assert cluster[name].kinds().count("replica_damaged") == 1
+    assert all(site.store.get(key) is not None for site in cluster.live()), "nothing is removed"
     assert sum(site.node._state.leads.count(True) for site in cluster.live()) == PARTITIONS - 1
     client = cluster["n1"].client(client_in(2))
     client.connect(session_expiry=EVER)
@@ -210,7 +211,7 @@ def test_a_client_of_a_third_node_stays_when_the_view_changes_during_a_takeover(
     heap.old.kill()
     cluster.settle()
     assert not other.up
-    assert heap.is_led_at(successor)
+    assert any(heap.is_led_at(site) for site in cluster.live())
     assert client.receive() == []
     client.publish("u", b"x", qos=1)
     assert [message.payload for message in client.publishes()] == [b"x"]

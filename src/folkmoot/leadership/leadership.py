@@ -153,11 +153,13 @@ class Leadership:
                     self.leave(partition)
                 self.forward_sender.moved(partition)
                 self.interest.moved(partition)
+                # Who has subscribed at the other side is not known before the branch is merged, whoever leads.
+                if partition in merging:
+                    self.interest.from_other_side[partition] = None
                 # The other side has numbered its outbox and announced its subscribers from the same numbers on: what
                 # this node has seen of them says nothing about what the merged partition sends.
                 if partition in merging and leader in met:
                     self.forward_receiver.restart_numbers(partition)
-                    self.interest.from_other_side[partition] = None
                 self.forward_receiver.moved(partition)
                 self.relays.moved(partition)
             # No copy can lead. Publishers get an error instead of waiting: their turns would hold up all later turns

@@ -127,11 +127,12 @@ class Closing:
             if connection.state >= CLOSING:
                 continue
             if leased and connection.state == OPEN and connection.bytes_out == 0:
-                # Its CONNACK was among what is dropped. One that is refused has done nothing: its will must not come.
-                if _may_leave_will(connection):
-                    self.close(connection)
-                else:
+                # Its CONNACK was among what is dropped. Who is refused has done nothing, which the leader of a session
+                # at another node can not be told any more: it publishes the will.
+                if connection.relay is None:
                     self.refuse(connection, unavailable, why)
+                else:
+                    self.close(connection)
             elif connection.state == OPEN or connection.state == NEW:
                 self.disconnect(connection, busy, why)
             elif connection.session is not None or (connection.relay is not None and connection.relay.announced):
@@ -245,9 +246,3 @@ class Closing:
         self.state.timers.cancel(TIMER_QUOTA, connection.id)
         self.state.counters.connections -= 1
         self.state.counters.connections_closed += 1
-
-
-def _may_leave_will(connection: Connection) -> bool:
-    """Tell whether a client that was let in may have a will, at another node perhaps."""
-    session = connection.session
-    return connection.relay is not None or (session is not None and session.will is not None)
