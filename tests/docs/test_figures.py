@@ -57,7 +57,8 @@ ALLOWED: Final[dict[str, dict[str, str]]] = {
         "50 messages a second": "PERIOD_S in benchmarks/attacks.py",
         "512 MiB": "BUDGET_MEBIBYTES in benchmarks/attacks.py",
         "ten times as": "FACTORS in benchmarks/attacks.py",
-        "2 ms": "the delay of links in tests/membership/simulated_membership.py",
+        "2 ms": "the delay of links in tests/membership/simulated_control.py",
+        "4 ms": "the time of a disk there",
     },
     "docs/capacity.md": {
         "tens of microseconds": "the order of magnitude of other people's disks",

@@ -108,9 +108,9 @@ class ClusterSettings(Section):
     split_policy: Literal["available", "majority"] = Field(
         "available",
         description=(
-            "Behaviour when the network splits; equal on all nodes. 'available': each side continues, and what they "
-            "accepted is merged afterwards; at worst, messages are delivered twice. 'majority': a side without a "
-            "majority of the last full membership refuses writes until it has one again."
+            "Behaviour when the network splits; equal on all nodes. 'available': a side without a quorum of the voters "
+            "goes on by itself after three seconds, with the copies that it has, and what it accepted is merged "
+            "afterwards; at worst, messages are delivered twice. 'majority': it serves nobody until it has a quorum."
         ),
     )
     name: str = Field(
