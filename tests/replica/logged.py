@@ -338,16 +338,10 @@ class LoggedWorld(World):
             if other.base is None or other.base.epoch < cell.base.epoch:
                 raise Fault(f"{self.now} {cell.node_id} begins to lead {partition} before {node_id} has reported")
             theirs = other.replication.replica_states.holding(partition)
-            if theirs.state != COMPLETE or other.base.epoch > cell.base.epoch or self._lost_tail(cell):
+            if theirs.state != COMPLETE or other.base.epoch > cell.base.epoch:
                 continue
             if includes(theirs, mine) == YES and includes(mine, theirs) != YES:
                 raise Fault(f"{self.now} {cell.node_id} leads {partition} with {mine!r}, {node_id} has {theirs!r}")
-
-    def _lost_tail(self, cell: Cell) -> bool:
-        """Whether a longer copy was no longer in memory where it was."""
-        return any(event.kind == "tail_lost" for event in cell.replication.events) or any(
-            "tail_lost" in line for line in self.log
-        )
 
     def _compare(self, cell: Cell, partition: int, what: str, epoch: int | None = None) -> None:
         """A leader has what was committed up to a configuration; None: everything. See the module's text."""

@@ -347,8 +347,8 @@ class Controller:
             self.successor = 0
             return
         self._see_links(now)
+        self._let_up(now)  # first: whose next process is here comes up, and stays in sync
         self._find_lost(now)
-        self._let_up(now)
         self._admit(now)
         self._see_disks(now)
         self._see_gone(now)
@@ -440,6 +440,8 @@ class Controller:
             incarnation = member.incarnation
             if self._is_open(MARK_AWAY, disk, incarnation) or self._is_open(EVICT, disk, incarnation):
                 continue
+            if self._is_open(START, disk, incarnation):
+                continue
             over_ns = self._leases.over_ns(disk, incarnation)
             early = self._planted.away_early and now >= over_ns - self._options.lease_ns // 2
             if now < over_ns and not early:
@@ -488,7 +490,11 @@ class Controller:
     # Who comes
 
     def _let_up(self, now: int) -> None:
-        """Let processes come up that are well connected, and whose predecessors have certainly ended."""
+        """Let processes come up that are well connected, and whose predecessors have certainly ended.
+
+        A START leaves ISRs as they are, and being marked as away does not. When all have lost power and are back, their
+        leases are over at one moment: marked as away one by one, they would leave each ISR to whoever comes up first.
+        """
         members = self.log.configuration.members
         up = [member.disk for member in self._up()]
         for disk in sorted(self._reports):

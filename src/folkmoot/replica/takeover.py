@@ -88,10 +88,10 @@ class Takeover:
             expected = []
         self._expected[partition] = expected
 
-    def _must_have(self, partition: int, node_id: str) -> bool:
-        """Whether a copy proves that something was committed: it does not if it is not in sync."""
+    def _is_in_isr(self, partition: int, node_id: str) -> bool:
+        """Whether another member is in sync, by the view that is installed."""
         view = self.replica_states.view
-        return view is None or node_id in view.replicas[partition]
+        return view is not None and node_id in view.replicas[partition]
 
     def begun(self) -> None:
         """The view is installed: continue with partitions that wait for no report."""
@@ -176,14 +176,16 @@ class Takeover:
         if self._asked.get(partition, "") != node_id:
             return
         if body[10] == _CANNOT:
-            if not replica_states.writer.sequence(partition) and self._must_have(partition, node_id):
-                self._behind(partition, "there is no copy here, and another member has one")
+            del self._asked[partition]
+            if self._is_in_isr(partition, node_id):
+                # It has all that is here, and more, which it has only as rows. So it leads, and this copy is filled.
+                # Nobody should have acknowledged more than is here; but a folder that was set back says so, too.
+                replica_states.unfit.append(partition)
                 return
-            # A replica in sync has all committed changes: none beyond it was acknowledged.
+            # The copy here is in sync, and has all committed changes: none beyond it was acknowledged.
             replica_states.event(
                 WARNING, "tail_lost", partition, f"{node_id} no longer has its newest changes in memory"
             )
-            del self._asked[partition]
             self._adopted(partition)
             return
         for other, change in decode_changes(body, _HEAD_BYTES, replica_states.partitions):
