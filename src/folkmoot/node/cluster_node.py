@@ -343,7 +343,7 @@ class ClusterNode:
 
     def prepare(self) -> None:
         """Let the membership put its rows into the batch of this turn, before that is taken."""
-        self.membership.know_refusal(self.peers.refused_us)
+        self.membership.know_refusals(self.peers.refused_us, self.peers.twin_us)
         self.membership.step(self.state.writer, self.state.now)
 
     def seal(self, batch: Batch | None) -> None:

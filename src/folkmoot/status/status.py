@@ -387,6 +387,20 @@ class NodeStatus:
                 return f"{node_id} is the only remaining node: no other can take its partitions. Stop it instead"
         return self._unknown(node_id) or self.picture.leave(node_id, now)
 
+    def stay(self, node_id: str, now: int) -> str:
+        """Take the leave of a member back; return why not, or "" when it is under way."""
+        if self.known(node_id) and not self._leaves(node_id):
+            return f"{node_id} was not told to leave"
+        return self._unknown(node_id) or self.picture.stay(node_id, now)
+
+    def _leaves(self, node_id: str) -> bool:
+        view = self.picture.view()
+        members = [] if view is None else [*view.members, *view.absent]
+        for member in [*members, *self.picture.witnesses()]:
+            if member.node_id == node_id:
+                return member.state == LEAVING
+        return False
+
     def known(self, node_id: str) -> bool:
         """Whether a node is a member, or an absent node that is expected back."""
         view = self.picture.view()
