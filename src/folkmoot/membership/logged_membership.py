@@ -26,6 +26,7 @@ from folkmoot.membership.lifecycle import is_leaving, is_up
 from folkmoot.membership.loss import Losses
 from folkmoot.membership.projection import HeldBranches, member_of, view_of
 from folkmoot.membership.room import Room
+from folkmoot.membership.slowness import Slowness
 from folkmoot.membership.view import View
 from folkmoot.peer.config import ClusterConfig
 from folkmoot.peer.kind import CONFIGURATION_LOG, CONTROL
@@ -67,6 +68,8 @@ class LoggedMembership:
         self._holdings = holdings
         self._reader = reader
         self._room = Room(config.full_wait_us, config.full_hold_us)
+        self._slowness = Slowness(config.slow_us, config.slow_wait_us, config.slow_hold_us)
+        self._now_us: int = 0
         self._control: Control | None = None
         self._due_us: int = 0  # when to look at the latest: something has come, or is due
         self._view_before: View | None = None
@@ -315,9 +318,13 @@ class LoggedMembership:
         if self._room.look(now):
             self.control.full = self._room.lacks
 
+    def durable(self, took_us: int) -> None:
+        """A batch of this node has become durable, so long after it was given to the disk."""
+        self._slowness.durable(took_us, self._now_us)
+
     def set_load(self, load: dict[str, int]) -> None:
         """Set the figures that others see of this node."""
-        self._load = {**load, "replicas": self._config.replicas}
+        self._load = {**load, "replicas": self._config.replicas, "slow": int(self.control.slow)}
         self.control.set_load(self._load)
 
     def filled(self, partition: int, node_id: str) -> None:
@@ -427,6 +434,7 @@ class LoggedMembership:
     def step(self, writer: Writer, now: int) -> None:
         """Do what is due, put rows into the batch of this turn, and hand over the configuration if it has changed."""
         control = self.control
+        self._now_us = now
         now_ns = now * _US
         if now < self._due_us and now_ns < control.deadline():
             return
@@ -453,6 +461,14 @@ class LoggedMembership:
         for since_us in self._stalled.values():
             stalled = stalled or now - since_us >= self._config.stall_us
         control.stalled = stalled
+        if self._slowness.look(now):
+            control.slow = self._slowness.is_slow
+            if control.slow:
+                late_ms = self._config.slow_us // 1000
+                why = f"one in five batches, and more, takes longer than {late_ms} ms to become durable"
+                self.events.append(Event(WARNING, "disk_slow", {"why": why}))
+            else:
+                self.events.append(Event(INFO, "disk_recovered", {}))
 
     def _hand_over(self, control: Control) -> None:
         """Make a view of the configuration, if this node is up in it and its roles have changed."""

@@ -12,7 +12,7 @@ from folkmoot.membership.view import View
 from folkmoot.peer.member import ACTIVE, JOINING, LEAVING, Member
 from folkmoot.status.picture import ALONE, MEMBER, WITNESS, Picture
 from folkmoot.status.risk import evict_risk, forget_risk, named
-from folkmoot.status.shortage import caution, full_disks, has_full_disk, refusing, stranded
+from folkmoot.status.shortage import caution, full_disks, has_full_disk, refusing, slow_disks, stranded
 from folkmoot.status.wait import wait_of
 
 __all__ = ["NodeStatus"]
@@ -53,6 +53,7 @@ class NodeStatus:
             "features": picture.lacking(),
             "settings_differ": picture.disagreements(),
             "disks_full": full_disks(picture),
+            "disks_slow": slow_disks(picture),
             "replicas": picture.replicas(),
             "nodes": self._nodes(),
             "partitions": self._partition_figures(figures),
