@@ -50,6 +50,18 @@ def test_it_shows_how_far_the_node_is_until_it_is_gone(capsys: pytest.CaptureFix
     ]
 
 
+def test_the_order_can_be_taken_back(capsys: pytest.CaptureFixture[str]) -> None:
+    picture = Drawn(FULL)
+    picture.members[1] = picture.members[1].in_state(LEAVING)
+    with Shown(picture) as shown:
+        assert main(["leave", "b", "--undo", "--admin", shown.place]) == 0
+        assert main(["leave", "a", "--undo", "--admin", shown.place]) == 2
+    told = capsys.readouterr()
+    assert "b stays" in told.out
+    assert "a was not told to leave" in told.err
+    assert picture.orders == [("stay", "b")]
+
+
 def test_the_order_alone_can_be_given(capsys: pytest.CaptureFixture[str]) -> None:
     picture = Drawn(FULL)
     with Shown(picture) as shown:
@@ -80,7 +92,7 @@ def test_every_obstacle_has_its_words() -> None:
     line, over = told(away, "c")
     assert over
     assert "c is away (its process has ended), and nobody else has what 2 partitions had" in line
-    assert told(Drawn(FULL), "b") == ("b stays: nobody would be left", True)
+    assert told(Drawn(FULL), "b") == ("b stays: nobody would be left, or the order was taken back", True)
     assert told(Drawn(FULL), "b", began=False) == ("b is told", False)
     busy = Drawn(FULL)
     busy.members[1] = busy.members[1].in_state(LEAVING)

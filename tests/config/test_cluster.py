@@ -19,6 +19,9 @@ WORD = "a-word-of-more-than-sixteen-characters"
 # No settings: made of several fields, of what a file has or another section says, or nobody's business but the core's.
 MADE = {"peer_address", "secret", "secrets_accepted", "partitions", "streams"}
 INTERNAL = {
+    "slow_us",
+    "slow_wait_us",
+    "slow_hold_us",
     "lease_us",
     "refusal_us",
     "handshake_us",

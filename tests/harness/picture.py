@@ -140,6 +140,10 @@ class Drawn(Picture):
         self.orders.append(("forget", node_id))
         return ""
 
+    def stay(self, node_id: str, now: int) -> str:
+        self.orders.append(("stay", node_id))
+        return ""
+
     def leave(self, node_id: str, now: int) -> str:
         self.orders.append(("leave", node_id))
         return ""

@@ -8,6 +8,8 @@ from folkmoot.kernel.clock import MILLISECOND, SECOND
 from folkmoot.membership.control import Control
 from folkmoot.mqtt import reason
 from folkmoot.mqtt.packet import Ack, Publish
+from folkmoot.status.cluster_picture import picture_of
+from folkmoot.status.status import NodeStatus
 from tests.harness.peer import EVER
 from tests.harness.simulated_cluster import SimulatedCluster, Site
 
@@ -152,3 +154,26 @@ def test_who_asks_for_a_session_of_an_absent_partition_is_refused() -> None:
     away.revive()
     cluster.settle()
     first.client(name).connect()
+
+
+@pytest.mark.parametrize("ms", [300, 1000, 2000, 2500, 3000, 4000])
+def test_a_leave_can_be_taken_back_while_it_lasts(ms: int) -> None:
+    cluster = SimulatedCluster(3)
+    status = NodeStatus(picture_of(cluster["n1"].node))
+    assert status.stay("n3", cluster.now) == "n3 was not told to leave"
+    cluster["n2"].kill()  # so that it has to keep its partitions
+    cluster.settle()
+    assert status.leave("n3", cluster.now) == ""
+    cluster.advance(ms * MILLISECOND)
+    if status.stay("n3", cluster.now):
+        assert not status.known("n3"), "it has left"
+        return
+    cluster["n2"].revive()
+    cluster.advance(2 * SECOND)
+    if cluster["n3"].node.left:
+        return  # that was decided at the same time
+    cluster.settle()
+    cluster.advance(20 * SECOND)
+    assert not cluster["n3"].node.left
+    assert cluster["n3"].names_led("t"), "it leads its share again"
+    assert [node["state"] for node in status.status()["nodes"]] == ["active"] * 3  # type: ignore[attr-defined]

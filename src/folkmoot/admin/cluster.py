@@ -77,6 +77,10 @@ class ClusterStatus(ABC):
     def leave(self, node_id: str) -> str:
         """Make a node hand over its partitions and leave; return why not, or ""."""
 
+    def stay(self, node_id: str) -> str:
+        """Take the leave of a node back; return why not, or ""."""
+        return f"{node_id} was not told to leave"
+
     @abstractmethod
     def unready(self) -> str:
         """Return why this node should get no clients now, or ""."""
@@ -140,6 +144,10 @@ class OwnStatus(ClusterStatus):
     def leave(self, node_id: str) -> str:
         """Have a node leave, in a turn of the loop."""
         return self._node.leave(node_id, self._begin())
+
+    def stay(self, node_id: str) -> str:
+        """Take the leave of a node back, in a turn of the loop."""
+        return self._node.stay(node_id, self._begin())
 
     def unready(self) -> str:
         """Return why this node should get no clients now, or ""."""
@@ -221,6 +229,10 @@ class ClusterApi:
         """POST /api/v1/nodes/NODE/leave, or /api/v1/leave for the node that gets the request."""
         return self._refusal(request) or self._order(request, self._cluster.leave)
 
+    async def stay(self, request: Request) -> Response:
+        """POST /api/v1/nodes/NODE/stay: the leave of the node is taken back."""
+        return self._refusal(request) or self._order(request, self._cluster.stay)
+
     def _forcible(self, request: Request, order: Callable[[str, bool], str]) -> Response:
         force = request.query_params.get("force", "false")
         if force not in ("true", "false"):
@@ -261,6 +273,7 @@ def cluster_routes(
         Route("/api/v1/nodes/{node:path}/evict", api.evict, methods=["POST"]),
         Route("/api/v1/nodes/{node:path}/forget", api.forget, methods=["POST"]),
         Route("/api/v1/nodes/{node:path}/leave", api.leave, methods=["POST"]),
+        Route("/api/v1/nodes/{node:path}/stay", api.stay, methods=["POST"]),
         Route("/api/v1/leave", api.leave, methods=["POST"]),
     ]
 

@@ -16,20 +16,20 @@ __all__ = ["measure"]
 def measure(status: Mapping[str, Any], counters: Counters) -> None:
     """Set the gauges of the cluster from `status`, the result of `NodeStatus.status`."""
     # A node that was removed, or is not admitted yet, has outdated knowledge of the others.
-    nodes: list[Mapping[str, Any]] = status["nodes"] if status["state"] in ("member", "alone") else []
+    nodes: list[Mapping[str, Any]] = status["nodes"] if status["state"] in ("member", "witness", "alone") else []
     partitions: Mapping[str, int] = status["partitions"]
     own = next((node for node in nodes if node["id"] == status["node"]), {})
-    counters.cluster_member = int(status["state"] == "member")
+    counters.cluster_member = int(status["state"] in ("member", "witness"))
     counters.cluster_may_serve = int(bool(status["writable"]))
     counters.cluster_view = status["counter"]
     counters.cluster_settings_differ = len(status["settings_differ"])
     counters.cluster_nodes_active = sum(node["state"] == "active" for node in nodes)
     counters.cluster_nodes_joining = sum(node["state"] == "joining" for node in nodes)
     counters.cluster_nodes_leaving = sum(node["state"] == "leaving" for node in nodes)
-    counters.cluster_nodes_away = len(nodes) - (
-        counters.cluster_nodes_active + counters.cluster_nodes_joining + counters.cluster_nodes_leaving
-    )
+    counters.cluster_nodes_witness = sum(node["state"] == "witness" for node in nodes)
+    counters.cluster_nodes_away = sum(node["state"] == "away" for node in nodes)
     counters.cluster_disks_full = len(status["disks_full"])
+    counters.cluster_disks_slow = len(status["disks_slow"])
     counters.partitions_refusing = partitions["refusing"]
     counters.partitions_role_leads = own.get("leads", 0)
     counters.partitions_role_follows = own.get("follows", 0)

@@ -19,18 +19,24 @@ AWAY: Final = "away"
 @click.command()
 @click.argument("node", help="The member to leave.")
 @click.option("--wait/--no-wait", default=True, help="Wait until the node has left, and show its progress.")
+@click.option("--undo", is_flag=True, help="Take the order back: the node stays, and gets its share again.")
 @admin_option
 @token_option
-def leave(node: str, wait: bool, admin: tuple[str, ...], token: str | None) -> int:
+def leave(node: str, wait: bool, undo: bool, admin: tuple[str, ...], token: str | None) -> int:
     """Make NODE hand over its partitions and leave the cluster; its process then ends with status 0.
 
     Clients notice nothing until the end, when the clients of NODE are told to connect elsewhere. While another node is
-    absent, NODE keeps its partitions. The exit status is 0 if NODE has left (with --no-wait: was told to leave), 1 if
-    it has not left, and 2 if the order was refused.
+    absent, NODE keeps its partitions. Until it is gone, the order can be taken back (--undo). The exit status is 0 if
+    NODE has left (with --no-wait: was told to leave; with --undo: was told to stay), 1 if it has not left, and 2 if the
+    order was refused.
     """
     from folkmoot.client.problem import Unreachable
 
     client = connect(admin, token)
+    if undo:
+        client.stay(node)
+        print(f"{node} stays, and gets its share of the partitions again")
+        return 0
     client.leave(node)
     found = client.status()
     stay = [one["id"] for one in found["nodes"] if one["state"] in ("active", "joining") and one["id"] != node]
@@ -74,7 +80,11 @@ def progress(found: dict[str, Any], entry: dict[str, Any], began: bool) -> tuple
     if entry["state"] == AWAY:
         return f"{node} is away: start it again, or give it up: folkmoot forget {node}", True
     if entry["state"] != "leaving":
-        return (f"{node} stays: nobody would be left", True) if began else (f"{node} is told", False)
+        return (
+            (f"{node} stays: nobody would be left, or the order was taken back", True)
+            if began
+            else (f"{node} is told", False)
+        )
     only = sum(len(one["partitions"]) for one in found["copies_missing"] if node in one["nodes"])
     if entry["why"] and only:
         cost = f"{node} is away ({entry['why']}), and nobody else has what {only} partitions had: it goes on when it"

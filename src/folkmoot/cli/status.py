@@ -108,7 +108,8 @@ def disk_lines(found: dict[str, Any]) -> list[str]:
         else:
             cost = "others lead, it follows as long as its reserve lasts"
         lines.append(f"DISK FULL on {node['id']}: {cost}")
-    return lines
+    cost = "others lead what they can until it is quick again"
+    return [*lines, *[f"DISK SLOW on {node_id}: {cost}" for node_id in found.get("disks_slow", [])]]
 
 
 def memory_lines(found: dict[str, Any]) -> list[str]:

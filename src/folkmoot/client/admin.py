@@ -101,6 +101,10 @@ class AdminClient:
         """Make a node hand over its partitions and leave for good; raises NoSuchNode or NotPossible."""
         self._order(node_id, "leave", False)
 
+    def stay(self, node_id: str) -> None:
+        """Take the leave of a node back; raises NoSuchNode or NotPossible."""
+        self._order(node_id, "stay", False)
+
     def close(self) -> None:
         """Close all connections."""
         self.nodes.close()

@@ -24,6 +24,7 @@ __all__ = [
     "ClusterSettings",
     "Setting",
     "SettingChange",
+    "SettingNews",
     "take_settings",
 ]
 
@@ -61,6 +62,19 @@ class SettingChange:
         return f"{self.number} {'delete' if self.deleted else 'put'} {self.key!r} by {self.author!r}"
 
 
+class SettingNews:
+    """What has changed behind a number: keys, and the number up to which that is said.
+
+    is_whole: more has changed than is remembered, so `keys` has all that there are, and any other may be gone.
+    """
+
+    def __init__(self, number: int, keys: list[str], is_whole: bool) -> None:
+        self.number = number
+        self.lineage: int = 0  # of the log of which that is a number
+        self.keys = keys
+        self.is_whole = is_whole
+
+
 class ClusterSettings:
     """All values by their keys, and the newest changes, oldest first."""
 
@@ -84,6 +98,14 @@ class ClusterSettings:
         if found is None:
             return len(self.values) < KEYS_MAX and self.total_bytes + _cost(key, value) <= TOTAL_BYTES_MAX
         return self.total_bytes - len(found.value) + len(value) <= TOTAL_BYTES_MAX
+
+    def since(self, number: int) -> SettingNews:
+        """Return which keys have changed behind a number; 0: all that there are."""
+        newest = self.changes[-1].number if self.changes else 0
+        if number == 0 or (len(self.changes) == CHANGES_MAX and self.changes[0].number > number + 1):
+            return SettingNews(newest, sorted(self.values), True)
+        keys = {change.key for change in self.changes if change.number > number}
+        return SettingNews(max(newest, number), sorted(keys), False)
 
     def put(self, key: str, value: bytes, number: int, author: str) -> None:
         """Set a value."""

@@ -90,7 +90,7 @@ from folkmoot.store.key import META, plain_key
 from folkmoot.store.reader import Reader
 from folkmoot.store.writer import Writer
 
-__all__ = ["INSIDE", "OPENING", "OUTSIDE", "Answer", "Control"]
+__all__ = ["INSIDE", "OPENING", "OUTSIDE", "UNKNOWN_FATE", "Control", "SettingAnswer"]
 
 OUTSIDE: Final = 0
 OPENING: Final = 1
@@ -100,8 +100,16 @@ _BARRIER_KEY: Final = plain_key(0, META, b"barrier")  # of no row
 _HELD_MAX: Final = 64  # answers to heartbeats that wait until entries are applied
 
 
-class Answer:
-    """What became of a request for a setting: its ticket, the index of its entry, and `ACCEPTED` or why not."""
+UNKNOWN_FATE: Final = -1
+"""This member takes part in another lineage now: whether a request was judged in the former one is not known."""
+
+
+class SettingAnswer:
+    """What became of a request for a setting: its ticket, the index of its entry, and `ACCEPTED` or why not.
+
+    A request is made again if its reply was lost: one with an expected number is refused then, although the change was
+    made.
+    """
 
     def __init__(self, ticket: int, index: int, refused: int) -> None:
         self.ticket = ticket
@@ -158,7 +166,7 @@ class Control:
         # Taken by the owner, which clears them:
         self.out: list[tuple[str, int, bytes]] = []  # (node, kind, body)
         self.events: list[Event] = []
-        self.answers: list[Answer] = []
+        self.answers: list[SettingAnswer] = []
         # Set by the owner, and sent with the next heartbeat:
         self.stalled: bool = False
         self.full: bool = False
@@ -170,6 +178,7 @@ class Control:
         self.seeds_unknown: bool = False
         self.residents: dict[str, str] = {}  # by address the node that answered there
         self.refused_ns: int = 0  # when this process and another one last refused each other; 0: never
+        self.twin_ns: int = 0  # when that was last because of another process with the name of this one; 0: never
         # For the owner:
         self.verdict: int = NOT_LEADING  # of the controller, on the last heartbeat that it answered
         self.fault: str = ""  # why this process cannot go on
@@ -199,6 +208,7 @@ class Control:
         self._up_after: int = 0  # up to this counter, no START of this process in its lineage is one that it has lived
         self._named: int = 0  # the lineage that the disk names
         self._is_refused: bool = False  # that it has been told
+        self._is_muted: bool = False  # another process may be the member on this disk
         self._is_fresh: bool = True  # no heartbeat of this process has been judged, so no START is its own
         self._fallback: int = 0  # the lineage that it names, while this process has no configuration of another one
         self._strangers: dict[int, bool] = {}  # other clusters that were told
@@ -225,6 +235,9 @@ class Control:
         self.installed = 0
         self._up_after = 0
         self._held.clear()
+        for ask in self._asks.values():
+            if ask.ticket:
+                self.answers.append(SettingAnswer(ask.ticket, 0, UNKNOWN_FATE))
         self._asks.clear()
         self._filled.clear()
         self._beat_ns = now
@@ -399,7 +412,7 @@ class Control:
         if log is None and self.phase == OUTSIDE and self._founding.joins == lineage:
             self._enter(CurrentLineage(self._founding.cluster, lineage), Persisted.nothing(), now)
             log = self.log
-        if log is not None and log.lineage == lineage:
+        if log is not None and log.lineage == lineage and not self._has_twin(now):
             log.step(neighbour.disk, body, now)
 
     def _take_beat(self, neighbour: Neighbour, beat: Beat, now: int) -> None:
@@ -467,7 +480,7 @@ class Control:
             elif key == "isr":
                 del self._asks[key]
             elif ask.ticket:
-                self.answers.append(Answer(ask.ticket, reply.index, reply.refused))
+                self.answers.append(SettingAnswer(ask.ticket, reply.index, reply.refused))
                 del self._asks[key]
             else:
                 ask.is_open = False
@@ -560,8 +573,9 @@ class Control:
             due = min(due, self._founding.due_ns)
         log = self.log
         if log is not None:
-            due = min(due, log.deadline())
-            if self.phase == INSIDE:
+            if not self._is_muted:
+                due = min(due, log.deadline())
+            if self.phase == INSIDE and not self._is_muted:
                 due = min(due, self._beat_ns)
         if self.controller is not None:
             due = min(due, self.controller.deadline())
@@ -625,6 +639,9 @@ class Control:
         self._splits.look(self.is_live(now), now)
         if self._goes_over(log, now):
             return
+        self._is_muted = self._has_twin(now)
+        if self._is_muted:
+            return
         log.wake(now)
         self._lead(log, now)
         if now >= self._beat_ns or (log.leader and log.leader != self._beaten):
@@ -678,6 +695,13 @@ class Control:
         They have another process with its name, or other settings: whoever mends that has one cluster, and not two.
         """
         return self.refused_ns > 0 and now - self.refused_ns < self.options.refusal_ns
+
+    def _has_twin(self, now: int) -> bool:
+        """Tell whether another process on this disk may be the member, so that this one must not vote in its place.
+
+        Of two processes on one disk others see at least one at a time; the first one that a quorum lets up stays.
+        """
+        return self.twin_ns > 0 and now - self.twin_ns < self.options.twin_ns and not self.is_up
 
     def _leave_lineage(self, to: CurrentLineage) -> None:
         """End to take part in the lineage; the rows of it stay, with the vote.
@@ -852,7 +876,7 @@ class Control:
                 writer.private_delete(_BARRIER_KEY)  # a batch, behind which all rows of the lineage are durable
             self._opening_token = writer.token
         log = self.log
-        if log is None or self.renewal:
+        if log is None or self.renewal or self._has_twin(now):
             return
         log.collect(writer, now)
         if self._named != log.lineage and log.configuration.is_founded():

@@ -24,6 +24,7 @@ class ControlOptions:
         calm_ns: A member that was cut off is up again when its links have held for so long; doubled each time.
         found_ns: How long the first of the seeds waits for the others before it founds a cluster without them.
         refusal_ns: For so long after others have refused a process it founds no cluster, and does not fork.
+        twin_ns: For so long after others have named another process on its disk, one that is not up does not vote.
         fork_ns: How long a side without a quorum waits before it forks.
         gone_ns: The copies of a member that is away for so long are made anew elsewhere.
         reply_ns: A request without a reply is made again after this.
@@ -38,6 +39,7 @@ class ControlOptions:
         self.calm_ns: int = 250 * _MILLISECOND
         self.found_ns: int = 2 * _SECOND
         self.refusal_ns: int = 10 * _SECOND
+        self.twin_ns: int = 2 * _SECOND
         self.fork_ns: int = 3 * _SECOND
         self.gone_ns: int = 30 * _SECOND
         self.reply_ns: int = _SECOND

@@ -16,15 +16,17 @@ from folkmoot.kernel.clock import NEVER
 from folkmoot.kernel.event import ERROR, INFO, WARNING, Event
 from folkmoot.kernel.rng import Rng
 from folkmoot.membership.cluster_member import DATA, WITNESS
+from folkmoot.membership.cluster_settings import ClusterSettings, SettingNews
 from folkmoot.membership.command import AWAY_REASONS, ENDED, STOPPED
 from folkmoot.membership.configuration import ClusterConfiguration
-from folkmoot.membership.control import OUTSIDE, Control
+from folkmoot.membership.control import OUTSIDE, Control, SettingAnswer
 from folkmoot.membership.control_option import ControlOptions
 from folkmoot.membership.holding import NONE, HoldingsSource
 from folkmoot.membership.lifecycle import is_leaving, is_up
 from folkmoot.membership.loss import Losses
 from folkmoot.membership.projection import HeldBranches, member_of, view_of
 from folkmoot.membership.room import Room
+from folkmoot.membership.slowness import Slowness
 from folkmoot.membership.view import View
 from folkmoot.peer.config import ClusterConfig
 from folkmoot.peer.kind import CONFIGURATION_LOG, CONTROL
@@ -36,6 +38,7 @@ from folkmoot.store.writer import Writer
 __all__ = ["LoggedMembership"]
 
 _US: Final = 1000  # nanoseconds
+_NOTHING: Final = ClusterSettings()
 _NO_FEATURES: Final = 0  # those of today are on while all members have them, so that an upgrade can be rolled back
 _LOOK_US: Final = 100_000  # between two looks at what changes slowly
 
@@ -65,6 +68,8 @@ class LoggedMembership:
         self._holdings = holdings
         self._reader = reader
         self._room = Room(config.full_wait_us, config.full_hold_us)
+        self._slowness = Slowness(config.slow_us, config.slow_wait_us, config.slow_hold_us)
+        self._now_us: int = 0
         self._control: Control | None = None
         self._due_us: int = 0  # when to look at the latest: something has come, or is due
         self._view_before: View | None = None
@@ -289,9 +294,10 @@ class LoggedMembership:
                 fields: dict[str, object] = {"node": node_id, "why": f"sent what cannot be read: {error}"}
                 self.events.append(Event(WARNING, "node_refused", fields))
 
-    def know_refusal(self, refused_us: int) -> None:
-        """Learn when this node and another one last refused each other; 0: never."""
+    def know_refusals(self, refused_us: int, twin_us: int) -> None:
+        """Learn when this node and another one last refused each other, and when because it has a twin; 0: never."""
         self.control.refused_ns = refused_us * _US
+        self.control.twin_ns = twin_us * _US
 
     def know_seeds(self, residents: dict[str, str]) -> None:
         """Learn the ids of the nodes that answer at addresses."""
@@ -312,9 +318,13 @@ class LoggedMembership:
         if self._room.look(now):
             self.control.full = self._room.lacks
 
+    def durable(self, took_us: int) -> None:
+        """A batch of this node has become durable, so long after it was given to the disk."""
+        self._slowness.durable(took_us, self._now_us)
+
     def set_load(self, load: dict[str, int]) -> None:
         """Set the figures that others see of this node."""
-        self._load = {**load, "replicas": self._config.replicas}
+        self._load = {**load, "replicas": self._config.replicas, "slow": int(self.control.slow)}
         self.control.set_load(self._load)
 
     def filled(self, partition: int, node_id: str) -> None:
@@ -334,6 +344,37 @@ class LoggedMembership:
         self._due_us = 0
         self.control.renew()
 
+    # Settings of the whole cluster
+
+    @property
+    def settings(self) -> ClusterSettings:
+        """The settings as this node knows them; none before it has a configuration."""
+        configuration = self.control.configuration
+        return _NOTHING if configuration is None else configuration.settings
+
+    def settings_since(self, news: SettingNews | None) -> SettingNews:
+        """Return which settings have changed since these news. Numbers of another lineage say nothing here."""
+        known = news is not None and news.lineage == self.control.lineage
+        found = self.settings.since(news.number if news is not None and known else 0)
+        found.lineage = self.control.lineage
+        return found
+
+    def put(self, key: str, value: bytes, expected: int, author: str, now: int) -> int:
+        """Ask for a setting; return the ticket of the answer."""
+        self._due_us = min(self._due_us, now)
+        return self.control.put(key, value, expected, author)
+
+    def delete(self, key: str, expected: int, author: str, now: int) -> int:
+        """Ask for the end of a setting; return the ticket of the answer."""
+        self._due_us = min(self._due_us, now)
+        return self.control.delete(key, expected, author)
+
+    def take_answers(self) -> list[SettingAnswer]:
+        """Return what became of requests since the last call."""
+        answers = list(self.control.answers)
+        self.control.answers.clear()
+        return answers
+
     # Orders
 
     def leave(self, now: int) -> None:
@@ -349,11 +390,27 @@ class LoggedMembership:
         else:
             self.control.leave(node_id)
 
+    def stay(self, node_id: str, now: int) -> None:
+        """Take the leave of a member back."""
+        self._due_us = min(self._due_us, now)
+        self.control.stay(node_id)
+
     def depart(self, now: int) -> None:
         """Have the others go on without this node, which is expected back unless it leaves; then `departed`."""
         self._due_us = min(self._due_us, now)
         self.departing = True
         self.control.stopping = True
+
+    def resume(self, now: int) -> None:
+        """Do not depart after all: the leave was taken back."""
+        self._due_us = min(self._due_us, now)
+        self.departing = False
+        self.control.stopping = False
+
+    @property
+    def leaves(self) -> bool:
+        """Whether this node is to leave for good, or has left."""
+        return self.control.leaving
 
     def evict(self, node_id: str, now: int) -> None:
         """Put a node out until it is started again."""
@@ -377,6 +434,7 @@ class LoggedMembership:
     def step(self, writer: Writer, now: int) -> None:
         """Do what is due, put rows into the batch of this turn, and hand over the configuration if it has changed."""
         control = self.control
+        self._now_us = now
         now_ns = now * _US
         if now < self._due_us and now_ns < control.deadline():
             return
@@ -403,6 +461,14 @@ class LoggedMembership:
         for since_us in self._stalled.values():
             stalled = stalled or now - since_us >= self._config.stall_us
         control.stalled = stalled
+        if self._slowness.look(now):
+            control.slow = self._slowness.is_slow
+            if control.slow:
+                late_ms = self._config.slow_us // 1000
+                why = f"one in five batches, and more, takes longer than {late_ms} ms to become durable"
+                self.events.append(Event(WARNING, "disk_slow", {"why": why}))
+            else:
+                self.events.append(Event(INFO, "disk_recovered", {}))
 
     def _hand_over(self, control: Control) -> None:
         """Make a view of the configuration, if this node is up in it and its roles have changed."""
@@ -447,9 +513,14 @@ class LoggedMembership:
         """See whether this node was told to leave, or to stay, and whether it may."""
         member = control.member
         configuration = control.configuration
-        if member is None or configuration is None or not self._is_up:
+        if member is None or configuration is None:
             return
         leaves = is_leaving(member.state)
+        if self._is_told and not leaves:  # the leave was taken back
+            self._is_told = False
+            control.leaving = False
+        if not self._is_up:
+            return
         if (leaves or control.leaving) and not _may_leave(configuration, member.disk):
             control.leaving = False
             if leaves:
@@ -462,9 +533,6 @@ class LoggedMembership:
         if leaves:
             self._is_told = True
             control.leaving = True
-        elif self._is_told:  # the leave was taken back
-            self._is_told = False
-            control.leaving = False
 
     def _take(self, control: Control, now_ns: int) -> None:
         """Take over what the control has to say."""

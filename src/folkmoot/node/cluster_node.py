@@ -133,6 +133,7 @@ class ClusterNode:
         self._past: dict[str, int] = {}  # all former members: their newest incarnations
         self._to_reset: dict[str, None] = {}  # members that were at another side: the view begins anew with them
         self._unopened: list[int] = []  # partitions that their leader has not opened yet
+        self._given: deque[tuple[int, int]] = deque()  # batches that are not durable: token, and since when
         self._inboxes: dict[str, Inbox] = {}  # by node
         self._outgoing: list[tuple[str, int, bytes]] = []  # the messages of this turn: node, kind, body
 
@@ -310,6 +311,9 @@ class ClusterNode:
 
     def written(self, token: int) -> None:
         """A batch is on the disk of this node."""
+        given = self._given
+        while given and given[0][0] <= token:
+            self.membership.durable(self.state.now - given.popleft()[1])
         self.membership.written(token, self.state.now)
         self.broker.written(token)
         self.replication.written(token, self.state.now)
@@ -343,12 +347,14 @@ class ClusterNode:
 
     def prepare(self) -> None:
         """Let the membership put its rows into the batch of this turn, before that is taken."""
-        self.membership.know_refusal(self.peers.refused_us)
+        self.membership.know_refusals(self.peers.refused_us, self.peers.twin_us)
         self.membership.step(self.state.writer, self.state.now)
 
     def seal(self, batch: Batch | None) -> None:
         """End the turn with this batch: replicate it, and install views. `send` follows."""
         now = self.state.now
+        if batch is not None:
+            self._given.append((batch.token, now))
         self.replication.replica_states.shift_us = self.state.clock.shift_us
         self.replication.seal(batch, now)
         self._collect()

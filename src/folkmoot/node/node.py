@@ -8,6 +8,8 @@ from folkmoot.broker.broker import Broker
 from folkmoot.kernel.event import INFO
 from folkmoot.kernel.planted import Planted
 from folkmoot.kernel.rng import Rng
+from folkmoot.membership.cluster_settings import ANY, Setting, SettingNews
+from folkmoot.membership.control import SettingAnswer
 from folkmoot.membership.holding import COMPLETE
 from folkmoot.membership.log_rows import drop_lineages, put_cluster
 from folkmoot.membership.view import View
@@ -334,6 +336,33 @@ class Node:
             return False
         config = cluster_node.config
         return len(view.members) > 1 or not [seed for seed in config.seeds if seed != config.peer_address]
+
+    # -- settings of the whole cluster --------------------------------------------------------------------------------
+
+    def put_setting(self, key: str, value: bytes, author: str, now: int, expected: int = ANY) -> int:
+        """Ask for a setting of the whole cluster, of at most 64 KiB; return the ticket that `take_answers` will name.
+
+        expected: the number of the value that this one replaces, ABSENT for none, ANY for whatever there is.
+        """
+        self._tick(now)
+        return self._cluster_node().membership.put(key, value, expected, author, self._state.now)
+
+    def delete_setting(self, key: str, author: str, now: int, expected: int = ANY) -> int:
+        """Ask for the end of a setting; return the ticket that `take_answers` will name."""
+        self._tick(now)
+        return self._cluster_node().membership.delete(key, expected, author, self._state.now)
+
+    def take_answers(self) -> list[SettingAnswer]:
+        """Return what became of requests for settings since the last call."""
+        return self._cluster_node().membership.take_answers()
+
+    def setting(self, key: str) -> Setting | None:
+        """Return a setting as this node knows it: its value, number and author; None if there is none."""
+        return self._cluster_node().membership.settings.values.get(key)
+
+    def settings_since(self, news: SettingNews | None) -> SettingNews:
+        """Return which settings have changed since the last call, whose answer is passed; None: all that there are."""
+        return self._cluster_node().membership.settings_since(news)
 
     @property
     def renewed(self) -> bool:

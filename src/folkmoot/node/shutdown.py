@@ -44,9 +44,10 @@ class Shutdown:
                 self._told_us = now
                 self._state.event(INFO, "leaving", {"clients": len(self._state.connections)})
                 self._broker.stop()
-        elif not membership.drained and membership.state == "member":
-            self._told_us = 0  # a node has died, and this one has to keep copies again
+        elif not membership.leaves or (not membership.drained and membership.state == "member"):
+            self._told_us = 0  # the leave was taken back, or a node has died, and this one has to keep copies again
             self._state.stopping = False
+            membership.resume(now)
         elif self._quiet() or now - self._told_us >= _PATIENCE_US:
             membership.depart(now)
 

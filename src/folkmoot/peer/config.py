@@ -32,6 +32,9 @@ class ClusterConfig:
         self.refusal_us: int = 10 * SECOND  # a node that was refused by another one founds no cluster for so long
         self.link_patience_us: int = 500 * MILLISECOND  # then a bad link between live nodes costs one its place
         self.stall_us: int = 2 * SECOND  # a node whose disk stalls for this long gets no lease
+        self.slow_us: int = 200 * MILLISECOND  # a batch that takes longer to become durable is late
+        self.slow_wait_us: int = 3 * SECOND  # after this time with many late batches a node gives its leaderships away
+        self.slow_hold_us: int = 30 * SECOND  # it leads again after this time with few of them; longer if it flaps
         self.full_wait_us: int = 3 * SECOND  # after this time with a full disk a node gives its leaderships to others
         self.full_hold_us: int = 10 * SECOND  # it leads again after this time with room; longer if it flaps
         # Time

@@ -49,6 +49,11 @@ class Peers:
         return self._switch.refused_us
 
     @property
+    def twin_us(self) -> int:
+        """Return when a node last said, or showed, that there is another process with the id of this one; 0 = never."""
+        return self._switch.twin_us
+
+    @property
     def frames_unknown(self) -> int:
         """Return how many frames of unknown kinds came, which belong to a later version."""
         return self._switch.frames_unknown

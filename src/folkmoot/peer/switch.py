@@ -58,6 +58,7 @@ class Switch:
         self.changes: list[PeerChange] = []
         self.frames_unknown = 0
         self.refused_us = 0  # when this node and another one last refused each other; 0 = never
+        self.twin_us = 0  # when that was last because there is another process with the id of this one; 0 = never
         self.now = 0
         self.wake_us: int = NEVER
         self.links: dict[str, Link] = {}
@@ -165,6 +166,8 @@ class Switch:
             self.close(peer, fault)
         else:
             self._note_refusal(peer)
+            if fault == SAME_ID:
+                self.twin_us = self.now
             self.reject(peer, fault, ERROR if fault == SAME_ID else WARNING)
 
     def _note_refusal(self, peer: PeerConnection) -> None:
@@ -326,7 +329,9 @@ class Switch:
             if peer.state != OPEN:
                 self._note_refusal(peer)
             same = peer.hello is not None and peer.hello.node_id == self.me.node_id
-            same = same or body[:1] == bytes([_TWIN])
+            if body[:1] == bytes([_TWIN]) and peer.hello is not None:
+                same = True
+                self.twin_us = self.now
             if peer.outgoing:
                 self.complaints.note(peer.address, f"it refuses this node: {reason}")
             self.complaints.refused(ERROR if same else WARNING, "peer_refuses", peer, f"it says: {reason}", self.now)

@@ -92,7 +92,8 @@ class ServingNode:
         self.gate = Gate(descriptors.sockets, per_address, time.monotonic, in_all)
         self.gate.relieve = turns.cut_closing
         self.stopping = False
-        self.renewed = False  # the folder has become another disk: another node is opened on it
+        self.again = False  # another node is opened on the folder, in this process
+        self._closed = False  # the listeners, because the node was about to leave
         self.error: Exception | None = None
         self.audit: Audit | None = None
         self._stop = asyncio.Event()
@@ -120,13 +121,19 @@ class ServingNode:
     def look(self, listeners: list[Listener]) -> None:
         """Stop accepting when the node is about to leave its cluster, and stop the node when it has left."""
         if self.node.closing:
+            self._closed = True
             for listener in listeners:
                 listener.close()
+        elif self._closed and not self.node.left and not self._stop.is_set():
+            self.say("info", "restarted", reason="it was about to leave, had closed its listeners, and stays")
+            self.again = True
+            self._stop.set()
         if self.node.left and not self._stop.is_set():
             self.say("info", "left", reason="nothing depends on this node any more")
             self._stop.set()
         if self.node.renewed and not self._stop.is_set():
-            self.renewed = True
+            self.say("info", "restarted", reason="the data folder is another disk now, see disk_renewed")
+            self.again = True
             self._stop.set()
 
     def complain(self, address: str, error: Exception) -> None:
@@ -459,8 +466,7 @@ async def until(serving: ServingNode, done: Callable[[], bool], patience_s: floa
 def finish(serving: ServingNode) -> int:
     """Report the error that ended the node, if any; return the exit status, or that everything is opened again."""
     error = serving.error
-    if error is None and serving.renewed:
-        serving.say("info", "restarted", reason="the data folder is another disk now, see disk_renewed")
+    if error is None and serving.again:
         return _AGAIN
     if error is None:
         serving.say("info", "stopped")

@@ -252,6 +252,13 @@ class ClusterPicture(Picture):
             self._membership.dismiss(node_id, now)
         return why_not
 
+    def stay(self, node_id: str, now: int) -> str:
+        """Take the leave of a member back."""
+        why_not = self._outside()
+        if not why_not:
+            self._membership.stay(node_id, now)
+        return why_not
+
     def _outside(self) -> str:
         state = self._membership.state
         is_up = state in ("member", "witness")

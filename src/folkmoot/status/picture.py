@@ -202,6 +202,11 @@ class Picture(ABC):
     def leave(self, node_id: str, now: int) -> str:
         """Have a member hand over its partitions and leave; return why not, or "" when it is under way."""
 
+    def stay(self, node_id: str, now: int) -> str:
+        """Take the leave of a member back; return why not, or "" when it is under way."""
+        assert node_id, "a node has an id"
+        return _NO_CLUSTER
+
 
 class AlonePicture(Picture):
     """A node without a cluster: it leads everything and has no followers."""

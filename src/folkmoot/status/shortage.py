@@ -9,7 +9,7 @@ from __future__ import annotations
 from folkmoot.node.load import is_full
 from folkmoot.status.picture import Picture
 
-__all__ = ["caution", "full_disks", "has_full_disk", "refusing", "stranded"]
+__all__ = ["caution", "full_disks", "has_full_disk", "slow_disks", "refusing", "stranded"]
 
 
 def has_full_disk(picture: Picture, node_id: str) -> bool:
@@ -23,6 +23,14 @@ def full_disks(picture: Picture) -> list[str]:
     members = [] if view is None else [member.node_id for member in view.members]
     ids = dict.fromkeys([picture.node_id(), *members, *picture.known()])
     return sorted([node_id for node_id in ids if has_full_disk(picture, node_id)])
+
+
+def slow_disks(picture: Picture) -> list[str]:
+    """Return the ids of members that give their leaderships away because their disk or loop is slow, sorted."""
+    view = picture.view()
+    members = [] if view is None else [member.node_id for member in view.members]
+    ids = dict.fromkeys([picture.node_id(), *members])
+    return sorted([node_id for node_id in ids if picture.load_of(node_id).get("slow", 0)])
 
 
 def refusing(picture: Picture, full: list[str]) -> list[int]:

@@ -12,7 +12,7 @@ from folkmoot.membership.view import View
 from folkmoot.peer.member import ACTIVE, JOINING, LEAVING, Member
 from folkmoot.status.picture import ALONE, MEMBER, WITNESS, Picture
 from folkmoot.status.risk import evict_risk, forget_risk, named
-from folkmoot.status.shortage import caution, full_disks, has_full_disk, refusing, stranded
+from folkmoot.status.shortage import caution, full_disks, has_full_disk, refusing, slow_disks, stranded
 from folkmoot.status.wait import wait_of
 
 __all__ = ["NodeStatus"]
@@ -53,6 +53,7 @@ class NodeStatus:
             "features": picture.lacking(),
             "settings_differ": picture.disagreements(),
             "disks_full": full_disks(picture),
+            "disks_slow": slow_disks(picture),
             "replicas": picture.replicas(),
             "nodes": self._nodes(),
             "partitions": self._partition_figures(figures),
@@ -386,6 +387,20 @@ class NodeStatus:
             if not stay:
                 return f"{node_id} is the only remaining node: no other can take its partitions. Stop it instead"
         return self._unknown(node_id) or self.picture.leave(node_id, now)
+
+    def stay(self, node_id: str, now: int) -> str:
+        """Take the leave of a member back; return why not, or "" when it is under way."""
+        if self.known(node_id) and not self._leaves(node_id):
+            return f"{node_id} was not told to leave"
+        return self._unknown(node_id) or self.picture.stay(node_id, now)
+
+    def _leaves(self, node_id: str) -> bool:
+        view = self.picture.view()
+        members = [] if view is None else [*view.members, *view.absent]
+        for member in [*members, *self.picture.witnesses()]:
+            if member.node_id == node_id:
+                return member.state == LEAVING
+        return False
 
     def known(self, node_id: str) -> bool:
         """Whether a node is a member, or an absent node that is expected back."""
