@@ -40,8 +40,9 @@ class Violation(Exception):
 class Machine:
     """A machine with one process at most."""
 
-    def __init__(self, name: str, disk: int, rate: int) -> None:
-        self.name = name
+    def __init__(self, number: int, disk: int, rate: int) -> None:
+        self.number = number
+        self.name = f"n{number}"
         self.disk = disk
         self.rate = rate  # of its clock, in thousandths of a thousand
         self.store = MemoryStore()
@@ -136,7 +137,7 @@ class Cluster:
     def add(self) -> Machine:
         """Add a machine; it is not started."""
         self.disks += 1
-        machine = Machine(f"n{len(self.machines) + 1}", self.disks * 10, 1000 + self.rng.below(11))
+        machine = Machine(len(self.machines) + 1, self.disks * 10, 1000 + self.rng.below(11))
         options = machine.options
         options.partitions = PARTITIONS
         options.gone_ns = 8 * S
@@ -280,12 +281,15 @@ class Cluster:
 
     def link(self, one: Machine, other: Machine) -> Link:
         """Return what is between two machines."""
-        a, b = sorted([self.machines.index(one), self.machines.index(other)])
-        return self.links.setdefault((a, b), Link())
+        pair = (one.number, other.number) if one.number < other.number else (other.number, one.number)
+        link = self.links.get(pair)
+        if link is None:
+            link = self.links[pair] = Link()
+        return link
 
     def way(self, sender: Machine, to: Machine) -> int:
         """Return the number of a direction."""
-        return 0 if self.machines.index(sender) < self.machines.index(to) else 1
+        return 0 if sender.number < to.number else 1
 
     def is_cut(self, one: Machine, other: Machine) -> bool:
         """Tell whether any direction is cut."""
