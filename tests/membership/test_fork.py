@@ -44,6 +44,20 @@ def test_a_fork_goes_on_behind_what_it_shares() -> None:
     assert encode_configuration(decode_configuration(persisted.snapshot.data)) == persisted.snapshot.data
 
 
+@pytest.mark.parametrize("founder", [1, 2, 3])
+def test_a_founder_that_knew_more_of_the_parent_comes_up_anew_and_keeps_its_copies(founder: int) -> None:
+    parent = cluster([1, 2, 3], [4, 5])
+    fork = fork_of(parent, 7, [(4, 1), (5, 2)], founder, anew=True)
+    assert [fork.members[disk].state for disk in (1, 2, 3, 4, 5)] == [AWAY] * 5
+    assert [(state.isr, state.leader) for state in fork.partitions] == [([founder], 0), ([5], 0)]
+    transition = Transition(fork)
+    incarnation = fork.members[founder].incarnation
+    started = Activate(founder, fork.members[founder].version, process(incarnation, founder), 200, [0])
+    assert transition.apply_command(fork.index + 1, started).is_accepted()
+    assert fork.counter() > 200
+    assert [(state.isr, state.leader) for state in fork.partitions] == [([founder], founder), ([5], 0)]
+
+
 def test_only_the_process_that_is_absent_goes_away() -> None:
     parent = cluster([1, 2, 3])
     transition = Transition(parent)

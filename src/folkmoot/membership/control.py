@@ -272,10 +272,15 @@ class Control:
 
         One that comes back from another lineage may find itself up as it was before: it is not, its copies may differ.
         """
-        member = self.member
-        if member is None or member.incarnation != self.me.incarnation or not is_up(member.state):
+        configuration = self.configuration
+        if configuration is None or not self.is_up_in(configuration):
             return False
-        return member.started > self._up_after and not self._is_fresh and not self.renewal
+        return configuration.members[self.me.disk].started > self._up_after and not self._is_fresh and not self.renewal
+
+    def is_up_in(self, configuration: ClusterConfiguration) -> bool:
+        """Whether a configuration says that this process is up."""
+        member = configuration.members.get(self.me.disk)
+        return member is not None and member.incarnation == self.me.incarnation and is_up(member.state)
 
     @property
     def lease_until_ns(self) -> int:
@@ -676,7 +681,9 @@ class Control:
         elif not log.is_leader and self._splits.forks(configuration, log.index, now):
             lineage = 1 + self._rng.below(ID_MAX - 1)
             absent = self._splits.absent(configuration)
-            forked = fork_of(configuration, lineage, absent, self.me.disk)
+            # One that comes back to a lineage does not know any more how much of it was committed.
+            anew = self.is_up_in(configuration) and configuration.counter() < self.seen
+            forked = fork_of(configuration, lineage, absent, self.me.disk, anew=anew)
             self._found = ConfigurationLog.fork(forked, self.me.disk)
             gone = [disk for disk, _incarnation in absent]
             up = [disk for disk in configuration.disks() if is_up(configuration.members[disk].state)]

@@ -48,7 +48,12 @@ def lineage_in(configuration: ClusterConfiguration) -> Lineage:
 
 
 def fork_of(
-    configuration: ClusterConfiguration, lineage: int, absent: list[tuple[int, int]], founder: int = 0
+    configuration: ClusterConfiguration,
+    lineage: int,
+    absent: list[tuple[int, int]],
+    founder: int = 0,
+    *,
+    anew: bool = False,
 ) -> ClusterConfiguration:
     """Return the configuration with which a fork begins, for `ConfigurationLog.fork`; the argument is unchanged.
 
@@ -59,15 +64,20 @@ def fork_of(
             not meant.
         founder: The disk of the process that founds it alone: all others come up in it by a START of their own. They
             may have applied more of the parent, and then have changes that the fork does not share. 0: they stay up.
+        anew: So does the founder, which has applied more of the parent before than this configuration has. It goes
+            last, so that the partitions stay of which it has a copy in sync.
     """
     known = {configuration.lineage}
     known.update([one[0] for one in configuration.ancestors])
     assert lineage not in known, "a fork is new"
-    both = _descend(configuration, lineage, absent)  # with all that are on the side of the founder
+    both = _descend(configuration, lineage, sorted(absent))  # with all that are on the side of the founder
     fork = both
     if founder:
         others = [(disk, member.incarnation) for disk, member in configuration.members.items() if disk != founder]
-        fork = _descend(configuration, lineage, absent, [process for process in others if process not in absent])
+        near = sorted([process for process in others if process not in absent])
+        if anew:
+            near.append((founder, configuration.members[founder].incarnation))
+        fork = _descend(configuration, lineage, sorted(absent), near)
     fork.strength = len([state for state in both.partitions if state.leader])
     fork.check()
     return fork
@@ -79,7 +89,7 @@ def _descend(
     absent: list[tuple[int, int]],
     near: list[tuple[int, int]] | None = None,
 ) -> ClusterConfiguration:
-    """Return a copy that begins a lineage, in which these processes are away.
+    """Return a copy that begins a lineage, in which these processes are away, in this order.
 
     near: those that are about to come up in it. They are away last: where nobody else is in sync, one of them stays so,
     and not one that may never come.
@@ -90,7 +100,7 @@ def _descend(
     fork.parent_index = fork.index
     fork.lineage = lineage
     deaths: list[MarkAway] = []
-    for disk, incarnation in [*sorted(absent), *sorted([] if near is None else near)]:
+    for disk, incarnation in absent + ([] if near is None else near):
         member = fork.members.get(disk)
         if member is not None and is_up(member.state):
             deaths.append(MarkAway(disk, incarnation, member.version, CUT_OFF))

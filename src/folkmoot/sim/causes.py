@@ -12,7 +12,6 @@ from __future__ import annotations
 from typing import Final
 
 from folkmoot.kernel.clock import NEVER, SECOND
-from folkmoot.mqtt.packet import V31
 from folkmoot.sim.excuse import EXCUSES
 from folkmoot.sim.fact import Life, Message, SessionRecord, Sub
 from folkmoot.sim.history import HEAL_US, History
@@ -78,13 +77,6 @@ class Causes(Judge):
         """Whether the node of this connection may have been of another side than some other one."""
         return not self.majority and self.history.forked(link.server.name, since_us, until_us)
 
-    def _lacks_copies(self, link: Link, since_us: int, until_us: int) -> bool:
-        """Whether the side of this connection's node may have no complete copy of some partition.
-
-        Machines that came back shortly before the sides parted count as incomplete.
-        """
-        return not self.majority and self.history.lacks(link.server.name, since_us, until_us) >= self.copies
-
     def _links_of(self, record: SessionRecord, messages: list[Message], since_us: int) -> list[Link]:
         return [attempt.link for message in messages for attempt in message.attempts] + record.links_since(since_us)
 
@@ -149,9 +141,6 @@ class Causes(Judge):
             return self._excuse("A4", "publisher or client on two sides")
         if len(message.attempts) > 1 and self._parted_since(message, _NOTICE_US):
             return self._excuse("A4", "sent again on one side, which the other side had accepted")
-        if record.version == V31 and record.link is not None:
-            if self._lacks_copies(record.link, since, self.world.now):
-                return self._excuse("A4", "3.1 client of a session without a copy")
         self.judge(promise)
         return False
 
@@ -196,8 +185,6 @@ class Causes(Judge):
                 return self._excuse("A1", "finite session on two sides")
         if record.expiry_low_s < NEVER_EXPIRES_S and self._on_two_sides(record.links, record.created_us):
             return self._excuse("A1", "finite session on two sides")
-        if record.version == V31 and self._lacks_copies(sub.link, sub.since_us, until):
-            return self._excuse("A1", "3.1 client of a session without a copy")
         self.judge("A1")
         return False
 
@@ -245,11 +232,10 @@ class Causes(Judge):
         return self._on_two_sides([*record.links, life.link], record.created_us)
 
     def without_copy(self, record: SessionRecord, life: Life) -> bool:
-        """Whether the side of this connection may have had no copy of the session."""
-        lacks = self._lacks_copies(life.link, life.connect_us, self.world.now)
-        if not record.every:
-            return lacks  # nothing was owed to it: no case
-        return self._decide("A1", "no copy of the session on this side", lacks)
+        """Never: a side keeps partitions closed of which it has no copy."""
+        if record.every:
+            self.judge("A1")
+        return False
 
     def expires_elsewhere(self, record: SessionRecord) -> bool:
         """Whether a side that did not see the client may have let its session expire."""
@@ -296,15 +282,18 @@ class Causes(Judge):
         return self._decide("A9", "being forwarded when the network split", apart)
 
     def _parted_since(self, message: Message, before_us: int) -> bool:
-        """Whether the network split, unnoticed by a node that took the message, before it had acknowledged it.
+        """Whether the network split, unnoticed by a node that took the message, before it was where it belongs.
 
-        A message that is sent again meanwhile may have been taken before the split.
+        That is before it was acknowledged; or some time later, if partitions were closed then, because sides were being
+        merged. A message that is sent again meanwhile may have been taken before the split.
         """
         if self.majority:
             return False
         until = min(message.acked_us, self.world.now)
         for attempt in message.attempts:
-            if self.history.parted(attempt.link.server.name, message.first_us - before_us, until):
+            name = attempt.link.server.name
+            merging = self.history.forked(name, message.first_us, until)
+            if self.history.parted(name, message.first_us - before_us, until + (_NOTICE_US if merging else 0)):
                 return True
         return len(message.attempts) > 1 and self._is_forked(message.attempts[0].link, message.first_us, until)
 

@@ -24,23 +24,19 @@ _ANY = "limits.md#at-any-time-without-a-fault"
 _DEATH = "limits.md#when-a-node-dies-hangs-or-stops"
 _MOVE = "limits.md#when-a-node-starts-or-a-client-reconnects"
 _SPLIT = "limits.md#when-the-network-splits"
-_AWAY = "limits.md#when-all-copies-of-a-partition-are-away"
 
 EXCUSES: Final = (
     Excuse("A1", "transient: its node failed, or did not reach the node of the subscriber", _ANY),
     Excuse("A1", "subscribed on another side", _SPLIT),
     Excuse("A1", "finite session on two sides", _SPLIT),
-    Excuse("A1", "no copy of the session on this side", _AWAY),
-    Excuse("A1", "3.1 client of a session without a copy", _AWAY),
     Excuse("A2", "subscription changed on another side", _SPLIT),
-    Excuse("A2", "for an earlier session, merged in a heal", _AWAY),
+    Excuse("A2", "for an earlier session, merged in a heal", _SPLIT),
     Excuse("A3", "messages of two sides", _SPLIT),
     Excuse("A3", "QoS 0: its connection ended in a change of leaders", _MOVE),
     Excuse("A3", "its publisher moved while links of its former node were slow", _MOVE),
     Excuse("A3", "sent again after two crashes", _DEATH),
     Excuse("A4", "publisher or client on two sides", _SPLIT),
     Excuse("A4", "sent again on one side, which the other side had accepted", _SPLIT),
-    Excuse("A4", "3.1 client of a session without a copy", _AWAY),
     Excuse("A5", "QoS 0: a node failed, or links were cut", _ANY),
     Excuse("A6", "connections on two sides", _SPLIT),
     Excuse("A7", "its node was of another side", _SPLIT),
@@ -54,7 +50,7 @@ EXCUSES: Final = (
     Excuse("session", "a new leader starts the expiry again", _DEATH),
 )
 
-FORKS_ONLY: Final = (_SPLIT, _AWAY)
+FORKS_ONLY: Final = (_SPLIT,)
 """Entries of these sections apply to the policy "available" only."""
 
 JUDGED_MIN_PERCENT: Final = {True: 95, False: 80}

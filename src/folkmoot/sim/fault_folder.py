@@ -154,10 +154,16 @@ class FolderFaults(Acting):
     # Clones
 
     def clone(self) -> None:
-        """Start a second process over a copy of a running node's folder, at another machine."""
+        """Start a second process over a copy of a running node's folder, at another machine.
+
+        All others see both. In a split, a side that sees only the second one could not tell, and would count its vote.
+        """
+        if not self.trouble.calm or self.links.busy:
+            return
         spare = [host for host in self.site.hosts if not host.member and not host.leaving and host.node is None]
         running = self._shuffled([host for host in self.site.running if host.up and host.member])
         if spare and running:
+            self.trouble.exhaust()
             self.start_clone(running[0], spare[0])
             self._until(SECOND + self.rng.below(10 * SECOND), self.end_clone, spare[0])
 

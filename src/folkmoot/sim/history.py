@@ -195,27 +195,6 @@ class History:
         """Whether a machine may have been of another side than some other one at some moment of this time."""
         return any(self.apart(name, host.name, since_us, until_us) for host in self.hosts if host.starts_us)
 
-    def missing(self, name: str, since_us: int, until_us: int = NEVER) -> int:
-        """Return how many members may have been of other sides than this machine at some moment of this time."""
-        return sum([1 for host in self.hosts if host.starts_us and self.apart(name, host.name, since_us, until_us)])
-
-    def lacks(self, name: str, since_us: int, until_us: int) -> int:
-        """Return how many machines may lack changes that a side has made, or are not of it: that of this machine.
-
-        Those of other sides, and those that had failed or been of another side shortly before `since_us`.
-        """
-        return sum(
-            [
-                1
-                for host in self.hosts
-                if host.starts_us
-                and (
-                    self.apart(name, host.name, since_us, until_us)
-                    or self.down(host.name, since_us - HEAL_US, until_us)
-                )
-            ]
-        )
-
     # The present
 
     def reached(self) -> list[list[Host]]:
