@@ -96,4 +96,4 @@ def test_two_nodes_and_a_witness_lose_one(tmp_path: Path, policy: str) -> None:
 def voters(rig: Rig) -> int:
     """Return how many nodes vote."""
     answer = rig.nodes["n1"].answer("/api/v1/status")
-    return len([node for node in answer["nodes"] if node["votes"]])
+    return len(answer["voters"])

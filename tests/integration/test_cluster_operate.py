@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.cluster_fleet import Fleet
-from tests.integration.cluster_rig import ClusterNode, Rig
+from tests.integration.cluster_rig import ASK_S, ClusterNode, Rig
 from tests.integration.serving import await_true
 
 STOP_S = 10.0
@@ -156,6 +156,28 @@ def test_while_a_node_leaves_another_dies(rig: Rig, fleet: Fleet) -> None:
     rig.start(leaving)
     rig.await_whole()
     fleet.expect_no_fault()
+
+
+def test_a_leave_is_taken_back(rig: Rig, fleet: Fleet) -> None:
+    leaving, dies, stays = rig.where("s2")
+    rig.kill(dies)  # so that the node that leaves has to keep what it has
+    rig.await_out(dies)
+    assert command(rig, "leave", leaving, "--no-wait", at=stays).returncode == 0
+    await_true(lambda: states(rig, stays)[leaving] == "leaving", poll_s=ASK_S)
+    done = command(rig, "leave", leaving, "--undo", at=stays)
+    assert (done.returncode, done.stderr) == (0, ""), done
+    rig.start(dies)
+    rig.await_whole()
+    assert set(states(rig, stays).values()) == {"active"}
+    assert rig.nodes[leaving].runs
+    assert command(rig, "leave", leaving, "--undo", at=stays).returncode == 2
+    fleet.flow()
+    fleet.expect_no_fault()
+
+
+def states(rig: Rig, asked: str) -> dict[str, str]:
+    """The state of each node, as one of them tells it."""
+    return {node["id"]: node["state"] for node in rig.nodes[asked].answer("/api/v1/status")["nodes"]}
 
 
 def test_an_evicted_node_is_out_until_it_is_started_again(rig: Rig, fleet: Fleet) -> None:

@@ -127,9 +127,6 @@ class NodeStatus:
                 if witness.state != LEAVING:
                     entry["state"] = WITNESS
             found[node_id] = entry
-        voters = picture.voters()
-        for node_id, entry in found.items():
-            entry["votes"] = node_id in voters
         return [found[node_id] for node_id in sorted(found)]
 
     def _member(self, member: Member) -> dict[str, object]:
