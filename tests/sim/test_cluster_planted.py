@@ -41,7 +41,7 @@ FAR = 60_000
 BUGS = [
     Planted("leader_alone", "a leader acknowledges without its followers", 15, ("crashes",), mesh_latency_us=FAR),
     Planted("early_ack", "followers confirm what is not on their disks", 20, ("power loss",), sync_us=100_000),
-    Planted("gaps", "followers apply changes over a gap", 10, KILLS),
+    Planted("gaps", "followers apply changes over a gap", 25, KILLS),
     Planted(
         "own_tail",
         "a new leader keeps only its own changes",
@@ -164,6 +164,7 @@ SHOWN_BY = {
     "deaf_digests": 6,
     "early_ack": 13,
     "endless_turns": 8,
+    "gaps": 22,
     "no_barrier": 11,
     "outbox_forgotten": 14,
     "own_tail": 683,
