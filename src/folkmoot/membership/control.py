@@ -97,6 +97,13 @@ OPENING: Final = 1
 INSIDE: Final = 2
 
 _BARRIER_KEY: Final = plain_key(0, META, b"barrier")  # of no row
+
+# What a greeting says
+_BRIEF: Final = 0  # this process has a lease
+_FULL: Final = 1  # everything
+_WELCOME: Final = 2  # everything, and that the receiver could be up in this lineage
+_GREETINGS: Final = 3
+
 _HELD_MAX: Final = 64  # answers to heartbeats that wait until entries are applied
 
 
@@ -337,7 +344,7 @@ class Control:
         neighbour = self.neighbours.up(member, features)
         if neighbour is None:
             return
-        self._greet(neighbour, now)
+        self._greet(neighbour, [b""] * _GREETINGS, now)
         self._hurry(now)
 
     def down(self, node_id: str, incarnation: int, disk: int, refused: bool, now: int) -> None:
@@ -830,28 +837,42 @@ class Control:
         if now < self._greet_ns:
             return
         self._greet_ns = now + self.options.greet_ns
+        bodies: list[bytes] = [b""] * _GREETINGS
         for node_id in self.neighbours.named():
-            self._greet(self.neighbours.links[node_id], now)
+            self._greet(self.neighbours.links[node_id], bodies, now)
 
-    def _greet(self, neighbour: Neighbour, now: int) -> None:
-        greeting = self._greeting(neighbour, now)
-        body = greeting.encoded()
-        if body != neighbour.told:
-            neighbour.told = body
-            self.out.append((neighbour.node_id, CONTROL, body))
+    def _greet(self, neighbour: Neighbour, bodies: list[bytes], now: int) -> None:
+        """Tell a process what has changed; bodies: by kind of greeting, those that others were told just now."""
+        kind = self._greeting_for(neighbour, now)
+        if not bodies[kind]:
+            bodies[kind] = self._greeting(kind, now).encoded()
+        if bodies[kind] != neighbour.told:
+            neighbour.told = bodies[kind]
+            self.out.append((neighbour.node_id, CONTROL, bodies[kind]))
 
-    def _greeting(self, neighbour: Neighbour, now: int) -> Greeting:
-        """Return what a process is to know of this one; members under a lease tell each other little."""
+    def _greeting_for(self, neighbour: Neighbour, now: int) -> int:
+        """Return what a process is to know of this one: members under a lease tell each other little."""
+        log = self.log
+        theirs = neighbour.greeting
+        if log is None or theirs is None or not self.is_live(now):
+            return _FULL
+        if theirs.live and theirs.lineage == log.lineage:
+            return _BRIEF
+        if self.controller is not None and self.controller.would_let_up(neighbour, theirs.linked):
+            return _WELCOME
+        return _FULL
+
+    def _greeting(self, kind: int, now: int) -> Greeting:
+        """Return a greeting; but for who is welcome, all processes of a kind are told the same."""
         configuration = self.configuration
         greeting = Greeting(self.cluster, 0 if configuration is None else self.lineage)
         greeting.expect = self.options.expect
         greeting.partitions = self.options.partitions
         greeting.live = self.is_live(now)
+        if kind == _BRIEF:
+            return greeting
         log = self.log
-        theirs = neighbour.greeting
         if log is not None and configuration is not None:
-            if greeting.live and theirs is not None and theirs.live and theirs.lineage == log.lineage:
-                return greeting
             greeting.leader = log.leader
             greeting.ancestors = [lineage for lineage, _counter in configuration.ancestors]
             greeting.shared = [counter for _lineage, counter in configuration.ancestors]
@@ -860,8 +881,7 @@ class Control:
                 greeting.index = log.index
             for disk in configuration.disks():
                 greeting.addresses.append(configuration.members[disk].process.address)
-            if self.controller is not None and greeting.live and theirs is not None:
-                greeting.welcome = self.controller.would_let_up(neighbour, theirs.linked)
+            greeting.welcome = kind == _WELCOME
         else:
             greeting.founder = self._founding.founder
             greeting.listed = self._founding.listed
@@ -902,6 +922,7 @@ class Control:
             controller.decided(log.fates, now)
             if changed:
                 controller.changed(log.index, now)
+            controller.learns(now)
             for disk, reply in controller.out:
                 self._send_reply(disk, reply, now)
             controller.out.clear()

@@ -74,6 +74,7 @@ from folkmoot.membership.placement_plan import plan
 from folkmoot.membership.planted import PlantedControl
 from folkmoot.membership.transition import INVALID, KNOWN_DISK, NAME_TAKEN, UNCHANGED, Result
 from folkmoot.membership.voters import next_change
+from folkmoot.raft.configuration import ADD_LEARNER
 from folkmoot.raft.ready import COMMITTED
 
 __all__ = ["Controller"]
@@ -151,6 +152,7 @@ class Controller:
         self._away: dict[int, int] = {}  # members that are away, and since when as far as this controller knows
         self._gone: list[int] = []
         self._roles: int = log.index  # the last entry that changed members or partitions
+        self._adds_learner: bool = False  # that is on its way
         self._is_dirty: bool = True  # something has changed that plans depend on
         self._retry_ns: int = 0  # when to propose again what the log refused for the moment
         self._due_ns: int = now
@@ -331,6 +333,14 @@ class Controller:
         self._roles = max(index, self._roles)
         self._is_dirty = True
         self._due_ns = now
+
+    def learns(self, now: int) -> None:
+        """Add the next learner as soon as the last one is added: hundreds of members may come at once."""
+        if self._adds_learner and not self.log.is_changing:
+            self._adds_learner = False
+            self._is_dirty = True
+            self._retry_ns = 0
+            self._due_ns = now
 
     # What is proposed
 
@@ -685,6 +695,7 @@ class Controller:
                 self._retry(now)
             return
         log.propose_change(change[0], change[1], now)
+        self._adds_learner = change[0] == ADD_LEARNER
         self._retry(now)
 
     def _stops(self, member: ClusterMember) -> bool:
