@@ -115,6 +115,8 @@ class Splits:
         cluster, lineage: its own; configuration: of its lineage, None if it has none yet. leads: it leads the log, and
         has applied everything that was committed there before.
         """
+        if not self._meets_others(cluster, lineage):
+            return 0
         met: dict[int, Lineage] = {}
         follows = False
         welcome: dict[int, bool] = {}
@@ -135,6 +137,14 @@ class Splits:
             return 0
         trunk = trunk_of(list(met.values())).lineage
         return trunk if trunk != lineage and welcome[trunk] else 0
+
+    def _meets_others(self, cluster: int, lineage: int) -> bool:
+        """Tell whether there is a process with a lease in another lineage; almost always there is none."""
+        for neighbour in self._neighbours.links.values():
+            greeting = neighbour.greeting
+            if greeting is not None and greeting.lineage != lineage and greeting.live and greeting.cluster == cluster:
+                return True
+        return False
 
 
 def _shares_all(configuration: ClusterConfiguration, greeting: Greeting) -> bool:
