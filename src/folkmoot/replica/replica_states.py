@@ -193,7 +193,7 @@ class ReplicaStates:
         view = self.view
         if view is None or view.is_whole():
             return True
-        if partition in view.losses.missing or self.stamps.began_empty(partition):
+        if view.losses.holders(partition) or self.stamps.began_empty(partition):
             return False
         return view.is_trunk
 
