@@ -172,9 +172,14 @@ def test_copies_that_are_away_and_those_that_are_lost_are_named() -> None:
     picture = Drawn(FULL, members="ab", known="abcd")
     assert not [line for line in heading(picture) if line.startswith(("COPIES", "last loss"))]
     picture.losses.missing = {0: ["c", "d"], 1: ["c", "d"]}
+    picture.losses.damaged = {2: "a"}
     picture.losses.past = [Loss(5, 9, ["x"]), Loss(7, 122, ["e"])]
     lines = heading(picture)
     assert "COPIES MISSING: 2 partitions are not served, because all that is in sync is on c and d (away)" in lines
+    assert (
+        "COPIES DAMAGED: 1 partitions are not served, because the only copy in sync is on a, and cannot be read"
+        in lines
+    )
     assert "last loss: 122 partitions lost data that only e had (entry 7 of the log)" in lines
 
 

@@ -79,6 +79,7 @@ class Reference:
         accepted = bool(handler(index, command))
         for partition in self.partitions:
             partition["branches"] = partition["branches"] & (set(partition["replicas"]) - partition["isr"])
+            partition["damaged"] = partition["damaged"] and len(partition["isr"]) == 1
         if accepted and not isinstance(command, (Put, Delete, Features)):
             self.changed = index + self.base
         return accepted
@@ -103,7 +104,16 @@ class Reference:
             }
         for _ in range(command.partitions):
             self.partitions.append(
-                {"replicas": [], "isr": set(), "leader": 0, "epoch": 0, "version": 0, "lost": False, "branches": set()},
+                {
+                    "replicas": [],
+                    "isr": set(),
+                    "leader": 0,
+                    "epoch": 0,
+                    "version": 0,
+                    "lost": False,
+                    "branches": set(),
+                    "damaged": False,
+                },
             )
         return True
 
@@ -150,6 +160,8 @@ class Reference:
         one["why"] = 0
         one.update(incarnation=incarnation, version=index, features=command.process.features)
         for number, partition in enumerate(self.partitions):
+            if partition["isr"] == {command.disk}:
+                partition["damaged"] = False
             if number in command.branches:
                 self.branch(partition, command.disk)
             elif command.disk in partition["isr"] and partition["leader"] in (0, command.disk):
@@ -173,6 +185,8 @@ class Reference:
 
     def lead_again(self, partition: dict[str, Any]) -> None:
         able = [disk for disk in partition["replicas"] if disk in partition["isr"] and self.up(disk)]
+        if partition["damaged"]:
+            able = []
         well = [disk for disk in able if not (self.members[disk]["full"] or self.members[disk]["slow"])]
         chosen = (well or able or [0])[0]
         if chosen and chosen != partition["leader"]:
@@ -315,7 +329,7 @@ class Reference:
         partition = self.partitions[command.partition]
         if command.version != partition["version"] or command.leader not in partition["isr"]:
             return False
-        if command.leader == partition["leader"] or not self.up(command.leader):
+        if command.leader == partition["leader"] or not self.up(command.leader) or partition["damaged"]:
             return False
         partition["leader"] = command.leader
         partition["epoch"] += 1
@@ -326,12 +340,18 @@ class Reference:
         one = self.members.get(command.disk)
         if one is None or one["incarnation"] != command.incarnation or not self.up(command.disk):
             return False
-        if [number for number in command.partitions if number >= len(self.partitions)]:
+        named = [*command.partitions, *[number for number, _version in command.damaged]]
+        if [number for number in named if number >= len(self.partitions)]:
             return False
         done = False
-        for number in set(command.partitions):
+        versions = dict(command.damaged)
+        for number in set(named):
             partition = self.partitions[number]
-            if command.disk in partition["isr"] and len(partition["isr"]) > 1:
+            if partition["isr"] == {command.disk} and versions.get(number) == partition["version"]:
+                if not partition["damaged"]:
+                    partition.update(damaged=True, leader=0, version=partition["version"] + 1)
+                    done = True
+            elif command.disk in partition["isr"] and len(partition["isr"]) > 1:
                 partition["isr"] = partition["isr"] - {command.disk}
                 if partition["leader"] == command.disk:
                     self.lead_again(partition)
@@ -393,6 +413,7 @@ class Reference:
             assert state.version == partition["version"]
             assert set(configuration.branches.get(number, [])) == partition["branches"]
             assert (number in configuration.lost) == partition["lost"]
+            assert (number in configuration.damaged) == partition["damaged"]
         values = {key: (found.value, found.number) for key, found in configuration.settings.values.items()}
         assert values == self.settings
 
@@ -457,9 +478,7 @@ class Drawer:
         if kind == 8 and rng.chance(1, 2):
             return Remove(disk, version, 1 + rng.below(3), rng.chance(1, 3))
         if kind == 13 and configuration.partitions and rng.chance(2, 3):
-            count = len(configuration.partitions)
-            some = [rng.below(count + 1) if rng.chance(1, 9) else rng.below(count) for _ in range(1 + rng.below(4))]
-            return Withdraw(disk, incarnation, some) if rng.chance(3, 4) else Renew(disk, incarnation)
+            return Renew(disk, incarnation) if rng.chance(1, 4) else self.withdraw(configuration, disk, incarnation)
         if 5 <= kind < 14 and configuration.partitions:
             return self.of_partition(configuration, kind)
         key = f"key{rng.below(4)}"
@@ -467,6 +486,19 @@ class Drawer:
         if kind == 14:
             return Put(key, bytes(rng.below(20)), expected, "root") if rng.chance(2, 3) else Delete(key, expected, "a")
         return Features(1 << rng.below(4)) if rng.chance(1, 10) else MarkAway(disk, incarnation, version, 1)
+
+    def withdraw(self, configuration: ClusterConfiguration, disk: int, incarnation: int) -> Withdraw:
+        """Draw copies that are behind, or damaged, sometimes of a partition that there is not or as it was before."""
+        rng = self.rng
+        count = len(configuration.partitions)
+        some = [rng.below(count + 1) if rng.chance(1, 9) else rng.below(count) for _ in range(1 + rng.below(4))]
+        if rng.chance(1, 2):
+            return Withdraw(disk, incarnation, some, [])
+        damaged: list[tuple[int, int]] = []
+        for number in sorted(set(some)):
+            known = configuration.partitions[number].version if number < count else 0
+            damaged.append((number, max(0, known - (rng.below(8) == 0))))
+        return Withdraw(disk, incarnation, [], damaged)
 
     def strain(self, disk: int, incarnation: int, version: int) -> Strain:
         return Strain(disk, incarnation, version, self.rng.chance(1, 2), self.rng.chance(1, 3))

@@ -71,8 +71,9 @@ COMMANDS: list[Command] = [
     Put("k", b"", ABSENT, ""),
     Delete("k", ID_MAX - 1, "é"),
     Features(ID_MAX),
-    Withdraw(3, 2, [0, 255]),
-    Withdraw(3, 2, []),
+    Withdraw(3, 2, [0, 255], []),
+    Withdraw(3, 2, [], [(0, 0), (255, 300)]),
+    Withdraw(3, 2, [], []),
     Renew(ID_MAX, 7),
 ]
 

@@ -83,8 +83,8 @@ def test_with_whole_histories_the_answer_is_certain(holder: Holding, other: Hold
 LONG = line(*[(epoch, 2) for epoch in range(1, 60)])
 
 
-def cut(copy: Holding, newest: int, *anchors: int) -> Holding:
-    return Holding(copy.state, copy.epoch, copy.seq, trimmed(copy.history, newest, list(anchors)))
+def cut(copy: Holding, newest: int, *anchors: int, since: list[int] | None = None) -> Holding:
+    return Holding(copy.state, copy.epoch, copy.seq, trimmed(copy.history, newest, list(anchors), since or []))
 
 
 def test_who_was_away_for_long_is_known_for_what_he_is() -> None:
@@ -96,6 +96,16 @@ def test_who_was_away_for_long_is_known_for_what_he_is() -> None:
         assert includes(copy, branch) == includes(copy, tail) == NO
         assert shared(copy, branch) == (40, True)
     assert len(cut(LONG, 2, 20, 41).history) == 12, "root, three each with what came next, and gaps"
+
+
+def test_a_copy_in_sync_that_is_behind_is_known_for_what_it_is_wherever_it_has_gone_on_to() -> None:
+    copy = cut(LONG, 2, since=[20])
+    for newest in range(20, 60):
+        assert includes(copy, line(*[(epoch, 2) for epoch in range(1, newest + 1)])) == YES
+        assert includes(copy, line(*[(epoch, 2) for epoch in range(1, newest)], (newest, 1))) == YES
+        assert includes(copy, line(*[(epoch, 2) for epoch in range(1, newest)], (newest, 3))) == NO
+    assert copy.history == [(1, 0), (0, 2), *LONG.history[19:]]
+    assert cut(LONG, 2, since=[58]).history == cut(LONG, 2).history, "one that is not behind needs nothing"
 
 
 def test_without_an_anchor_nobody_can_tell_and_nobody_merges() -> None:
@@ -136,10 +146,11 @@ def test_a_history_has_an_end_and_who_is_older_is_unknown() -> None:
     st.lists(st.integers(1, 3), max_size=6),
     st.integers(1, 4),
     st.lists(st.integers(1, 12), max_size=3),
+    st.lists(st.integers(1, 12), max_size=2),
     st.integers(1, 4),
 )
 def test_what_is_certain_is_true_whatever_was_forgotten(
-    counts: list[int], fork: int, more: list[int], newest: int, anchors: list[int], theirs: int
+    counts: list[int], fork: int, more: list[int], newest: int, anchors: list[int], since: list[int], theirs: int
 ) -> None:
     """`counts`: changes in each epoch of one line; another one has its first `fork` changes, and then its own."""
     one = line(*[(epoch + 1, count) for epoch, count in enumerate(counts)])
@@ -156,7 +167,7 @@ def test_what_is_certain_is_true_whatever_was_forgotten(
     other = line(*spans)
     truth = YES if common == other.seq else NO
     assert includes(one, other) == truth
-    mine, yours = cut(one, newest, *anchors), cut(other, theirs)
+    mine, yours = cut(one, newest, *anchors, since=since), cut(other, theirs)
     assert includes(mine, yours) in (truth, UNKNOWN)
     seq, certain = shared(mine, yours)
     assert seq == common if certain else seq <= common

@@ -115,7 +115,8 @@ def check(view: View, reference: Reference) -> None:
         if not partition["leader"]:
             assert (replicas, learners, apart) == ([], [], [])
             isr = sorted(reference.members[disk]["name"] for disk in partition["isr"])
-            assert view.losses.missing.get(number, []) == isr
+            assert view.losses.holders(number) == isr
+            assert (number in view.losses.damaged) == partition["damaged"]
             continue
         assert number not in view.losses.missing
         assert replicas[0] == partition["leader"]

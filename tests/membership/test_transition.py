@@ -41,6 +41,7 @@ from folkmoot.membership.command import (
     Renew,
     Stay,
     Strain,
+    Withdraw,
     encode_command,
 )
 from folkmoot.membership.configuration import REMOVALS_MAX, ClusterConfiguration
@@ -378,6 +379,41 @@ def test_the_last_in_sync_stays_and_leads_again_when_it_is_back() -> None:
     assert log.shows() == ([1, 2, 3], [3], 0, 3), "neither has what 3 may have committed alone"
     log.start(3)
     assert log.shows() == ([1, 2, 3], [3], 3, 4)
+
+
+def test_the_last_in_sync_leads_no_more_when_its_copy_is_damaged_until_it_starts_again() -> None:
+    log = Log([1, 2, 3])
+    assert log.refused(Withdraw(1, 1, [0], [(7, 0)])) == UNKNOWN_PARTITION
+    log.do(Withdraw(1, 1, [], [(0, 0)]))  # another one leads, so the version does not matter
+    log.do(Withdraw(2, 1, [0], []))
+    assert log.shows() == ([1, 2, 3], [3], 3, 3)
+    assert log.refused(Withdraw(3, 1, [0], [])) == LAST_COPY, "one that is behind has all that was committed"
+    assert log.refused(Withdraw(3, 1, [], [(0, log.version() - 1)])) == LAST_COPY, "it may have been filled since"
+    log.do(Withdraw(3, 1, [], [(0, log.version())]))
+    assert log.shows() == ([1, 2, 3], [3], 0, 3), "nothing else has what was committed"
+    assert log.refused(Withdraw(3, 1, [], [(0, log.version())])) == LAST_COPY
+    assert log.refused(Lead(0, log.version(), 3)) == INELIGIBLE
+    log.place([3, 2, 1])
+    log.away(3)
+    assert log.shows() == ([3, 2, 1], [3], 0, 3)
+    assert log.configuration.damaged == {0: 3}
+    assert decode_configuration(encode_configuration(log.configuration)).damaged == {0: 3}
+    log.start(3)
+    assert log.shows() == ([3, 2, 1], [3], 3, 4), "it was repaired, or is tried again"
+    assert log.configuration.damaged == {}
+
+
+def test_a_damaged_copy_is_given_up_by_force() -> None:
+    log = Log([1, 2], copies=2)
+    log.away(2)
+    log.do(Withdraw(1, 1, [], [(0, log.version())]))
+    log.start(2)
+    log.away(1)
+    assert log.refused(Remove(1, log.of(1).version, FORGOTTEN, False)) == LAST_COPY
+    result = log.do(Remove(1, log.of(1).version, FORGOTTEN, True))
+    assert (log.configuration.damaged, log.configuration.lost) == ({}, {0: result.index})
+    log.place([2])
+    assert log.shows() == ([2], [2], 2, 2)
 
 
 def test_deaths_are_fenced() -> None:

@@ -40,7 +40,7 @@ from folkmoot.membership.command import (
 from folkmoot.membership.configuration import ClusterConfiguration
 from folkmoot.membership.configuration_format import decode_configuration, encode_configuration
 from folkmoot.membership.divergence import YES, includes
-from folkmoot.membership.holding import COMPLETE
+from folkmoot.membership.holding import COMPLETE, DAMAGED
 from folkmoot.membership.isr import isr_request
 from folkmoot.membership.lifecycle import ACTIVE, is_up
 from folkmoot.membership.placement_plan import PlanLimits, plan
@@ -103,7 +103,14 @@ class LoggedCell(Cell):
         if request is not None:
             commands.append(request)
         if self.unfit:
-            commands.append(Withdraw(self.disk_id, self.incarnation, sorted(self.unfit)))
+            states = self.replication.replica_states.states
+            behind = [number for number in sorted(self.unfit) if states[number] != DAMAGED]
+            damaged = [
+                (number, configuration.partitions[number].version)
+                for number in sorted(self.unfit)
+                if states[number] == DAMAGED
+            ]
+            commands.append(Withdraw(self.disk_id, self.incarnation, behind, damaged))
         if self.replication.renew:
             self.replication.renew = False
             commands.append(Renew(self.disk_id, self.incarnation))

@@ -6,10 +6,11 @@ import pytest
 
 from folkmoot.kernel.clock import SECOND
 from folkmoot.kernel.hash import hash64
+from folkmoot.membership.loss import Losses
 from folkmoot.mqtt import reason
 from folkmoot.mqtt.packet import V311, Ack, Disconnect, Publish, Will
-from tests.harness.peer import Peer
-from tests.harness.simulated_cluster import SimulatedCluster
+from tests.harness.peer import EVER, Peer
+from tests.harness.simulated_cluster import SimulatedCluster, Site
 
 PARTITIONS = 8
 
@@ -121,3 +122,40 @@ def test_a_will_that_nobody_can_retain_holds_up_no_subscription() -> None:
     peer.lose()
     cluster.advance(SECOND)
     assert subscriber.subscribe("other", qos=1) == [1]
+    for number in range(20):
+        if hash64(b"late%d" % number) % PARTITIONS != lost:
+            cluster["n2"].client(f"late{number}").connect(session_expiry=EVER)
+
+
+def test_a_partition_whose_last_copy_is_damaged_is_tried_again_at_each_start_and_can_be_given_up() -> None:
+    cluster = SimulatedCluster(3, partitions=PARTITIONS)
+    far, lost = topic_of(cluster, "n3")
+    spoil(cluster, lost)
+    holder = losses(cluster["n1"]).damaged[lost]
+    other = next(site for site in cluster.sites.values() if site.name != holder)
+    assert losses(other).missing == {}, "it is there, and cannot be read"
+    cluster[holder].kill()
+    cluster.advance(5 * SECOND)
+    assert losses(other).damaged == {lost: holder}
+    cluster[holder].revive()
+    cluster.advance(10 * SECOND)
+    assert "cannot_lead" in cluster[holder].kinds()
+    assert losses(other).damaged == {lost: holder}
+    cluster[holder].kill()
+    cluster.advance(5 * SECOND)
+    assert other.node.cluster_node is not None
+    other.node.cluster_node.membership.forget(holder, cluster.now)
+    cluster.advance(5 * SECOND)
+    assert losses(other).damaged == {}
+    assert [(loss.partitions, loss.nodes) for loss in losses(other).past] == [(1, [holder])]
+    peer = other.client("late")
+    peer.connect()
+    send(peer, far, 1)
+    assert acks(peer) == [1], "it goes on with what another copy has"
+
+
+def losses(site: Site) -> Losses:
+    assert site.node.cluster_node is not None
+    view = site.node.cluster_node.view
+    assert view is not None
+    return view.losses

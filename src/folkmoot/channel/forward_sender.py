@@ -181,6 +181,8 @@ class ForwardSender:
         if parked is not None or not self.fabric.open[partition] or leader == self.fabric.node_id:
             if not leader and task.bits & RETAIN:
                 self.barrier.end(blank.ticket)  # no node can store it: subscriptions do not wait for it
+            if not leader and blank.entry is not None:
+                self._release(blank.entry)
             if parked is None:
                 parked = []
                 self._parked[partition] = parked
@@ -284,6 +286,18 @@ class ForwardSender:
             if part.envelope.entry is None:
                 self.commits.fail(part.envelope.token)
                 self.end(part)
+            else:
+                self._release(part.envelope.entry)
+
+    def _release(self, entry: OutboxEntry) -> None:
+        """End the waiting of a turn for an entry that no node can take now; call `complete` afterwards.
+
+        It is a row of its home, with copies, and is sent when the partition has a leader again. Until then it must not
+        hold up all later turns of this node: whoever subscribes or connects here needs nothing of that partition (A11).
+        """
+        if not entry.released:
+            entry.released = True
+            self.commits.answered(entry.token, 1, len(entry.body))
 
     def _recall(self, partition: int) -> None:
         for messages in self._sent.values():

@@ -147,7 +147,8 @@ class Outbox:
     def _end(self, entry: OutboxEntry) -> None:
         entry.over = True
         self.forward_sender.barrier.end(entry.ticket)
-        self.commits.answered(entry.token, 1, len(entry.body))
+        if not entry.released:
+            self.commits.answered(entry.token, 1, len(entry.body))
 
     # -- leaders come and go ------------------------------------------------------------------------------------------
 

@@ -53,6 +53,7 @@ def summary(found: dict[str, Any]) -> list[str]:
         lines.append("FORKED: this side of a split goes on by itself; its streams get no offsets meanwhile")
     lines += away_lines(found)
     lines += missing_lines(found.get("copies_missing", []))
+    lines += damaged_lines(found.get("copies_damaged", []))
     if total["damaged"] or total["digest_different"]:
         bad = f"{total['damaged']} copies damaged, {total['digest_different']} digests different"
         lines.append(f"DAMAGED: {bad}; they are being copied again")
@@ -141,6 +142,15 @@ def missing_lines(missing: list[dict[str, Any]]) -> list[str]:
         f"COPIES MISSING: {len(one['partitions'])} partitions are not served, because all that is in sync is on "
         f"{' and '.join(one['nodes'])} (away)"
         for one in missing
+    ]
+
+
+def damaged_lines(damaged: list[dict[str, Any]]) -> list[str]:
+    """Return a line for each node whose damaged copy of some partitions is the only one in sync."""
+    return [
+        f"COPIES DAMAGED: {len(one['partitions'])} partitions are not served, because the only copy in sync is on "
+        f"{' and '.join(one['nodes'])}, and cannot be read"
+        for one in damaged
     ]
 
 

@@ -471,22 +471,33 @@ class Strain(Command):
 
 
 class Withdraw(Command):
-    """Take a member out of the ISR of these partitions, as it asks itself: its copies of them are damaged or behind."""
+    """Take a member out of the ISR of partitions, as it asks itself.
 
-    def __init__(self, disk: int, incarnation: int, partitions: list[int]) -> None:
+    Args:
+        disk: The member.
+        incarnation: Its process.
+        partitions: Its copies of these are behind: it stays where it is the last in sync.
+        damaged: Its copies of these cannot be read, with the versions of the partitions that it knew. Where it is the
+            last in sync it stays so, and leads no more until it is started again.
+    """
+
+    def __init__(self, disk: int, incarnation: int, partitions: list[int], damaged: list[tuple[int, int]]) -> None:
         super().__init__(WITHDRAW)
         self.disk = disk
         self.incarnation = incarnation
         self.partitions = partitions
+        self.damaged = damaged
 
     def body(self) -> bytes:
         """Return the bytes behind format and kind."""
         parts = [varint(self.disk), varint(self.incarnation), varint(len(self.partitions))]
         parts.extend([varint(number) for number in self.partitions])
+        parts.append(varint(len(self.damaged)))
+        parts.extend([varint(number) + varint(version) for number, version in self.damaged])
         return b"".join(parts)
 
     def __repr__(self) -> str:
-        return f"withdraw {self.disk} from {self.partitions}"
+        return f"withdraw {self.disk} from {self.partitions} damaged {[number for number, _version in self.damaged]}"
 
 
 class Renew(Command):
@@ -626,7 +637,12 @@ def _take_of_partitions(cursor: Cursor, kind: int) -> Command:
     if kind == WITHDRAW:
         disk = _disk(cursor)
         incarnation = _incarnation(cursor)
-        return Withdraw(disk, incarnation, [cursor.integer() for _ in range(cursor.count(PARTITIONS_MAX))])
+        behind = [cursor.integer() for _ in range(cursor.count(PARTITIONS_MAX))]
+        damaged: list[tuple[int, int]] = []
+        for _ in range(cursor.count(PARTITIONS_MAX)):
+            number = cursor.integer()
+            damaged.append((number, _version(cursor)))
+        return Withdraw(disk, incarnation, behind, damaged)
     if kind == RENEW:
         return Renew(_disk(cursor), _incarnation(cursor))
     assert kind == STRAIN, "every kind is read"

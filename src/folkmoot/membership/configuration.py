@@ -53,6 +53,7 @@ class ClusterConfiguration:
         self.members: dict[int, ClusterMember] = {}  # by disk
         self.partitions: list[PartitionState] = []
         self.lost: dict[int, int] = {}  # partition -> index of the entry that gave up its last copy
+        self.damaged: dict[int, int] = {}  # partition -> the last replica in sync, which cannot be read
         self.branches: dict[int, list[int]] = {}  # partition -> replicas with changes that its leader has to merge
         self.removed: list[Removal] = []  # oldest first
         self.settings = ClusterSettings()
@@ -93,14 +94,18 @@ class ClusterConfiguration:
                 newest = max(newest, removal.incarnation)
         return newest
 
-    def elect(self, replicas: list[int], isr: list[int]) -> int:
-        """Return who leads a partition: the first of these replicas in sync that is up, without strain if one is; or 0.
+    def may_lead(self, number: int, disk: int) -> bool:
+        """Tell whether a disk can lead a partition if it is in sync: it is up, and its copy is not known as damaged."""
+        return self.can_lead(disk) and self.damaged.get(number, 0) != disk
+
+    def elect(self, number: int, replicas: list[int], isr: list[int]) -> int:
+        """Return who leads a partition: the first of these replicas in sync that may, without strain if one is; or 0.
 
         This is a rule of the log: every build must have the same.
         """
         spare = 0
         for disk in replicas:
-            if disk in isr and self.can_lead(disk):
+            if disk in isr and self.may_lead(number, disk):
                 if not self.members[disk].is_strained():
                     return disk
                 if spare == 0:
@@ -130,6 +135,9 @@ class ClusterConfiguration:
             branches = self.branches[number]
             assert branches, "a partition without branches is not listed"
             assert branches == [disk for disk in state.learners() if disk in branches], "branches are not in sync"
+        if number in self.damaged:
+            assert state.isr == [self.damaged[number]], "a damaged copy is in sync only if nothing else is"
+            assert state.leader == 0, "a damaged copy leads nothing"
         if not state.isr:
             assert lost or not state.replicas, "a partition that is placed and not lost has a copy in sync"
         if len(state.isr) > 1:
@@ -139,7 +147,7 @@ class ClusterConfiguration:
             assert self.members[state.leader].can_lead(), "a member that is away or joining leads nothing"
         else:
             for disk in state.isr:
-                assert not self.can_lead(disk), "a partition with a copy in sync that can lead has a leader"
+                assert not self.may_lead(number, disk), "a partition with a copy in sync that can lead has a leader"
 
     def check(self) -> None:
         """Assert everything that always holds; its time grows with members and partitions."""
@@ -165,6 +173,8 @@ class ClusterConfiguration:
             assert number < len(self.partitions), "a partition that was lost is one"
         for number in self.branches:
             assert number < len(self.partitions), "a partition that has branches is one"
+        for number in self.damaged:
+            assert number < len(self.partitions), "a partition that is damaged is one"
         assert len(self.removed) <= REMOVALS_MAX, "removals are bounded"
         for setting in self.settings.values.values():
             assert setting.number <= self.index, "a setting was put by an entry"

@@ -39,6 +39,8 @@ def encode_configuration(configuration: ClusterConfiguration) -> bytes:
     for number in sorted(configuration.branches):
         replicas = configuration.partitions[number].replicas
         parts.append(varint(number) + varint(_bits(replicas, configuration.branches[number])))
+    parts.append(varint(len(configuration.damaged)))
+    parts.extend([varint(number) for number in sorted(configuration.damaged)])
     parts.append(varint(len(configuration.removed)))
     for removal in configuration.removed:
         head = varint(removal.disk) + put_text(removal.node_id) + varint(removal.incarnation)
@@ -123,6 +125,11 @@ def _take(cursor: Cursor) -> ClusterConfiguration:
         if number >= len(configuration.partitions):
             raise ValueError(f"there is no partition {number} that has branches")
         configuration.branches[number] = _of_bits(configuration.partitions[number].replicas, cursor.integer())
+    for _ in range(cursor.count(PARTITIONS_MAX)):
+        number = cursor.integer()
+        if number >= len(configuration.partitions) or len(configuration.partitions[number].isr) != 1:
+            raise ValueError(f"there is no partition {number} whose last copy in sync is damaged")
+        configuration.damaged[number] = configuration.partitions[number].isr[0]
     for _ in range(cursor.count(REMOVALS_MAX)):
         disk = take_id(cursor, 1, "identity of a disk")
         node_id = cursor.text()

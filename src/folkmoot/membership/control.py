@@ -544,9 +544,17 @@ class Control:
             remove = Remove(member.disk, member.version, FORGOTTEN, True)
             self._wish(f"forget {member.disk} {member.version}", remove)
 
-    def withdraw(self, partitions: list[int]) -> None:
-        """Say that copies here are damaged or behind: they are in sync no more, if there are others that are."""
-        self._wish(f"withdraw {partitions}", Withdraw(self.me.disk, self.me.incarnation, partitions))
+    def withdraw(self, partitions: list[int], damaged: list[int]) -> None:
+        """Say that copies here are behind, or damaged: they are in sync no more, if there are others that are.
+
+        A partition whose last copy in sync is damaged has no leader until this process is started again.
+        """
+        configuration = self.configuration
+        if configuration is None:
+            return
+        known = [(number, configuration.partitions[number].version) for number in damaged]
+        request = Withdraw(self.me.disk, self.me.incarnation, partitions, known)
+        self._wish(f"withdraw {partitions} {known}", request)
 
     def filled(self, partition: int, disk: int, leader_epoch: int, started: int) -> None:
         """A learner of a partition that this member leads has everything: from now on the leader waits for it too.

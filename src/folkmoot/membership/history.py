@@ -2,9 +2,10 @@
 
 It shows where two copies diverged (`divergence`). It is a row of the partition, so it is copied with the partition.
 
-What is kept: the first epoch, the newest ones, and for each absent node the newest ones of the time when it went away,
-with the next one. So it is known which changes the node has when it returns, however late. Nothing is dropped while a
-copy is being filled. Dropped epochs leave a gap.
+What is kept: the first epoch, the newest ones, for each absent node the newest ones of the time when it went away, with
+the next one, and for each other copy those of the place where it ends. A copy in sync goes on from there, so all that
+follow are kept too. So it is known which changes a node has when it returns, however late. Nothing is dropped while a
+copy is being filled, or while a member has not reported what it has. Dropped epochs leave a gap.
 """
 
 from __future__ import annotations
@@ -25,14 +26,15 @@ _FORMAT = b"\1"
 def extended(history: list[tuple[int, int]], epoch: int, base: int) -> list[tuple[int, int]]:
     """Return the history with one more epoch, whose changes follow sequence `base`."""
     longer = [*history, (epoch, base)]
-    return longer if len(longer) <= HISTORY_MAX else trimmed(longer, HISTORY_MAX // 2, [])
+    return longer if len(longer) <= HISTORY_MAX else trimmed(longer, HISTORY_MAX // 2, [], [])
 
 
-def trimmed(history: list[tuple[int, int]], newest: int, anchors: list[int]) -> list[tuple[int, int]]:
+def trimmed(history: list[tuple[int, int]], newest: int, anchors: list[int], since: list[int]) -> list[tuple[int, int]]:
     """Return the part of a history that must be kept.
 
     newest: so many entries are kept at the end, and before each anchor. anchors: for each absent node the epoch of its
-    last view; if that is unknown (0), everything is kept.
+    last view; if that is unknown (0), everything is kept. since: the epochs in which copies in sync ended when they
+    were heard of last: everything is kept from there on.
     """
     count = len(history)
     if count <= newest + 1 or 0 in anchors:
@@ -41,12 +43,10 @@ def trimmed(history: list[tuple[int, int]], newest: int, anchors: list[int]) -> 
     kept[0] = True
     _keep(kept, count - newest, count)
     for anchor in anchors:
-        place = count
-        while place and history[place - 1][0] > anchor:
-            place -= 1
-        while place and history[place - 1][0] == FORGOTTEN:
-            place -= 1
+        place = _place_of(history, anchor)
         _keep(kept, place - newest, min(place + 1, count))
+    for epoch in since:
+        _keep(kept, _place_of(history, epoch) - 1, count)
     found: list[tuple[int, int]] = []
     for place, entry in enumerate(history):
         if kept[place] and entry[0] != FORGOTTEN:
@@ -54,6 +54,16 @@ def trimmed(history: list[tuple[int, int]], newest: int, anchors: list[int]) -> 
         elif not found or found[-1][0] != FORGOTTEN:
             found.append((FORGOTTEN, entry[1]))
     return found
+
+
+def _place_of(history: list[tuple[int, int]], epoch: int) -> int:
+    """Return the place behind the newest entry that is not newer than an epoch."""
+    place = len(history)
+    while place and history[place - 1][0] > epoch:
+        place -= 1
+    while place and history[place - 1][0] == FORGOTTEN:
+        place -= 1
+    return place
 
 
 def _keep(kept: list[bool], start: int, end: int) -> None:

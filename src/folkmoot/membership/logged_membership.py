@@ -334,10 +334,10 @@ class LoggedMembership:
             self._due_us = 0
             self.control.filled(partition, start[0], self._epochs[partition], start[1])
 
-    def withdraw(self, partitions: list[int]) -> None:
-        """Copies here are damaged or behind: they are in sync no more, if there are others that are."""
+    def withdraw(self, partitions: list[int], damaged: list[int]) -> None:
+        """Copies here are behind, or damaged: they are in sync no more, if there are others that are."""
         self._due_us = 0
-        self.control.withdraw(sorted(dict.fromkeys(partitions)))
+        self.control.withdraw(sorted(dict.fromkeys(partitions)), sorted(dict.fromkeys(damaged)))
 
     def renew(self) -> None:
         """Have all members begin anew with each other: messages between them are lost."""
@@ -558,6 +558,10 @@ def _news_of(before: View | None, view: View) -> list[Event]:
         new = [partition for partition in partitions if partition not in old.missing]
         if new:
             events.append(Event(WARNING, "copies_missing", {"partitions": len(new), "nodes": nodes}))
+    for nodes, partitions in view.losses.damage():
+        new = [partition for partition in partitions if partition not in old.damaged]
+        if new:
+            events.append(Event(ERROR, "copies_damaged", {"partitions": len(new), "nodes": nodes}))
     known = [loss.entry for loss in old.past]
     is_lost = False
     for loss in view.losses.past:

@@ -18,8 +18,9 @@ means for those that read it:
     lasts         the epoch before a member went away                which epochs a history has to keep
     lineage       what is shared with ancestors, newest first        which requests both sides of a split have
     crowded       members that are full or slow                      status
-    losses        partitions without leader: their ISR; what was     holding offsets back, warnings of a forget
-                  given up, by the entry that did it
+    losses        partitions without leader: their ISR, and whether  holding offsets back, warnings of a forget
+                  it is damaged; what was given up, by the entry
+                  that did it
     doubtful      members that went away without proof of their end  starting over on the smaller side of a split
     is_trunk      the lineage is no fork: it has a quorum of voters  offsets of streams, packet ids
 
@@ -162,7 +163,9 @@ def _losses_of(configuration: ClusterConfiguration) -> Losses:
     """Return which partitions wait for a copy that is away, and which were given up."""
     losses = Losses()
     for number, state in enumerate(configuration.partitions):
-        if state.isr and not state.leader:
+        if number in configuration.damaged:
+            losses.damaged[number] = configuration.members[configuration.damaged[number]].node_id
+        elif state.isr and not state.leader:
             losses.missing[number] = sorted([configuration.members[disk].node_id for disk in state.isr])
     given_up: dict[int, int] = {}
     for index in configuration.lost.values():

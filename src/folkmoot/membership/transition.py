@@ -24,6 +24,12 @@ it. A branch is a replica that is not in sync, and ends as soon as it is in sync
 changes the version of the partition, so that no leader adds a member whose changes it has not seen. A later START does
 not end it, and who has one is removed only by force.
 
+Damage. A member whose copy cannot be read leaves the ISR (WITHDRAW). Where it is the last one it stays: what it has may
+be restored. But it must not lead, else it would take writes into a copy that it cannot read: the partition has no
+leader, and lists it as `damaged`, until the member starts again, because its operator has restored the copy or wants it
+to be tried again, or it is removed by force. The version fences this, because a copy that was filled since is sound.
+One that is merely behind is not listed: as the last one in sync it has everything that was committed.
+
 Why START raises the base of counters. A member that comes back from another lineage has rows with its epochs. Were
 those of this one lower, new rows would count as older than the ones that they replace. A counter far ahead is refused:
 all would adopt it, and no numbers would be left.
@@ -151,7 +157,7 @@ REASONS: Final[list[str]] = [
     "there is no such partition",
     "another member, or another epoch of this one, leads the partition",
     "the member is not in sync",
-    "the member is not up, holds no data, or has come up again since",
+    "the member is not up, holds no data or only a damaged copy, or has come up again since",
     "nothing would change",
     "the setting has another number than expected",
     "there is no room for the setting, the member or the replica",
@@ -370,12 +376,14 @@ class Transition:
         after.why = 0
         after.started = self._counter()
         self._change(member, after, result)
+        for number in [number for number, disk in configuration.damaged.items() if disk == command.disk]:
+            del configuration.damaged[number]
         branches = set(command.branches)
         for number, partition in enumerate(configuration.partitions):
             if number in branches:
                 self._branch(number, command.disk)
             elif command.disk in partition.isr and partition.leader in (0, command.disk):
-                leader = configuration.elect(partition.replicas, partition.isr)
+                leader = configuration.elect(number, partition.replicas, partition.isr)
                 assert leader > 0, "the member itself can lead"
                 self._put_partition(number, partition.replicas, partition.isr, leader, True)
         return ACCEPTED
@@ -403,7 +411,7 @@ class Transition:
         if not isr:
             self._put_partition(number, replicas, [disk], disk, True)
             return
-        leader = before.leader if before.leader != disk else configuration.elect(replicas, isr)
+        leader = before.leader if before.leader != disk else configuration.elect(number, replicas, isr)
         self._put_partition(number, replicas, isr, leader, False)
         branches = [*configuration.branches.get(number, []), disk]
         configuration.branches[number] = [other for other in replicas if other in branches]
@@ -478,7 +486,7 @@ class Transition:
         return ACCEPTED
 
     def _ask(self, command: Withdraw | Renew) -> int:
-        """Do what a member asks for itself: leave ISRs in which another remains, or begin anew with the others."""
+        """Do what a member asks for itself: leave ISRs, or begin anew with the others."""
         configuration = self.configuration
         member = configuration.members.get(command.disk)
         if member is None:
@@ -489,12 +497,14 @@ class Transition:
             return WRONG_STATE
         if isinstance(command, Renew):
             return ACCEPTED
-        for number in command.partitions:
+        for number in [*command.partitions, *[number for number, _version in command.damaged]]:
             if number >= len(configuration.partitions):
                 return UNKNOWN_PARTITION
         done = False
         for number in sorted(set(command.partitions)):
             done = self._withdraw_one(number, command.disk) or done
+        for number, version in command.damaged:
+            done = self._withdraw_one(number, command.disk) or self._close(number, command.disk, version) or done
         return ACCEPTED if done else LAST_COPY
 
     def _withdraw_one(self, number: int, disk: int) -> bool:
@@ -505,8 +515,17 @@ class Transition:
             return False
         leader = partition.leader
         if leader == disk:
-            leader = self.configuration.elect(partition.replicas, isr)
+            leader = self.configuration.elect(number, partition.replicas, isr)
         self._put_partition(number, partition.replicas, isr, leader, False)
+        return True
+
+    def _close(self, number: int, disk: int, version: int) -> bool:
+        """End the leadership of a partition whose last copy in sync is damaged."""
+        partition = self.configuration.partitions[number]
+        if partition.isr != [disk] or partition.version != version or number in self.configuration.damaged:
+            return False
+        self.configuration.damaged[number] = disk
+        self._put_partition(number, partition.replicas, partition.isr, 0, False)
         return True
 
     def _change(self, before: ClusterMember, after: ClusterMember, result: Result) -> None:
@@ -530,7 +549,7 @@ class Transition:
                 isr = [other for other in isr if other != disk]
             leader = partition.leader
             if leader == disk:
-                leader = configuration.elect(partition.replicas, isr)
+                leader = configuration.elect(number, partition.replicas, isr)
             if leader != partition.leader or len(isr) < len(partition.isr):
                 self._put_partition(number, partition.replicas, isr, leader, False)
 
@@ -587,6 +606,8 @@ class Transition:
         assert after.succeeds(before), "epochs and versions of a partition grow one by one"
         configuration.partitions[number] = after
         self._changed.append(number)
+        if number in configuration.damaged and isr != [configuration.damaged[number]]:
+            del configuration.damaged[number]
         if number in configuration.branches:
             branches = [disk for disk in after.learners() if disk in configuration.branches[number]]
             if branches:
@@ -640,7 +661,7 @@ class Transition:
         if not isr:
             return LAST_COPY if before.isr else INELIGIBLE
         if leader not in isr:
-            leader = configuration.elect(replicas, isr)
+            leader = configuration.elect(item.partition, replicas, isr)
         self._put_partition(item.partition, replicas, isr, leader, False)
         return ACCEPTED
 
@@ -690,7 +711,7 @@ class Transition:
             return NOT_IN_SYNC
         if command.leader == before.leader:
             return UNCHANGED
-        if not configuration.can_lead(command.leader):
+        if not configuration.may_lead(command.partition, command.leader):
             return INELIGIBLE
         self._put_partition(command.partition, before.replicas, before.isr, command.leader, False)
         return ACCEPTED

@@ -14,6 +14,7 @@ from folkmoot.auth.remembered import Remembered
 from folkmoot.broker.broker import Broker
 from folkmoot.kernel.event import Event
 from folkmoot.kernel.feature import features_on
+from folkmoot.membership.holding import DAMAGED
 from folkmoot.membership.logged_membership import LoggedMembership
 from folkmoot.membership.view import View
 from folkmoot.node.birth import Birth
@@ -268,7 +269,10 @@ class ClusterNode:
             self.membership.filled(partition, node_id)
         replication.filled.clear()
         if replication.unfit:
-            self.membership.withdraw(replication.unfit)
+            states = replication.replica_states.states
+            damaged = [partition for partition in replication.unfit if states[partition] == DAMAGED]
+            behind = [partition for partition in replication.unfit if states[partition] != DAMAGED]
+            self.membership.withdraw(behind, damaged)
             replication.unfit.clear()
         if replication.renew:
             replication.renew = False

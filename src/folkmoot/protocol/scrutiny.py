@@ -92,7 +92,7 @@ class Scrutiny:
         if self.fabric.leaderless and wanted:
             partition = self._leaderless(topic, keeps)
             if partition >= 0:
-                why = f"partition {partition} has no leader, because no copy of it is sound: ask the operator"
+                why = f"partition {partition} has no leader: its copies are away or damaged, ask the operator"
                 return reason.IMPLEMENTATION_SPECIFIC_ERROR, why
         absurd = self._absurd(connection, topic, keeps) if self.producer else ""
         if absurd:

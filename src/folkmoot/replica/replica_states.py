@@ -21,6 +21,7 @@ from folkmoot.replica.change import Change, decode_ops, size_of
 from folkmoot.replica.notice import Report
 from folkmoot.replica.pending import Pending
 from folkmoot.replica.recent import Recent
+from folkmoot.replica.reported import Reported
 from folkmoot.store.batch import PUT
 from folkmoot.store.key import HISTORY, history_key, partition_end, partition_start
 from folkmoot.store.position import Positions, read_positions
@@ -90,6 +91,7 @@ class ReplicaStates:
         self.histories: list[list[tuple[int, int]]] = [[] for _ in range(partitions)]
         self.base_seqs: list[int] = [0] * partitions  # last sequence before the epoch of the view
         self.recent = Recent(partitions, config.recent_bytes_max)
+        self.reported = Reported()
         self.pending = Pending(partitions)
         self.stamps = Stamps(partitions, reader)
         self.followed: list[tuple[int, int, int]] = []  # in this turn: partition, sequence, generation
@@ -193,7 +195,7 @@ class ReplicaStates:
         view = self.view
         if view is None or view.is_whole():
             return True
-        if partition in view.losses.missing or self.stamps.began_empty(partition):
+        if view.losses.holders(partition) or self.stamps.began_empty(partition):
             return False
         return view.is_trunk
 
@@ -226,14 +228,31 @@ class ReplicaStates:
         return has_change(self.holding(partition), change.epoch, change.seq) == YES
 
     def _extend(self, partition: int) -> None:
-        """Add the epoch to the history; trim entries that no absent node needs, but none while a learner is filled."""
+        """Add the epoch to the history; trim what no other copy needs, but nothing while a learner is filled."""
         history = extended(self.histories[partition], self.epoch, self.base_seqs[partition])
         view = self.view
         if view is None or not view.replicas:
-            history = trimmed(history, self.config.history_epochs, [])
+            history = trimmed(history, self.config.history_epochs, [], [])
         elif not view.learners[partition]:
-            history = trimmed(history, self.config.history_epochs, view.anchors())
+            history = self._trimmed(partition, history, view)
         self.histories[partition] = history
+
+    def _trimmed(self, partition: int, history: list[tuple[int, int]], view: View) -> list[tuple[int, int]]:
+        """Return what other copies need of a history; all of it until every member has reported since it came up."""
+        anchors = view.anchors()
+        since: list[int] = []
+        for node_id in view.known:
+            if node_id == self.node_id:
+                continue
+            epoch = self.reported.epoch_of(node_id, partition)
+            if epoch < 0 and view.member(node_id) is not None:
+                return history
+            if epoch > 0:
+                if node_id in view.replicas[partition]:
+                    since.append(epoch)
+                else:
+                    anchors.append(epoch)
+        return trimmed(history, self.config.history_epochs, anchors, since)
 
     def is_next(self, partition: int, change: Change) -> bool:
         """Whether a change follows the newest one here."""

@@ -263,6 +263,7 @@ class Replication:
             replica_states.writer.sequence(partition) for partition in range(replica_states.partitions)
         ]
         kept = self.roles.kept(previous, view)
+        replica_states.reported.installed(kept, replica_states.others, view.known)
         if was_solo and (not replica_states.solo or replica_states.node_id not in kept):
             self.turns.join()
         self.gaps.installed()
@@ -364,12 +365,17 @@ class Replication:
         replica_states = self.replica_states
         partitions = replica_states.partitions
         if kind == READY or kind == FETCH:
+            noted: dict[int, int] = {}  # by partition the epoch in which the copy there ends
             for report in decode_report(body, partitions):
                 if replica_states.leads(report.partition):
+                    noted[report.partition] = report.holding.epoch
                     self.lead.report(node_id, report)
                 elif kind == FETCH and replica_states.leaders[report.partition] == node_id:
                     self.takeover.answer(node_id, report)
             if kind == READY:
+                for partition in range(partitions):
+                    if replica_states.leads(partition):
+                        replica_states.reported.note(node_id, partition, noted.get(partition, 0))
                 self.takeover.reported(node_id)
         elif kind == OPENED:
             for partition, _seq in decode_sequences(body, partitions):

@@ -58,7 +58,8 @@ class Roles:
         if previous is not None:
             self._begin_anew(partition, me in kept)
         branches = self._unmerged(partition, previous, view, kept)
-        if leader != replica_states.leaders[partition] or leader not in kept or branches:
+        before = replica_states.leaders[partition]
+        if leader != before or leader not in kept or branches:
             replica_states.settled[partition] = False
             replica_states.opened[partition] = False
         replica_states.leaders[partition] = leader
@@ -73,6 +74,8 @@ class Roles:
         if me in replicas:
             self._see_unfit(partition)
         if leader != me:
+            if before == me:
+                replica_states.reported.forget(partition)
             replica_states.phases[partition] = IDLE
             replica_states.recent.free(partition)
             self.lead.followers[partition] = []

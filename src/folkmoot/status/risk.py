@@ -39,9 +39,10 @@ def forget_risk(picture: Picture, node_id: str) -> str:
         cost = f"{node_id} runs and is heard: what only it has would be given up. Stop it first, or start it again"
         return f"{cost} to take it in. {_forced('forget', node_id)}"
     only: list[int] = []
-    for partition in sorted(view.losses.missing):
-        others = [other for other in view.losses.missing[partition] if other != node_id and other in picture.known()]
-        if node_id in view.losses.missing[partition] and not others:
+    for partition in range(picture.partitions()):
+        holders = view.losses.holders(partition)
+        others = [other for other in holders if other != node_id and other in picture.known()]
+        if node_id in holders and not others:
             only.append(partition)
     if only:
         cost = f"{node_id} has the only copies of what {named(only)} had, which would be lost for good: start it again"

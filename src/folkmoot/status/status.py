@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import Final
 
 from folkmoot.kernel.hash import hash64
-from folkmoot.membership.view import View
 from folkmoot.peer.member import ACTIVE, JOINING, LEAVING, Member
 from folkmoot.status.picture import ALONE, MEMBER, WITNESS, Picture
 from folkmoot.status.risk import evict_risk, forget_risk, named
@@ -59,7 +58,8 @@ class NodeStatus:
             "partitions": self._partition_figures(figures),
             "copy": self._copying(figures),
             "apart": view is not None and not view.is_trunk and not view.is_whole(),
-            "copies_missing": [] if view is None else _missing(view),
+            "copies_missing": [] if view is None else _listed(view.losses.groups()),
+            "copies_damaged": [] if view is None else _listed(view.losses.damage()),
             "last_loss": view.losses.past[-1].fields() if view is not None and view.losses.past else None,
             "last_heal": heals[-1] if heals else None,
         }
@@ -419,9 +419,9 @@ class NodeStatus:
         return "" if self.known(node_id) else f"there is no node {node_id!r} in this cluster"
 
 
-def _missing(view: View) -> list[dict[str, object]]:
-    """Return the partitions that lack earlier changes, by the absent nodes that have them."""
-    return [{"nodes": list(nodes), "partitions": partitions} for nodes, partitions in view.losses.groups()]
+def _listed(groups: list[tuple[list[str], list[int]]]) -> list[dict[str, object]]:
+    """Return the partitions that are not served, by the nodes that have the only copies."""
+    return [{"nodes": list(nodes), "partitions": partitions} for nodes, partitions in groups]
 
 
 def _answer(node_id: str, safe: bool, why: str, partitions: list[int]) -> dict[str, object]:

@@ -122,7 +122,7 @@ class OutboxEntry:
     home: the partition; sequence: per partition, only grows; tasks: of other partitions; nodes: whose transient
     subscribers get it, with the groups of which one member there gets it; token: of the turn that waits for its end;
     ticket: at the barrier, if it is retained; left: missing confirmations; over: another leader owns it by now;
-    receipt: where the answers are noted, if anywhere.
+    receipt: where the answers are noted, if anywhere; released: its turn does not wait for it any more.
     """
 
     def __init__(self, home: int, sequence: int, flags: int, body: bytes) -> None:
@@ -136,6 +136,7 @@ class OutboxEntry:
         self.ticket = 0
         self.left = 0
         self.over = False
+        self.released = False
         self.receipt: Receipt | None = None
 
     def __repr__(self) -> str:
