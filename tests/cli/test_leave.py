@@ -81,7 +81,7 @@ def told(picture: Drawn, node: str, began: bool = True) -> tuple[str, bool]:
 def test_every_obstacle_has_its_words() -> None:
     away = Drawn(FULL, members="ab", known="abc")
     away.members[1] = away.members[1].in_state(LEAVING)
-    assert told(away, "b") == ("b leads 1 partitions and follows 1; it keeps them while c is away", False)
+    assert told(away, "b") == ("b leads 1 partitions and follows 1; it keeps what only it and c (away) have", False)
     line, over = told(away, "c")
     assert over
     assert "folkmoot forget c" in line

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from folkmoot.kernel.hash import hash64
-from folkmoot.peer.member import ACTIVE, JOINING, LEAVING, Member
+from folkmoot.peer.member import ACTIVE, LEAVING, Member
 from folkmoot.status.picture import ALONE, EXCLUDED, MEMBER, WAITING, AlonePicture, Picture
 from folkmoot.status.status import NodeStatus
 from tests.harness.box import Box
@@ -206,7 +206,6 @@ def test_new_shares_do_not_make_a_node_that_serves_unready() -> None:
 
 def test_a_member_that_joins_is_not_ready_while_it_is_filled() -> None:
     picture = Drawn([["b", "c"]], [["a"]])
-    picture.members[0].state = JOINING
     assert "being filled" in NodeStatus(picture).unready()
 
 

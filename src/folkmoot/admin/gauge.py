@@ -24,7 +24,6 @@ def measure(status: Mapping[str, Any], counters: Counters) -> None:
     counters.cluster_view = status["counter"]
     counters.cluster_settings_differ = len(status["settings_differ"])
     counters.cluster_nodes_active = sum(node["state"] == "active" for node in nodes)
-    counters.cluster_nodes_joining = sum(node["state"] == "joining" for node in nodes)
     counters.cluster_nodes_leaving = sum(node["state"] == "leaving" for node in nodes)
     counters.cluster_nodes_witness = sum(node["state"] == "witness" for node in nodes)
     counters.cluster_nodes_away = sum(node["state"] == "away" for node in nodes)

@@ -25,10 +25,10 @@ AWAY: Final = "away"
 def leave(node: str, wait: bool, undo: bool, admin: tuple[str, ...], token: str | None) -> int:
     """Make NODE hand over its partitions and leave the cluster; its process then ends with status 0.
 
-    Clients notice nothing until the end, when the clients of NODE are told to connect elsewhere. While another node is
-    absent, NODE keeps its partitions. Until it is gone, the order can be taken back (--undo). The exit status is 0 if
-    NODE has left (with --no-wait: was told to leave; with --undo: was told to stay), 1 if it has not left, and 2 if the
-    order was refused.
+    Clients notice nothing until the end, when the clients of NODE are told to connect elsewhere. What only NODE and
+    nodes that are away have, it keeps until they are back or replaced. Until it is gone, the order can be taken back
+    (--undo). The exit status is 0 if NODE has left (with --no-wait: was told to leave; with --undo: was told to stay),
+    1 if it has not left, and 2 if the order was refused.
     """
     from folkmoot.client.problem import Unreachable
 
@@ -39,7 +39,7 @@ def leave(node: str, wait: bool, undo: bool, admin: tuple[str, ...], token: str 
         return 0
     client.leave(node)
     found = client.status()
-    stay = [one["id"] for one in found["nodes"] if one["state"] in ("active", "joining") and one["id"] != node]
+    stay = [one["id"] for one in found["nodes"] if one["state"] == "active" and one["id"] != node]
     if len(stay) < found["replicas"]:
         names = ", ".join(stay)
         print(f"only {names} will be left: there will be fewer copies than the {found['replicas']} that are wanted")
@@ -94,7 +94,7 @@ def progress(found: dict[str, Any], entry: dict[str, Any], began: bool) -> tuple
     if not entry["leads"] and not entry["follows"]:
         return f"{node} has handed over everything and says goodbye to its clients", False
     if absent:
-        return f"{line}; it keeps them while {', '.join(absent)} is away", False
+        return f"{line}; it keeps what only it and {' and '.join(absent)} (away) have", False
     copy = found["copy"]
     if copy["all_left"]:
         line += f"; {size_text(copy['all_left'])} to copy"

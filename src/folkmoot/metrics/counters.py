@@ -77,8 +77,8 @@ class Counters:
         self.copied_bytes = self.given_bytes = self.digests_passed_over = 0
         # The cluster as this node sees it, computed on request.
         self.cluster_member = self.cluster_may_serve = self.cluster_view = self.cluster_settings_differ = 0
-        self.cluster_nodes_active = self.cluster_nodes_joining = 0
-        self.cluster_nodes_leaving = self.cluster_nodes_away = self.cluster_nodes_witness = 0
+        self.cluster_nodes_active = self.cluster_nodes_leaving = 0
+        self.cluster_nodes_away = self.cluster_nodes_witness = 0
         self.cluster_disks_full = self.cluster_disks_slow = 0
         self.partitions_role_leads = self.partitions_role_follows = self.partitions_role_fills = 0
         self.partitions_closed = self.partitions_under_replicated = self.partitions_refusing = 0

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from folkmoot.kernel.hash import hash64
-from folkmoot.peer.member import ACTIVE, JOINING, LEAVING, Member
+from folkmoot.peer.member import LEAVING, Member
 from folkmoot.status.picture import ALONE, MEMBER, WITNESS, Picture
 from folkmoot.status.risk import evict_risk, forget_risk, named
 from folkmoot.status.shortage import caution, full_disks, has_full_disk, refusing, slow_disks, stranded
@@ -132,7 +132,7 @@ class NodeStatus:
     def _member(self, member: Member) -> dict[str, object]:
         link = self.picture.link_of(member.node_id)
         load = self.picture.load_of(member.node_id)
-        state = "active" if member.state == ACTIVE else "joining" if member.state == JOINING else "leaving"
+        state = "leaving" if member.state == LEAVING else "active"
         return {
             "id": member.node_id,
             "incarnation": member.incarnation,
