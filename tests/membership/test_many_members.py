@@ -70,10 +70,10 @@ def is_heartbeat(kind: int, body: bytes) -> bool:
     return message.kind in (HEARTBEAT, HEARTBEAT_RESPONSE)
 
 
-MANY = "many minutes, interpreted: 200 members come up, with 40,000 links, and each applies 400 entries"
-
-
-@pytest.mark.parametrize("size", [5, 50, pytest.param(200, marks=pytest.mark.soak(MANY))])
+@pytest.mark.parametrize(
+    "size",
+    [5, 50, pytest.param(200, marks=pytest.mark.soak("40,000 links, and 200 members that each apply 400 entries"))],
+)
 def test_a_death_costs_three_messages_for_each_member_and_is_known_at_once(size: int) -> None:
     cluster = Large(size)
     (leader,) = [one for one in cluster.machines if one.control is not None and one.control.controller is not None]

@@ -10,8 +10,6 @@ JOINING: Final = 0  # lacks copies that the placement gives it, and was in no ea
 ACTIVE: Final = 1
 LEAVING: Final = 2  # hands over its copies; the placement does not count on it
 
-_STARTS_MAX: Final = 1 << 16  # of one node while it is away; another series is that close once in ten million
-
 
 class Member:
     """A node in a view: its id (kept on disk), incarnation (another one at each start), address for peers, and zone.
@@ -55,13 +53,6 @@ class Member:
         same.host = self.host
         same.witness = self.witness
         return same
-
-    def continues(self, before: Member) -> bool:
-        """Tell whether this is the same start of the node or a later one with the same disk.
-
-        A node with an empty disk draws its first incarnation; each start with the same disk adds one (`node.birth`).
-        """
-        return 0 <= self.incarnation - before.incarnation < _STARTS_MAX
 
     def __repr__(self) -> str:
         return f"Member({self.node_id!r} incarnation={self.incarnation} zone={self.zone!r} state={self.state})"
