@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from folkmoot.membership.divergence import NO, UNKNOWN, YES, has_change, includes, shared
 from folkmoot.membership.history import extended, trimmed
-from folkmoot.membership.holding import COMPLETE, FORGOTTEN, HISTORY_MAX, Holding, root_of
+from folkmoot.membership.holding import COMPLETE, FORGOTTEN, HISTORY_MAX, Holding
 
 COPY = Holding(COMPLETE, 9, 30, [(3, 0), (5, 10), (9, 20)])
 FORGOT = Holding(COMPLETE, 9, 30, [(3, 0), (FORGOTTEN, 10), (9, 20)])
@@ -123,7 +123,7 @@ def test_what_is_older_than_both_remember_is_common_to_both() -> None:
 
 
 def test_the_epoch_in_which_a_partition_was_begun_is_never_forgotten() -> None:
-    assert root_of(cut(LONG, 2)) == root_of(cut(cut(LONG, 5), 2)) == 1
+    assert cut(LONG, 2).history[0] == cut(cut(LONG, 5), 2).history[0] == LONG.history[0]
 
 
 def test_where_an_anchor_is_not_known_all_is_kept() -> None:

@@ -13,7 +13,6 @@ from folkmoot.membership.command import (
     Activate,
     AlterIsr,
     Command,
-    Evict,
     IsrItem,
     Join,
     Lead,
@@ -98,8 +97,8 @@ def known_of(members: list[Member]) -> list[object]:
 def fields(view: View) -> list[object]:
     """All fields of a view."""
     found = [view.epoch, known_of(view.members), view.replicas, view.learners, view.known, known_of(view.absent)]
-    found += [view.refused, view.branches, view.bases, view.lineage, view.lasts, repr(view.losses), view.crowded]
-    return [*found, view.doubtful, view.is_trunk]
+    found += [view.branches, view.bases, view.lineage, view.lasts, repr(view.losses), view.crowded]
+    return [*found, view.is_trunk]
 
 
 def check(view: View, reference: Reference) -> None:
@@ -261,16 +260,6 @@ def test_an_anchor_is_the_last_epoch_before_a_member_went_away() -> None:
     assert found.view().lasts == {"node2": [before.epoch], "node3": [view.epoch]}
 
 
-def test_who_may_be_alive_is_doubtful_and_who_was_put_out_refused() -> None:
-    found = story([1, 2, 3])
-    assert found.away(2, ENDED).doubtful == []
-    assert found.away(3, SILENT).doubtful == ["node3"]
-    view = found.do(Evict(3, 1))
-    assert (view.doubtful, view.refused) == ([], [("node3", 1)])
-    assert found.start(3).refused == []
-    assert found.do(Evict(2, 1)).refused == [("node2", 1)], "before it knows"
-
-
 def test_who_is_strained_is_crowded() -> None:
     found = story([1, 2, 3])
     assert found.do(Strain(3, 1, found.configuration.members[3].version, False, True)).crowded == ["node3"]
@@ -284,7 +273,6 @@ def test_the_trunk_is_the_lineage_that_is_no_fork() -> None:
     assert found.away(3).is_trunk, "voters and not members make a majority"
     fork = view_of(fork_of(story([1, 2, 3]).configuration, 99, [(3, 1)]))
     assert not fork.is_trunk, "its two members are no quorum of the voters, or it would be no fork"
-    assert fork.doubtful == ["node3"]
 
 
 # Lineages

@@ -21,7 +21,6 @@ __all__ = [
     "HoldingsSource",
     "knows_epoch",
     "later",
-    "root_of",
 ]
 
 NONE: Final = 0  # nothing was ever stored
@@ -38,7 +37,7 @@ class Holding:
 
     epoch, seq: its position, the last change that it has; (0, 0) = none. history: the epochs in which the
     partition was changed, oldest first, each with the last seq before it, so that epoch e has the changes from there
-    up to the next entry; where epochs were forgotten an entry GAP stands for them (see `history`).
+    up to the next entry; where epochs were forgotten an entry FORGOTTEN stands for them (see `history`).
     """
 
     def __init__(self, state: int, epoch: int, seq: int, history: list[tuple[int, int]]) -> None:
@@ -64,15 +63,6 @@ def knows_epoch(holder: Holding, epoch: int) -> bool:
         if known == epoch:
             return True
     return holder.seq > 0 and holder.epoch == epoch
-
-
-def root_of(holding: Holding) -> int:
-    """Return the epoch in which a copy's partition was begun empty, which is never dropped from a history; 0 = unknown.
-
-    Of two copies with different roots the later one was begun because no member had the earlier one.
-    """
-    history = holding.history
-    return history[0][0] if history and not history[0][1] else 0
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)  # asked a few times a second, while this node is not up

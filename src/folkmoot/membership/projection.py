@@ -13,15 +13,13 @@ means for those that read it:
     branches      copies with changes of another lineage             merging, before a partition opens
     known         members with data that have ever been up           who may come with changes of its own: dates of rows
     absent        those of `known` that are not up                   status, addresses to look for them
-    refused       evicted processes that have not started again      status
     bases         the epoch by which a member came up last           who has lost what was under way; counting learners
     lasts         the epoch before a member went away                which epochs a history has to keep
     lineage       what is shared with ancestors, newest first        which requests both sides of a split have
-    crowded       members that are full or slow                      status
+    crowded       members that are full or slow                      checks of the simulation
     losses        partitions without leader: their ISR, and whether  holding offsets back, warnings of a forget
                   it is damaged; what was given up, by the entry
                   that did it
-    doubtful      members that went away without proof of their end  starting over on the smaller side of a split
     is_trunk      the lineage is no fork: it has a quorum of voters  offsets of streams, packet ids
 
 Why roles from configurations are safe, though members take them at different moments: *every member of an ISR has every
@@ -53,12 +51,10 @@ ISR first (WITHDRAW), see `replica/copy`. A leader that finds another copy in sy
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Final
 
 from mypy_extensions import mypyc_attr
 
 from folkmoot.membership.cluster_member import DATA, ClusterMember
-from folkmoot.membership.command import CUT_OFF, SILENT
 from folkmoot.membership.configuration import ClusterConfiguration
 from folkmoot.membership.holding import COMPLETE, Holding, HoldingsSource
 from folkmoot.membership.lifecycle import is_leaving, is_up
@@ -68,8 +64,6 @@ from folkmoot.peer.member import ACTIVE, LEAVING, Member
 from folkmoot.store.epoch import COUNTER_MAX, counter_of, make_epoch, tag_of
 
 __all__ = ["BranchSource", "HeldBranches", "branches_of", "epoch_of", "member_of", "relics_of", "view_of"]
-
-_MAY_LIVE: Final = (SILENT, CUT_OFF)  # reasons for being away that do not prove an end
 
 
 def _make(counter: int, lineage: int) -> int:
@@ -97,22 +91,16 @@ def view_of(configuration: ClusterConfiguration) -> View:
     members: list[Member] = []
     absent: list[Member] = []
     crowded: list[str] = []
-    doubtful: list[str] = []
     bases: dict[str, int] = {}
     lasts: dict[str, list[int]] = {}
-    refused: list[tuple[str, int]] = []
     for disk in configuration.disks():
         one = configuration.members[disk]
         if one.kind != DATA or one.started == 0:
             continue
         name = one.node_id
-        if one.evicted >= one.incarnation:
-            refused.append((name, one.evicted))
         if not is_up(one.state):
             absent.append(member_of(one))
             lasts[name] = [_epoch_at(configuration, one.away - 1)]
-            if one.why in _MAY_LIVE:
-                doubtful.append(name)
             continue
         names[disk] = name
         members.append(member_of(one))
@@ -135,12 +123,11 @@ def view_of(configuration: ClusterConfiguration) -> View:
         if apart:
             branches[number] = apart
         learners.append(apart + [names[disk] for disk in fill if names[disk] not in apart])
-    view = View(epoch_of(configuration), members, replicas, learners, known, absent, refused, branches, bases)
+    view = View(epoch_of(configuration), members, replicas, learners, known, absent, branches, bases)
     view.lineage = [_make(shared, lineage) for lineage, shared in reversed(configuration.ancestors)]
     view.lasts = lasts
     view.losses = _losses_of(configuration)
     view.crowded = sorted(crowded)
-    view.doubtful = sorted(doubtful)
     view.is_trunk = not configuration.ancestors
     return view
 

@@ -16,13 +16,12 @@ class View:
 
     replicas: per partition the ids of the nodes in sync, which must have a change before it counts, the leader first;
     empty when none can lead it. learners: per partition the ids of those that are being filled. known: ids, sorted, of
-    all nodes with data that have ever been up. absent: those of `known` that are not up. refused: (id, incarnation) of
-    nodes that an operator evicted. branches: per partition the learners whose copies have changes of another lineage:
-    it opens only when these are merged. bases: by member the epoch in which it came up last: who has come up again has
-    dropped what was under way between them. lineage: the epochs that are shared with ancestors, newest first. lasts: by
-    id of absent nodes the epochs of the last views in which they were. crowded: ids of members whose disks are full or
-    slow: they lead nothing that another replica can lead. losses: which copies are absent or lost. doubtful: ids of
-    absent nodes that may be alive. is_trunk: the lineage is no fork, so that it has a quorum of the voters.
+    all nodes with data that have ever been up. absent: those of `known` that are not up. branches: per partition the
+    learners whose copies have changes of another lineage: it opens only when these are merged. bases: by member the
+    epoch in which it came up last: who has come up again has dropped what was under way between them. lineage: the
+    epochs that are shared with ancestors, newest first. lasts: by id of absent nodes the epochs of the last views in
+    which they were. losses: which copies are absent or lost. crowded: ids of members whose disks are full or slow: they
+    lead nothing that another replica can lead. is_trunk: the lineage is no fork, so that it has a quorum of the voters.
     """
 
     def __init__(
@@ -33,7 +32,6 @@ class View:
         learners: list[list[str]] | None = None,
         known: list[str] | None = None,
         absent: list[Member] | None = None,
-        refused: list[tuple[str, int]] | None = None,
         branches: dict[int, list[str]] | None = None,
         bases: dict[str, int] | None = None,
     ) -> None:
@@ -43,14 +41,12 @@ class View:
         self.learners: list[list[str]] = [[] for _ in self.replicas] if learners is None else learners
         self.known: list[str] = sorted(known) if known is not None else [member.node_id for member in self.members]
         self.absent: list[Member] = [] if absent is None else sorted(absent, key=_id_of)
-        self.refused: list[tuple[str, int]] = [] if refused is None else sorted(refused)
         self.branches: dict[int, list[str]] = {} if branches is None else branches
         self.bases: dict[str, int] = {} if bases is None else bases
         self.lineage: list[int] = []
         self.lasts: dict[str, list[int]] = {}
         self.losses: Losses = Losses()
         self.crowded: list[str] = []
-        self.doubtful: list[str] = []
         self.is_trunk: bool = True
         self._by_id: dict[str, Member] = {member.node_id: member for member in self.members}
         assert len(self.replicas) == len(self.learners), "one list of replicas and one of learners per partition"
