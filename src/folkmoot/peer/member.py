@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["ACTIVE", "JOINING", "LEAVING", "Member"]
+__all__ = ["ACTIVE", "LEAVING", "Member"]
 
-JOINING: Final = 0  # lacks copies that the placement gives it, and was in no earlier view
 ACTIVE: Final = 1
 LEAVING: Final = 2  # hands over its copies; the placement does not count on it
 
-_STARTS_MAX: Final = 1 << 16  # of one node while it is away; another series is that close once in ten million
-
 
 class Member:
-    """A node in a view: its id (kept on disk), incarnation (another one at each start), address for peers, and zone.
+    """A process of a node, as a view or a handshake introduces it.
 
+    Its id is kept on its disk, its incarnation is another one at each start, its address is the one for peers.
     `wire_min`, `wire_max`: versions of the wire between nodes that it speaks; `software`: its version, for people.
     `disk`: the identity of its data folder, 0 if it is not known. `host`: the machine, for spreading where several
     nodes share one. `witness`: it votes on the configuration and holds no data.
@@ -46,22 +44,6 @@ class Member:
         self.disk = disk
         self.host = host
         self.witness = witness
-
-    def in_state(self, state: int) -> Member:
-        """Return the same member in another state."""
-        same = Member(self.node_id, self.incarnation, self.address, self.zone, state, self.wire_min, self.wire_max)
-        same.software = self.software
-        same.disk = self.disk
-        same.host = self.host
-        same.witness = self.witness
-        return same
-
-    def continues(self, before: Member) -> bool:
-        """Tell whether this is the same start of the node or a later one with the same disk.
-
-        A node with an empty disk draws its first incarnation; each start with the same disk adds one (`node.birth`).
-        """
-        return 0 <= self.incarnation - before.incarnation < _STARTS_MAX
 
     def __repr__(self) -> str:
         return f"Member({self.node_id!r} incarnation={self.incarnation} zone={self.zone!r} state={self.state})"
