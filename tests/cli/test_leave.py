@@ -19,7 +19,7 @@ class Leaving(Drawn):
 
     def leave(self, node_id: str, now: int) -> str:
         member = next(member for member in self.members if member.node_id == node_id)
-        self.members[self.members.index(member)] = member.in_state(LEAVING)
+        member.state = LEAVING
         return super().leave(node_id, now)
 
     def figures(self) -> dict[str, int]:
@@ -52,7 +52,7 @@ def test_it_shows_how_far_the_node_is_until_it_is_gone(capsys: pytest.CaptureFix
 
 def test_the_order_can_be_taken_back(capsys: pytest.CaptureFixture[str]) -> None:
     picture = Drawn(FULL)
-    picture.members[1] = picture.members[1].in_state(LEAVING)
+    picture.members[1].state = LEAVING
     with Shown(picture) as shown:
         assert main(["leave", "b", "--undo", "--admin", shown.place]) == 0
         assert main(["leave", "a", "--undo", "--admin", shown.place]) == 2
@@ -80,7 +80,7 @@ def told(picture: Drawn, node: str, began: bool = True) -> tuple[str, bool]:
 
 def test_every_obstacle_has_its_words() -> None:
     away = Drawn(FULL, members="ab", known="abc")
-    away.members[1] = away.members[1].in_state(LEAVING)
+    away.members[1].state = LEAVING
     assert told(away, "b") == ("b leads 1 partitions and follows 1; it keeps what only it and c (away) have", False)
     line, over = told(away, "c")
     assert over
@@ -95,7 +95,7 @@ def test_every_obstacle_has_its_words() -> None:
     assert told(Drawn(FULL), "b") == ("b stays: nobody would be left, or the order was taken back", True)
     assert told(Drawn(FULL), "b", began=False) == ("b is told", False)
     busy = Drawn(FULL)
-    busy.members[1] = busy.members[1].in_state(LEAVING)
+    busy.members[1].state = LEAVING
     busy.loads = {"c": {"copy_left": 2048, "copy_rate": 1024}}
     assert told(busy, "b") == ("b leads 1 partitions and follows 1; 2.0 KiB to copy, 1.0 KiB a second", False)
     busy.loads = {"c": {"copy_left": 2048, "copy_rate": 0}}

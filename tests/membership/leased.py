@@ -41,7 +41,6 @@ class Holder:
         self.answered: set[tuple[int, int]] = set()
         self.stopped = 0  # until when the process stands still
         self.ended = False
-        self.closed = False  # it sends no more heartbeats, and ends later
         self.taken = False  # its leaderships were given to others, by an entry that is committed
         self.known = 1  # the incarnation that the configuration knows
         self.version = 0  # of the member in the configuration
@@ -143,18 +142,12 @@ class Leased:
 
     def beat(self, holder: Holder, what: tuple[int, ...]) -> None:
         rng = self.rng
-        if holder.closed:
-            return
         self.push(self.every, BEAT, holder.disk)
         if rng.chance(1, self.returning):
             number = holder.lease._number if self.planted == "keeps_returned" else holder.lease.give_back()
             self.send(RETURN, holder.disk, holder.incarnation, number)
         elif rng.chance(1, 40):
-            if rng.chance(1, 2):
-                holder.lease.close()
-                holder.closed = True
-            else:
-                holder.ended = True
+            holder.ended = True
             self.push(1 + rng.below(3 * LENGTH), RESTART, holder.disk)
             self.send(ENDED, holder.disk, holder.incarnation)
             return
@@ -180,7 +173,6 @@ class Leased:
 
     def restart(self, holder: Holder) -> None:
         holder.ended = False
-        holder.closed = False
         holder.incarnation += 1
         holder.lease = Lease(LENGTH * 1000)
         holder.numbers = 0
@@ -278,7 +270,7 @@ class Leased:
         """No lease is valid that is certainly over at the leader, nor one whose leaderships are taken."""
         leader = self.leaders[-1]
         for holder in self.holders:
-            if holder.ended or not holder.lease.valid(holder.clock(self.now)):
+            if holder.ended or holder.clock(self.now) >= holder.lease.until_ns:
                 continue
             if holder.taken:
                 raise Violation(f"at {self.now} {holder.disk} serves, although others lead what it led")

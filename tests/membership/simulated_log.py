@@ -22,7 +22,6 @@ from folkmoot.membership.log_rows import (
     put_founding,
     read_current,
     read_lineage,
-    read_lineages,
 )
 from folkmoot.raft.configuration import ADD_LEARNER, DEMOTE, PROMOTE
 from folkmoot.raft.message import APPEND_RESPONSE, GRANTED, VOTE, VOTE_RESPONSE, decode_message
@@ -311,7 +310,7 @@ class Group:
             put_founding(machine.writer, self.lineages, ConfigurationLog.fork(configuration, machine.disk))
             put_current(machine.writer, CurrentLineage(CLUSTER, self.lineages))
             machine.commit_rows()
-            assert TRUNK in read_lineages(machine.store)
+            assert read_lineage(machine.store, TRUNK).hard_state.term > 0, "the parent's rows stay"
         machine.begin(self.now)
         self.turn(machine)
 
@@ -477,5 +476,5 @@ class Group:
             assert log is not None
             if machine.disk in leader.voters + leader.learners and log.index != leader.index:
                 raise Violation(f"{machine.disk} is at {log.index}, the leader at {leader.index}")
-            if not read_lineages(machine.store) and log.index:
+            if read_lineage(machine.store, log.lineage).hard_state.term == 0 and log.index:
                 raise Violation(f"{machine.disk} has no rows")

@@ -122,6 +122,10 @@ def test_what_is_older_than_both_remember_is_common_to_both() -> None:
     assert has_change(cut(one, 2), 30, 60) == UNKNOWN, "the epoch alone does not say so"
 
 
+def test_the_epoch_in_which_a_partition_was_begun_is_never_forgotten() -> None:
+    assert cut(LONG, 2).history[0] == cut(cut(LONG, 5), 2).history[0] == LONG.history[0]
+
+
 def test_where_an_anchor_is_not_known_all_is_kept() -> None:
     assert cut(LONG, 2, 0, 20).history == LONG.history
 

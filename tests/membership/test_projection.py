@@ -31,7 +31,7 @@ from folkmoot.membership.holding import COMPLETE, NONE, PARTIAL, Holding
 from folkmoot.membership.projection import branches_of, epoch_of, view_of
 from folkmoot.membership.transition import ACCEPTED, Transition
 from folkmoot.membership.view import View
-from folkmoot.merge.side import fork_of as shared_counter
+from folkmoot.merge.side import last_shared_counter
 from folkmoot.peer.member import ACTIVE, LEAVING, Member
 from folkmoot.store.epoch import counter_of, tag_of
 from tests.membership.reference import Drawer, Reference, founded, member, process
@@ -301,8 +301,8 @@ def test_sides_of_a_split_share_what_was_before_the_fork() -> None:
     found.away(2)
     trunk = found.away(3)
     assert view.epoch > before.epoch
-    assert shared_counter(trunk, view.ancestry()) == counter_of(before.epoch)
-    assert shared_counter(view, trunk.ancestry()) == counter_of(before.epoch)
+    assert last_shared_counter(trunk, view.ancestry()) == counter_of(before.epoch)
+    assert last_shared_counter(view, trunk.ancestry()) == counter_of(before.epoch)
 
 
 def held(view: View, seq: int = 1, state: int = COMPLETE) -> Holding:

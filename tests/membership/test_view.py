@@ -7,7 +7,7 @@ import pytest
 from folkmoot.channel.forward_sender import first_number
 from folkmoot.kernel.pack import u64
 from folkmoot.membership.view import View
-from folkmoot.peer.member import ACTIVE, JOINING, Member
+from folkmoot.peer.member import ACTIVE, LEAVING, Member
 from folkmoot.store.epoch import COUNTER_MAX, counter_of, make_epoch, tag_of
 from folkmoot.store.origin import NUMBER_BITS
 
@@ -17,7 +17,7 @@ def member(node_id: str, state: int = ACTIVE) -> Member:
 
 
 def test_members_are_sorted_by_id_whatever_their_order() -> None:
-    view = View(7, [member("b"), member("c", JOINING), member("a")])
+    view = View(7, [member("b"), member("c", LEAVING), member("a")])
     assert [one.node_id for one in view.members] == ["a", "b", "c"]
     assert view.epoch == 7
 
@@ -42,7 +42,7 @@ def test_numbers_of_requests_fit_in_64_bits_in_the_last_view_too() -> None:
         make_epoch(COUNTER_MAX + 1, "n")
 
 
-def test_epochs_are_ordered_by_counter_and_differ_by_proposer() -> None:
+def test_epochs_are_ordered_by_counter_and_differ_by_lineage() -> None:
     assert make_epoch(2, "a") > make_epoch(1, "b")
     assert make_epoch(1, "a") != make_epoch(1, "b")
     assert counter_of(make_epoch(5, "x")) == 5

@@ -101,7 +101,7 @@ def test_nodes_learn_disk_host_and_kind_of_each_other() -> None:
     meet(a, b, net)
     found = a.changes[0].member
     assert (found.disk, found.host, found.witness) == (22, "host-b", True)
-    found = b.changes[0].member.in_state(ACTIVE)
+    found = b.changes[0].member
     assert (found.disk, found.host, found.witness) == (11, "host-a", False)
 
 

@@ -95,12 +95,8 @@ class Cell:
     def turn(self) -> None:
         """End a turn as the node does."""
         world, replication = self.world, self.replication
-        closed, ready = list(replication.closed), list(replication.ready)
-        replication.closed.clear()
+        ready = list(replication.ready)
         replication.ready.clear()
-        for partition in closed:
-            if replication.leads(partition):
-                raise Fault(f"{self.node_id} closes and leads {partition}")
         for partition in ready:
             world.check_start(self, partition)
             replication.start(partition, world.now)

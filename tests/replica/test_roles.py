@@ -6,7 +6,7 @@ from folkmoot.kernel.clock import SECOND
 from folkmoot.kernel.pack import u64
 from folkmoot.membership.holding import COMPLETE, PARTIAL, Holding
 from folkmoot.membership.view import View
-from folkmoot.merge.side import fork_of
+from folkmoot.merge.side import last_shared_counter
 from folkmoot.peer.config import ClusterConfig
 from folkmoot.peer.kind import COPY, FILLED, READY
 from folkmoot.peer.member import ACTIVE, Member
@@ -66,7 +66,6 @@ class Node:
 
     def install(self, view: View) -> None:
         self.replication.install(view, 0)
-        self.replication.closed.clear()
         self.turn()
 
     def told(self, kind: int) -> list[bytes]:
@@ -127,7 +126,6 @@ def leading() -> Node:
     node = Node("n0")
     node.install(view_at(5, ["n0"], ["n1", "n2"], ["n1"]))
     node.states.phases[0] = OPEN
-    node.replication.closed.clear()
     return node
 
 
@@ -145,7 +143,7 @@ def test_a_leader_that_has_merged_a_branch_goes_on_while_its_node_is_filled() ->
 def test_a_new_branch_is_merged_before_the_partition_is_served_again() -> None:
     node = leading()
     node.replication.install(view_at(6, ["n0"], ["n1", "n2"], ["n1", "n2"]), 0)
-    assert node.replication.closed == [0]
+    assert not node.replication.leads(0)
     assert node.states.phases[0] == TAKING
 
 
@@ -188,7 +186,6 @@ def test_a_leader_that_was_away_takes_over_anew() -> None:
     back = view_at(7, ["n0", "n1"], ["n2"])
     back.bases["n0"] = back.epoch  # with the same process
     node.replication.install(back, 0)
-    assert node.replication.closed == [0]
     assert not node.replication.leads(0), "another one may have led it"
     node.turn()
     assert node.states.phases[0] == TAKING
@@ -240,7 +237,7 @@ def test_the_fork_is_the_newest_that_both_sides_have() -> None:
     view = view_at(90, ["n0"], [])
     view.lineage = [epoch_at(30, "old")]
     side = [epoch_at(80, "fork"), epoch_at(50), epoch_at(30, "old")]
-    assert fork_of(view, side) == 50
-    assert fork_of(view, [epoch_at(20, "old")]) == 20
-    assert fork_of(view, [epoch_at(80, "fork")]) == -1
-    assert fork_of(view, [epoch_at(95)]) == 90
+    assert last_shared_counter(view, side) == 50
+    assert last_shared_counter(view, [epoch_at(20, "old")]) == 20
+    assert last_shared_counter(view, [epoch_at(80, "fork")]) == -1
+    assert last_shared_counter(view, [epoch_at(95)]) == 90

@@ -230,7 +230,7 @@ def test_orders_are_for_nodes_that_there_are() -> None:
 def test_the_last_node_that_stays_cannot_leave() -> None:
     picture = Drawn([["a", "b"]], members="ab", known="ab")
     status = NodeStatus(picture)
-    picture.members[0] = picture.members[0].in_state(LEAVING)
+    picture.members[0].state = LEAVING
     assert "the only remaining node" in status.leave("b", 1)
     assert status.leave("a", 1) == "", "it leaves already"
     assert status.unready() == "it is leaving the cluster"

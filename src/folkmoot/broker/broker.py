@@ -280,8 +280,8 @@ class Broker:
     def take_back(self) -> None:
         """Remove client messages that no other disk is known to have; they are not acknowledged.
 
-        This node continues in a minority. The others may be alive, and the clients may connect to them and send these
-        messages again.
+        This node has no lease, and its side may fork. The others may go on without it, and the clients may connect to
+        them and send these messages again.
         """
         state = self.state
         for token, partition, key in state.revocable:

@@ -130,8 +130,8 @@ class StreamClient:
     def read_known(self, name: str, partition: int, start: int, end: int, bytes_max: int = PAGE_BYTES) -> ChunkPage:
         """Return a page with the record `start`, which is known to exist.
 
-        A node without this record is on the smaller side of a split, or does not know it yet. The other nodes are
-        asked, within the time limit, before OffsetAhead is raised. OffsetGone is raised at once: that is retention.
+        A node without this record is in a fork, or does not know it yet. The other nodes are asked, within the time
+        limit, before OffsetAhead is raised. OffsetGone is raised at once: that is retention.
         """
         attempts = Attempts(self.nodes)
         while True:

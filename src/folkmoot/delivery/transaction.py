@@ -214,7 +214,7 @@ class Transactions:
     def _refusal(self, partition: int) -> Answer | None:
         """Return why the partition must not be changed now, or nothing."""
         if self.held[partition]:
-            return _answer(BUSY, "this is the smaller side of a split, and another one may go on with transactions")
+            return _answer(BUSY, "this side of a split has forked, and the other one may go on with transactions")
         if not self.fabric.can(TRANSACTIONS):
             return _answer(BUSY, "a member of the cluster runs a version that does not know transactions")
         if self.state.storage_full or self.fabric.full:
@@ -226,7 +226,7 @@ class Transactions:
     def _refuse(self, app: App, status: int, why: str) -> Answer:
         """Refuse for good: the app's row is written unchanged, because the answer waits for what is written.
 
-        A node that was removed from the view and does not know it yet may lack chunks: all replicas have to agree.
+        A node that others have given up, and that does not know it yet, may lack chunks: all replicas have to agree.
         """
         if app.row.last >= 0:
             self.put_row(app)

@@ -131,7 +131,7 @@ class Hosting:
             return
         if not self.state.leads[partition]:
             # This node is to lead the partition: admit the client then. Its node may believe that this one leads
-            # already, as after a time without a majority, and asks only once.
+            # already, as after a time without a lease, and asks only once.
             if self.fabric.leaders[partition] == self.fabric.node_id:
                 self._deferred_hosts[(node_id, number)] = body
             return

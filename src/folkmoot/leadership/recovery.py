@@ -31,7 +31,7 @@ class Arrival:
         self.loader = loader
         self.awaited: dict[str, None] = dict.fromkeys(others)
         self.attached: list[tuple[str, HOST_ENTRY]] = []
-        self.spoiled = False  # its rows cannot be read: it stays closed until another view names a leader
+        self.spoiled = False  # its rows cannot be read: it stays closed until another configuration names a leader
 
 
 class Recovery:
@@ -135,8 +135,8 @@ class Recovery:
     def _is_due(self, arrival: Arrival) -> bool:
         """Tell whether a partition can open: read to its end, and every other member has told who is connected.
 
-        A member that does not answer is no obstacle for long: it leaves the view, and the next view asks anew. To open
-        without its answer would publish the wills of its clients and give their sessions to nobody.
+        A member that does not answer is no obstacle for long: it is marked as away, and the next configuration asks
+        anew. To open without its answer would publish the wills of its clients and give their sessions to nobody.
         """
         return arrival.loader.whole and not arrival.spoiled and (self._planted.unasked or not arrival.awaited)
 

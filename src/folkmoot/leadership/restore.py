@@ -93,7 +93,7 @@ class Restore:
         self._open_streams(partition)  # first, because it alone can fail
         state.leads[partition] = True
         for session in loader.sessions.values():
-            _find_ends(session, state.minority_side)
+            _find_ends(session, state.in_fork)
             state.sessions[session.client_id] = session
             state.accounts.enter(session)
             self.lifecycle.look_for_owner(session)
@@ -252,14 +252,14 @@ def _left_by(client_id: str, token: int) -> str:
     return left_name(client_id.encode(), token).decode()
 
 
-def _find_ends(session: Session, minority_side: bool) -> None:
+def _find_ends(session: Session, in_fork: bool) -> None:
     """Set where the restored queue of a session begins and where it continues.
 
-    minority_side: the other side of a split gives packet ids as well, and a client that goes from one to the other must
-    not take a message of QoS 2 for another one that it has begun to get.
+    in_fork: the trunk gives packet ids as well, and a client that goes from one to the other must not take a message of
+    QoS 2 for another one that it has begun to get.
     """
     session.queue_next = max(session.queue_next, session.sent_below)  # else new messages would come as repeated
-    if minority_side:
+    if in_fork:
         session.queue_next += PACKET_IDS // 3
     session.committed_next = session.queue_next
     if not session.queue_count:

@@ -1,9 +1,8 @@
 """After this process stood still: packets of clients wait until all other members confirm that it is one of them.
 
-They may have continued without it (`cluster.silence`, and sooner if another one has died), and clients have subscribed
-there: by the old routes, a publisher here would get an acknowledgement for a message that those subscribers miss. Each
-member is asked; its answer comes behind all that it has announced before. A node that was put out gets no answer, and
-learns it by heartbeats.
+They may have continued without it when its lease was over, and clients have subscribed there: by the old routes, a
+publisher here would get an acknowledgement for a message that those subscribers miss. Each member is asked; its answer
+comes behind all that it has announced before. A node that is away gets no answer, and learns it from the configuration.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ class Waking:
             self.unsure.pop(node_id, None)
 
     def know(self) -> None:
-        """A view was installed, or this node serves no client: no answer is needed."""
+        """Roles were installed, or this node serves no client: no answer is needed."""
         self.unsure.clear()
 
     def hold(self, connection: Connection, data: bytes) -> None:

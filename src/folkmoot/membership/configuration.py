@@ -4,6 +4,7 @@ Counters. Rows and requests are ordered by epochs (`store/epoch`), which must gr
 another lineage, whose log may be longer. So the counter of a configuration is its index and a `base`, which START
 raises above the highest counter that the member knows. What is compared with epochs is kept as a counter, because later
 configurations may have another base. Of one lineage, two configurations with the same `changed` give the same roles.
+The glossary has a table of all numbers: who counts each, when it grows, and what it is compared with.
 
 Only `membership/transition` changes it. `check` asserts everything that always holds.
 """

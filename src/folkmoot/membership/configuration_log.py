@@ -212,13 +212,6 @@ class ConfigurationLog:
         """Return the index up to which a member has confirmed the log to this leader; 0 if that is not known."""
         return self._raft.acknowledged(disk)
 
-    def contact_ns(self, disk: int) -> int:
-        """Return a time after which a member has followed this leader; 0: this member does not lead it.
-
-        A member that only learns is asked less often (`Options.learner_heartbeat_ns`).
-        """
-        return self._raft.contact_ns(disk)
-
     def lease_ns(self) -> int:
         """Return the time until which no other member can be elected; 0: this member has no such time."""
         return 0 if self.fault else self._raft.lease_ns()
@@ -230,10 +223,6 @@ class ConfigurationLog:
         """
         start = self._raft.term_start()
         return start > 0 and self._raft.log.applied >= start and now < self.lease_ns()
-
-    def is_settled(self) -> bool:
-        """Tell whether everything that was given to a batch is durable: only then may the rows be read again."""
-        return not self._writes
 
     def __repr__(self) -> str:
         return f"lineage {self.lineage}: {self._raft!r}"

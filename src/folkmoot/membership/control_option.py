@@ -21,7 +21,7 @@ class ControlOptions:
         heartbeat_ns: Between two heartbeats of a member.
         lease_ns: The length of a lease; the same at all members.
         link_patience_ns: A link between two members may be down for so long before one of them is taken for cut off.
-        calm_ns: A member that was cut off is up again when its links have held for so long; doubled each time.
+        calm_ns: A member that was cut off is up again when its links have held for twice as long; doubled each time.
         found_ns: How long the first of the seeds waits for the others before it founds a cluster without them.
         refusal_ns: For so long after others have refused a process it founds no cluster, and does not fork.
         twin_ns: For so long after others have named another process on its disk, one that is not up does not vote.

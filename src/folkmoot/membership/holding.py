@@ -37,7 +37,7 @@ class Holding:
 
     epoch, seq: its position, the last change that it has; (0, 0) = none. history: the epochs in which the
     partition was changed, oldest first, each with the last seq before it, so that epoch e has the changes from there
-    up to the next entry; where epochs were forgotten an entry GAP stands for them (see `history`).
+    up to the next entry; where epochs were forgotten an entry FORGOTTEN stands for them (see `history`).
     """
 
     def __init__(self, state: int, epoch: int, seq: int, history: list[tuple[int, int]]) -> None:

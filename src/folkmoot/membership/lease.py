@@ -22,7 +22,7 @@ The proof that no lease is valid that is certainly over. Let a lease be valid be
    than a heartbeat that it has taken. A return may also arrive late, at a leader that was elected since, while an
    earlier leader has answered newer heartbeats. So it takes back what this leader has granted, and nothing else: in
    the first length of a term the leader waits as for everybody.
-5. *The process has ended*, or has closed its lease and sends no more heartbeats. Its lease was in its memory.
+5. *The process has ended.* Its lease was in its memory.
 
 It does not matter when an answer arrives, how often, or whether the leader stood still before it sent it.
 """
@@ -56,7 +56,6 @@ class Lease:
         self._number: int = 0
         self._sent: dict[int, int] = {}  # heartbeat -> when it was sent, oldest first
         self._now: int = 0
-        self._closed: bool = False
 
     @property
     def until_ns(self) -> int:
@@ -66,7 +65,6 @@ class Lease:
     def beat(self, now: int) -> int:
         """Return the number of a heartbeat that is sent at `now` or later."""
         assert now >= self._now, "the clock is monotonic"
-        assert not self._closed, "a process that has closed its lease asks for no other"
         self._now = now
         self._number += 1
         self._sent[self._number] = now
@@ -88,11 +86,6 @@ class Lease:
         self._until_ns = max(self._until_ns, until_ns)
         return True
 
-    def valid(self, now: int) -> bool:
-        """Tell whether this member may serve; asked when effects leave the node."""
-        assert now >= 0, "a monotonic clock"
-        return now < self._until_ns
-
     def give_back(self) -> int:
         """End the lease; return the number of the newest heartbeat, for the leader.
 
@@ -106,11 +99,6 @@ class Lease:
         """End the lease, and begin anew with the leaders of another log, whose terms are others."""
         self.give_back()
         self._term = 0
-
-    def close(self) -> None:
-        """End the lease for good, because the process stops: to the leader this is as good as its end."""
-        self.give_back()
-        self._closed = True
 
 
 class _Grant:
@@ -166,7 +154,7 @@ class GrantedLeases:
         return True
 
     def ended(self, disk: int, incarnation: int, now: int) -> None:
-        """Note the proof that a process has ended, or that it has closed its lease."""
+        """Note the proof that a process has ended."""
         self._grant(disk, incarnation, now).ended = True
 
     def over_ns(self, disk: int, incarnation: int) -> int:

@@ -54,7 +54,6 @@ __all__ = [
     "read_cluster",
     "read_current",
     "read_lineage",
-    "read_lineages",
 ]
 
 CHUNK_BYTES: Final = 256 << 10
@@ -203,22 +202,6 @@ def drop_lineages(writer: Writer) -> None:
 
 
 # Reading
-
-
-def read_lineages(reader: Reader) -> list[int]:
-    """Return the lineages of which there are rows, ascending; raises CorruptStore."""
-    lineages: list[int] = []
-    start = _ALL
-    while True:
-        rows = reader.scan(start, end_of(_ALL), 1)
-        if not rows:
-            return lineages
-        key = rows[0][0]
-        lineage = get_u64(key, len(_ALL)) if len(key) > _PREFIX_BYTES else 0
-        if not 0 < lineage <= ID_MAX:
-            raise CorruptStore(f"the configuration log has a row {key[3:]!r}, which no version wrote")
-        lineages.append(lineage)
-        start = end_of(_prefix(lineage))
 
 
 class _Found:

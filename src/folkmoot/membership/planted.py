@@ -1,7 +1,7 @@
 """Bugs that tests plant: wrong variants of the control of a cluster, by which the checkers prove that they see.
 
-All are off, and nothing but a test switches one on. `tests/membership/test_control_planted.py` says within how many
-seeds each is found.
+All are off, and nothing but a test switches one on. `tests/membership/test_control_faults.py` names a seed that
+finds each, but for two that `test_control.py` finds.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ means for those that read it:
     bases         the epoch by which a member came up last           who has lost what was under way; counting learners
     lasts         the epoch before a member went away                which epochs a history has to keep
     lineage       what is shared with ancestors, newest first        which requests both sides of a split have
-    crowded       members that are full or slow                      status
+    crowded       members that are full or slow                      checks of the simulation
     losses        partitions without leader: their ISR, and whether  holding offsets back, warnings of a forget
                   it is damaged; what was given up, by the entry
                   that did it

@@ -1,8 +1,9 @@
 """Whether this node's disk has been full for so long that others should do what needs room.
 
-Owns the delays in both directions, so that a disk near its limit does not cause one view after another: a node with
-room again counts as such after a delay, which doubles each time that the disk is soon full again. Before a node's first
-view there is no delay: no node counts on it yet, and a disk that is full at the start was most likely full before.
+Owns the delays in both directions, so that a disk near its limit does not move leaderships again and again: a node with
+room again counts as such after a delay, which doubles each time that the disk is soon full again. Before a node is
+up for the first time there is no delay: no node counts on it yet, and a disk that is full at the start was most likely
+full before.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ _SOON: Final = 10  # if it is full again within so many times the last delay, th
 class Room:
     """What one node reports of the room on its disk; `lacks`: it should lead nothing, and get no new copies.
 
-    fresh: it has had no view since its start. wait_us: a disk that is full for this long lacks room; hold_us: one that
+    fresh: it was not up since its start. wait_us: a disk that is full for this long lacks room; hold_us: one that
     has room again for this long, at least, does not.
     """
 

@@ -35,7 +35,7 @@ __all__ = ["Splits"]
 
 
 class Splits:
-    """The view of one process on a split; `since_ns`: since when it is silent, 0: it has a lease."""
+    """What one process sees of a split; `since_ns`: since when it is silent, 0: it has a lease."""
 
     def __init__(self, me: Neighbour, neighbours: Neighbours, options: ControlOptions, planted: PlantedControl) -> None:
         self.since_ns: int = 0

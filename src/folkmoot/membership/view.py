@@ -20,9 +20,8 @@ class View:
     learners whose copies have changes of another lineage: it opens only when these are merged. bases: by member the
     epoch in which it came up last: who has come up again has dropped what was under way between them. lineage: the
     epochs that are shared with ancestors, newest first. lasts: by id of absent nodes the epochs of the last views in
-    which they were. crowded: ids of members whose disks are full or slow: they lead nothing that another replica can
-    lead. losses: which copies are absent or lost. is_trunk: the lineage is no fork, so that it has a quorum of the
-    voters.
+    which they were. losses: which copies are absent or lost. crowded: ids of members whose disks are full or slow: they
+    lead nothing that another replica can lead. is_trunk: the lineage is no fork, so that it has a quorum of the voters.
     """
 
     def __init__(

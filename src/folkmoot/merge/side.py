@@ -12,13 +12,13 @@ from folkmoot.store.key import MARK, QUEUE, STAMP, plain_key, stamped_key_of
 from folkmoot.store.origin import NUMBER_BITS, name_of, number_of
 from folkmoot.store.writer import VERSION_BYTES, version_of
 
-__all__ = ["Side", "foreign_homes", "fork_of", "replaces"]
+__all__ = ["Side", "foreign_homes", "last_shared_counter", "replaces"]
 
 
 class Side:
     """Rows by key, versions included. seen: its position and history, and those of branches that it has taken in.
 
-    fork: counter of the newest view that both sides were in, -1 = not known.
+    fork: counter of the newest configuration that both sides had, -1 = not known.
     """
 
     def __init__(self, rows: dict[bytes, bytes], seen: list[Holding], fork: int = -1) -> None:
@@ -93,8 +93,8 @@ def replaces(key: bytes, mine: Side, theirs: Side, mine_us: int, theirs_us: int)
     return theirs.knows(my_row) or theirs_us > mine_us
 
 
-def fork_of(view: View | None, lineage: list[int]) -> int:
-    """Return the counter of the newest view that both sides come from, -1 if that is not known.
+def last_shared_counter(view: View | None, lineage: list[int]) -> int:
+    """Return the counter of the newest configuration that both sides come from, -1 if that is not known.
 
     lineage: the epoch in which the branch was made, and those that it comes from.
     """

@@ -230,7 +230,7 @@ class ClusterNode:
                 self.logins.up(change.node_id)
                 self.broker.cluster.dispatch.renewed(change.node_id, change.incarnation)
                 if self._members.get(change.node_id, -1) == change.incarnation:
-                    self.fabric.lose_sync(change.node_id)  # the next view begins anew with it
+                    self.fabric.lose_sync(change.node_id)  # RENEW: all begin anew with each other
                     self.membership.renew()
         else:
             self.logins.down(change.node_id)
@@ -413,7 +413,7 @@ class ClusterNode:
         for node_id in list(self._inboxes):
             self._empty_inbox(node_id)  # it was sent in the view before
         self.broker.flush()  # rows of this turn are changes of the view before
-        self.state.minority_side = not view.is_trunk
+        self.state.in_fork = not view.is_trunk
         self.replication.install(view, now)
         members = {member.node_id: member.incarnation for member in view.members if member.node_id != self.me.node_id}
         before = self._members
@@ -422,7 +422,6 @@ class ClusterNode:
         self.congestion.installed(members)
         self._see_features()
         self._epoch = view.epoch
-        self.replication.closed.clear()  # the broker compares the leaders itself
         if not self._serves():
             return
         if not self._serving:

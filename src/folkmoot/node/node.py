@@ -337,7 +337,7 @@ class Node:
         config = cluster_node.config
         return len(view.members) > 1 or not [seed for seed in config.seeds if seed != config.peer_address]
 
-    # -- settings of the whole cluster --------------------------------------------------------------------------------
+    # -- settings of the whole cluster, for the HTTP interface that is to come ----------------------------------------
 
     def put_setting(self, key: str, value: bytes, author: str, now: int, expected: int = ANY) -> int:
         """Ask for a setting of the whole cluster, of at most 64 KiB; return the ticket that `take_answers` will name.
@@ -545,7 +545,7 @@ class Node:
         return self._state.speaks_until_ns
 
     def lease(self, until_ns: int) -> None:
-        """Set when the lease ends: called by the source of leases, and by tests."""
+        """Set when the lease ends, for tests of a node without a cluster; in a cluster, `cluster_node` does."""
         self._state.speaks_until_ns = until_ns
 
     def silence(self, steady_ns: int) -> str:

@@ -27,7 +27,7 @@ class ClusterConfig:
         self.gone_us: int = 30 * SECOND  # the copies of a member that is away for so long are made anew elsewhere
         self.lease_us: int = SECOND  # how long a member serves after a heartbeat that was answered; the same at all
         self.heartbeat_us: int = 100 * MILLISECOND
-        self.silence_us: int = 2 * SECOND  # a peer that is silent for this long is suspected
+        self.silence_us: int = 2 * SECOND  # a connection on which nothing came for this long is broken
         self.join_wait_us: int = 2 * SECOND  # the first of the seeds waits so long for the others
         self.refusal_us: int = 10 * SECOND  # a node that was refused by another one founds no cluster for so long
         self.link_patience_us: int = 500 * MILLISECOND  # then a bad link between live nodes costs one its place
@@ -65,6 +65,6 @@ class ClusterConfig:
         self.digest_us: int = 100 * MILLISECOND  # between comparisons of a page of rows with other copies; 0 = none
         self.drop_wait_us: int = (
             10 * SECOND
-        )  # after a view or a promise, before a copy that is not needed goes: disk space
+        )  # after a change of roles, before a copy that is not needed goes: disk space
         self.history_epochs: int = 16  # of each partition that are surely remembered, and as many for each node away
         self.planted: list[str] = []  # bugs of tests of the checkers (`planted`); nothing else sets it

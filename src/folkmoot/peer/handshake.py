@@ -36,7 +36,7 @@ from folkmoot.kernel.rng import Rng
 from folkmoot.peer.accord import settings_of
 from folkmoot.peer.config import ClusterConfig
 from folkmoot.peer.frame import CHALLENGE, HELLO, PROOF, frame
-from folkmoot.peer.member import JOINING, Member
+from folkmoot.peer.member import ACTIVE, Member
 from folkmoot.peer.peer import INTRODUCING, PROVING, RESUMING, PeerConnection
 
 __all__ = [
@@ -114,9 +114,9 @@ class Hello:
         self.partitions = 0
 
     def member(self) -> Member:
-        """Return the node as a member."""
+        """Return the node as a member; whether it is one, and leaves, the configuration says."""
         wire_min = self.wire_min
-        member = Member(self.node_id, self.incarnation, self.address, self.zone, JOINING, wire_min, self.wire_max)
+        member = Member(self.node_id, self.incarnation, self.address, self.zone, ACTIVE, wire_min, self.wire_max)
         member.software = self.software
         member.disk = self.disk
         member.host = self.host

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["ACTIVE", "JOINING", "LEAVING", "Member"]
+__all__ = ["ACTIVE", "LEAVING", "Member"]
 
-JOINING: Final = 0  # lacks copies that the placement gives it, and was in no earlier view
 ACTIVE: Final = 1
 LEAVING: Final = 2  # hands over its copies; the placement does not count on it
 
 
 class Member:
-    """A node in a view: its id (kept on disk), incarnation (another one at each start), address for peers, and zone.
+    """A process of a node, as a view or a handshake introduces it.
 
+    Its id is kept on its disk, its incarnation is another one at each start, its address is the one for peers.
     `wire_min`, `wire_max`: versions of the wire between nodes that it speaks; `software`: its version, for people.
     `disk`: the identity of its data folder, 0 if it is not known. `host`: the machine, for spreading where several
     nodes share one. `witness`: it votes on the configuration and holds no data.
@@ -44,15 +44,6 @@ class Member:
         self.disk = disk
         self.host = host
         self.witness = witness
-
-    def in_state(self, state: int) -> Member:
-        """Return the same member in another state."""
-        same = Member(self.node_id, self.incarnation, self.address, self.zone, state, self.wire_min, self.wire_max)
-        same.software = self.software
-        same.disk = self.disk
-        same.host = self.host
-        same.witness = self.witness
-        return same
 
     def __repr__(self) -> str:
         return f"Member({self.node_id!r} incarnation={self.incarnation} zone={self.zone!r} state={self.state})"

@@ -25,8 +25,8 @@ from folkmoot.turn.state import State
 
 __all__ = ["PendingClose", "PendingCloses"]
 
-# Longer than a node that hangs stays in the view by default (`cluster.silence`); after that there is nothing to wait
-# for. If it stays longer, its clients go on all the same: better out of order than not at all.
+# Longer than a node that hangs stays up (its lease, and a change of leaders); after that there is nothing to wait for.
+# If it stays longer, its clients go on all the same: better out of order than not at all.
 _PATIENCE_US: Final = 5 * SECOND
 
 

@@ -20,7 +20,7 @@ class Drops:
     def __init__(self, replica_states: ReplicaStates) -> None:
         self.replica_states = replica_states
         self.active: dict[int, bytes] = {}
-        self.quiet_since_us = 0  # time of the last view or promise
+        self.quiet_since_us = 0  # when roles have changed last, or this node was asked what it has
 
     def runnable(self) -> bool:
         """Whether there is something to drop that nobody relies on."""

@@ -25,7 +25,7 @@ class Follower:
 
     streaming: it gets every change; complete: it has no gaps; copy_seq: position at which its copy began; filled_seq:
     position at which a learner counts as filled; counts: nothing is committed without it. That holds for replicas, and
-    for learners before they are reported as filled: from then on any view may make them replicas.
+    for learners before they are reported as filled: from then on any configuration may have them in sync.
     """
 
     def __init__(self, node_id: str, replica: bool) -> None:

@@ -16,7 +16,7 @@ from folkmoot.membership.divergence import YES, includes
 from folkmoot.membership.holding import COMPLETE, Holding, later
 from folkmoot.merge.merge import Merge
 from folkmoot.merge.merged import decode_mark, encode_mark, mark_key
-from folkmoot.merge.side import Side, foreign_homes, fork_of
+from folkmoot.merge.side import Side, foreign_homes, last_shared_counter
 from folkmoot.merge.summary import HealSummary
 from folkmoot.peer.kind import ASK_OFFER
 from folkmoot.replica.intake import Intake
@@ -254,7 +254,7 @@ class Merges:
         replica_states = self.replica_states
         holding = self._holding_of(merging.source, partition)
         assert holding is not None, "it was asked because of its report"
-        fork = fork_of(replica_states.view, merging.lineage)
+        fork = last_shared_counter(replica_states.view, merging.lineage)
         mine = Side(merging.own, self._seen(partition), fork)
         others = [holding]
         for key, value in merging.rows.items():

@@ -70,7 +70,7 @@ class Replication:
     """All partitions of one node; see the module's text. `now` is in microseconds.
 
     In a turn: `install`, `receive`, `written`, `wake` in any order; then the node calls `seal` and takes what is in
-    the lists. It takes `closed` before `ready`: a partition may be in both.
+    the lists.
     """
 
     def __init__(self, node_id: str, partitions: int, config: ClusterConfig, reader: Reader, writer: Writer) -> None:
@@ -104,26 +104,18 @@ class Replication:
         return self.takeover.ready
 
     @property
-    def closed(self) -> list[int]:
-        """Partitions that this node served and leads no more: to be taken."""
-        return self.roles.closed
-
-    @property
     def filled(self) -> list[tuple[int, str]]:
         """Learners that have everything: (partition, node), to be taken."""
         return self.lead.filled
 
     @property
     def unfit(self) -> list[int]:
-        """Partitions whose copy here is damaged or too far behind: membership has to make a new view.
-
-        With the log: this node asks to leave their ISRs (WITHDRAW).
-        """
+        """Partitions whose copy here is damaged or too far behind: this node asks to leave their ISRs (WITHDRAW)."""
         return self.replica_states.unfit
 
     @property
     def renew(self) -> bool:
-        """With the log: another configuration is needed, in which all members report anew (RENEW); to be reset."""
+        """Whether another configuration is needed, in which all members report anew (RENEW); to be reset."""
         return self.replica_states.renew
 
     @renew.setter
@@ -150,11 +142,11 @@ class Replication:
         return self.replica_states.phases[partition] == OPEN
 
     def leader_open(self, partition: int) -> bool:
-        """Whether the leader of a partition serves it in this view."""
+        """Whether the leader of a partition serves it."""
         return self.replica_states.opened[partition]
 
     def holdings(self) -> list[Holding]:
-        """Return what this node has of each partition, for a promise: nothing of it is dropped for a while."""
+        """Return what this node has of each partition, for its START: nothing of it is dropped for a while."""
         self.drops.quiet_since_us = self.replica_states.now
         return [self.replica_states.holding(partition) for partition in range(self.replica_states.partitions)]
 

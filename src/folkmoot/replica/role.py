@@ -15,13 +15,12 @@ __all__ = ["Roles"]
 
 
 class Roles:
-    """Changes of roles; `closed`: partitions that this node served and leads no more."""
+    """Changes of roles."""
 
     def __init__(self, replica_states: ReplicaStates, lead: Lead, takeover: Takeover) -> None:
         self.replica_states = replica_states
         self.lead = lead
         self.takeover = takeover
-        self.closed: list[int] = []
 
     def kept(self, previous: View | None, view: View) -> list[str]:
         """Return the members that have not come up again since the view before."""
@@ -80,8 +79,6 @@ class Roles:
             replica_states.recent.free(partition)
             self.lead.followers[partition] = []
             self.takeover.lost(partition)
-            if phase == OPEN:
-                self.closed.append(partition)
             return
         replica_states.recent.lead(partition)
         self.lead.gather(partition, replicas, learners, kept)
@@ -93,8 +90,6 @@ class Roles:
             if not replica_states.solo:
                 self.lead.opening.append(partition)
         elif partition not in self.takeover.ready or phase >= MERGING or branches:
-            if phase == OPEN:
-                self.closed.append(partition)
             self.takeover.lost(partition)
             self.takeover.begin(partition, [*replicas, *view.branches.get(partition, [])])
 
@@ -106,7 +101,6 @@ class Roles:
     def _begin_anew(self, partition: int, is_kept: bool) -> None:
         """Lead a partition no more if this node was away, and others may have led it: what it leads, it takes over."""
         if not is_kept and self.replica_states.phases[partition] >= MERGING:
-            self.closed.append(partition)
             self.takeover.lost(partition)
             self.replica_states.phases[partition] = IDLE
 

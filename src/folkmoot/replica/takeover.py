@@ -28,7 +28,7 @@ _LAST: Final = 1
 _CANNOT: Final = 2
 _HEAD_BYTES: Final = 11
 _PATIENCE_US: Final = 2 * SECOND  # for reports, before a partition can open
-_TRIES: Final = 5  # then it asks for another view, in which all nodes report anew
+_TRIES: Final = 5  # then all members are to begin anew (RENEW), and to report again
 
 
 class Takeover:

@@ -1,7 +1,7 @@
-"""Watchdogs of a node: a stalled disk, which other nodes must treat as dead, a busy event loop, a clock that was set.
+"""Watchdogs of a node: a stalled disk, which costs the node its lease, a busy event loop, a clock that was set.
 
 Owns when to check; the node decides what a stall of a given length, or a step of the wall clock, means. A stalled loop
-is not reported: it cannot report itself, and other nodes detect its silence.
+is not reported: it cannot report itself, and sends no heartbeats, so that its lease ends.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ LAG_US: Final = 100_000
 
 
 class StallWatch:
-    """Checks ten times a second, reports changes to the node; `stall_us`: a disk that stalls this long is dead."""
+    """Checks ten times a second, reports changes to the node; `stall_us`: a disk that stalls this long is reported."""
 
     def __init__(self, turns: Turns, stall_us: int = STALL_US) -> None:
         self._turns = turns

@@ -2,8 +2,8 @@
 
 Owns the CHUNK rows and the STREAM row of its stream partition. Offsets are dense and never used twice: the newest chunk
 tells the next one, or the STREAM row once retention has removed all chunks. Records become readable only when
-`committed` reports that they are durable on all nodes that must have them (promise A9). While the log is `held`, on the
-smaller side of a split, nothing becomes readable: the other side assigns the same offsets.
+`committed` reports that they are durable on all nodes that must have them (promise A9). While the log is `held`, in a
+fork, nothing becomes readable: the trunk assigns the same offsets.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class StreamLog:
         else:
             self._open_chunks(newest[0], newest[1], floor)
         self._committed_end = self.next_offset
-        # On the smaller side of a split it is unknown which of the newest records the other side has, too.
+        # In a fork it is unknown which of the newest records the other side has, too.
         self.readable_end = max(self.oldest, min(self._mark, self.next_offset)) if self.held else self.next_offset
 
     def _open_row(self, row: bytes) -> int:

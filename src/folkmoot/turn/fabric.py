@@ -56,7 +56,7 @@ class Fabric:
             self.out.append((node_id, kind, body))
 
     def lose_sync(self, node_id: str) -> None:
-        """Messages to a member were lost: it gets no more until both start anew, in the next view.
+        """Messages to a member were lost: it gets no more until both begin anew (RENEW).
 
         A message behind the lost ones would hide them, because a mark holds only the newest number.
         """
