@@ -60,7 +60,7 @@ class LoggedMembership:
         self.view: View | None = None
         self.wants: list[str] = []
         self.departing = False
-        self.held = HeldBranches(holdings)
+        self.held = HeldBranches(me.disk, holdings)
         self._me = me
         self._config = config
         self._partitions = partitions
@@ -418,9 +418,9 @@ class LoggedMembership:
         self.control.evict(node_id)
 
     def forget(self, node_id: str, now: int) -> None:
-        """Stop expecting a node that is away: what nobody else has is lost."""
+        """Stop expecting a node that is away: what nobody else has is lost. Without a lease see `membership/splits`."""
         self._due_us = min(self._due_us, now)
-        self.control.forget(node_id)
+        self.control.forget(node_id, now * _US)
 
     # Turns
 
