@@ -51,6 +51,12 @@ def served(cluster: Cluster, without: Machine) -> bool:
     return len(led) == 8
 
 
+def index_of(machine: Machine) -> int:
+    """Return the last entry that a machine has applied."""
+    log = control(machine).log
+    return 0 if log is None else log.index
+
+
 # Founding
 
 
@@ -331,13 +337,71 @@ def test_the_controller_is_put_out() -> None:
     cluster.until(cluster.is_whole, 10 * S)
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_what_is_left_without_a_quorum_goes_on_when_the_lost_are_forgotten(seed: int) -> None:
+    """All five vote. Three are lost; the two that are left are a quorum of themselves, and one gets the orders."""
+    cluster = begun(seed, 5, False)
+    cluster.run(2 * S)
+    log = control(controller(cluster)).log
+    assert log is not None
+    assert len(log.voters) == 5
+    left = [machine for machine in cluster.machines if machine is not controller(cluster)][:2]
+    lost = [machine for machine in cluster.machines if machine not in left]
+    for machine in lost:
+        cluster.kill(machine)
+    cluster.run(10 * S)
+    assert not [machine for machine in left if cluster.leads(machine)], "a minority does not fork by itself"
+    best = max(left, key=index_of)
+    before = {machine.name: machine.disk for machine in lost}
+    for machine in lost[:2]:
+        control(best).forget(machine.name, best.clock(cluster.now))
+        cluster.run(10 * S)
+        led = [number for one in left for _lineage, number in cluster.leads(one)]
+        assert (len(led) > 0) == (machine is lost[1]), "two of three voters are a quorum"
+    for machine in left:
+        configuration = control(machine).configuration
+        assert configuration is not None
+        assert configuration.ancestors
+        known = set(configuration.members)
+        assert not known & {before[machine.name] for machine in lost[:2]}
+        assert before[lost[2].name] in known, "it was not named, and is expected back"
+    for machine in lost[1:]:
+        cluster.start(machine)
+    cluster.run(5 * S)
+    cluster.start(lost[0])
+    cluster.until(cluster.is_whole, 40 * S)
+    assert {control(machine).lineage for machine in cluster.machines} == {control(best).lineage}
+
+
+def test_an_order_ends_with_the_silence() -> None:
+    cluster = begun(5, 3, False)
+    machine = follower(cluster)
+    others = [one for one in cluster.machines if one is not machine]
+    for other in others:
+        cluster.kill(other)
+    cluster.run(5 * S)
+    control(machine).forget(others[0].name, machine.clock(cluster.now))
+    cluster.run(5 * S)
+    assert not cluster.leads(machine), "one of two voters is no quorum"
+    cluster.start(others[0])
+    cluster.until(lambda: len(cluster.leads(machine)) > 0, 20 * S)
+    cluster.kill(others[0])
+    cluster.run(20 * S)
+    assert not cluster.leads(machine), "the order was about another time"
+    lineages = {control(one).lineage for one in cluster.machines if one.control is not None}
+    cluster.start(others[0])
+    cluster.start(others[1])
+    cluster.until(cluster.is_whole, 20 * S)
+    assert {control(one).lineage for one in cluster.machines} == lineages
+
+
 def test_a_member_that_is_forgotten_comes_back_as_another() -> None:
     cluster = begun(37, 4)
     machine = follower(cluster)
     before = machine.disk
     cluster.kill(machine)
     cluster.run(S)
-    control(controller(cluster)).forget(machine.name)
+    control(controller(cluster)).forget(machine.name, cluster.now)
     cluster.run(S)
     configuration = control(controller(cluster)).configuration
     assert configuration is not None

@@ -7,7 +7,7 @@ from itertools import permutations
 import pytest
 
 from folkmoot.kernel.rng import Rng
-from folkmoot.membership.command import CUT_OFF, STOPPED, Activate, Join, MarkAway, Place, PlaceItem, Put
+from folkmoot.membership.command import CUT_OFF, FORGOTTEN, STOPPED, Activate, Join, MarkAway, Place, PlaceItem, Put
 from folkmoot.membership.configuration import ANCESTORS_MAX, ClusterConfiguration
 from folkmoot.membership.configuration_format import decode_configuration, encode_configuration
 from folkmoot.membership.configuration_log import ConfigurationLog
@@ -42,6 +42,20 @@ def test_a_fork_goes_on_behind_what_it_shares() -> None:
     persisted = ConfigurationLog.fork(fork, 1)
     assert persisted.snapshot.index == 6
     assert encode_configuration(decode_configuration(persisted.snapshot.data)) == persisted.snapshot.data
+
+
+def test_a_fork_by_order_is_without_those_who_will_not_come_back() -> None:
+    parent = cluster([1, 2, 3], [3, 4], [2, 5, 1])
+    fork = fork_of(parent, 7, [(3, 1), (4, 1), (5, 2)], 1, [3, 4])
+    assert [(disk, member.state) for disk, member in fork.members.items()] == [(1, ACTIVE), (2, AWAY), (5, AWAY)]
+    assert [(removal.disk, removal.index, removal.why) for removal in fork.removed] == [
+        (3, 6, FORGOTTEN),
+        (4, 6, FORGOTTEN),
+    ]
+    assert fork.lost == {1: 6}, "nobody else has what they had"
+    assert [(state.replicas, state.isr) for state in fork.partitions] == [([1, 2], [1]), ([], []), ([2, 5, 1], [1])]
+    assert encode_configuration(decode_configuration(encode_configuration(fork))) == encode_configuration(fork)
+    assert fork.strength == 2
 
 
 @pytest.mark.parametrize("founder", [1, 2, 3])

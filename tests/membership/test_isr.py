@@ -8,12 +8,13 @@ from folkmoot.membership.transition import INELIGIBLE
 from tests.membership.test_projection import Story, story
 
 
-def filled(found: Story, *places: tuple[int, int]) -> dict[tuple[int, int], tuple[int, int]]:
+def filled(found: Story, *places: tuple[int, int]) -> dict[tuple[int, int], tuple[int, int, int]]:
     """Learners by partition and disk, as they are now."""
     configuration = found.configuration
     return {
-        (number, disk): (configuration.partitions[number].leader_epoch, configuration.members[disk].started)
+        (number, disk): (state.leader_epoch, configuration.members[disk].started, state.version)
         for number, disk in places
+        for state in [configuration.partitions[number]]
     }
 
 
@@ -48,7 +49,7 @@ def test_who_is_away_or_gone_is_not_asked_for() -> None:
     found.isr([1])
     seen = filled(found, (0, 2), (0, 3))
     found.away(3)
-    request = isr_request(found.configuration, 1, {**seen, (0, 9): (1, 1)})
+    request = isr_request(found.configuration, 1, {**seen, (0, 9): (1, 1, 1)})
     assert request is not None
     assert [item.isr for item in request.items] == [[1, 2]]
 

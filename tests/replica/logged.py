@@ -67,7 +67,7 @@ class LoggedCell(Cell):
         self.transition = Transition(ClusterConfiguration())
         self.installed: ClusterConfiguration | None = None
         self.changes: dict[int, list[tuple[Write, int]]] = {}
-        self.filled: dict[tuple[int, int], tuple[int, int]] = {}
+        self.filled: dict[tuple[int, int], tuple[int, int, int]] = {}
         self.unfit: set[int] = set()
         self.adopted: list[int] = []  # taken over in an earlier configuration
         self.asked_us = 0
@@ -122,7 +122,8 @@ class LoggedCell(Cell):
         for partition, node_id in self.replication.filled:
             learner = None if installed is None else installed.named(node_id)
             if installed is not None and learner is not None:
-                told = (installed.partitions[partition].leader_epoch, learner.started)
+                state = installed.partitions[partition]
+                told = (state.leader_epoch, learner.started, state.version)
                 self.filled[partition, learner.disk] = told
         self.unfit.update(self.replication.unfit)
         super().note()

@@ -13,6 +13,8 @@ from folkmoot.kernel.clock import SECOND
 from folkmoot.kernel.hash import hash64
 from folkmoot.mqtt.packet import PUBCOMP, PUBREC, PUBREL, Ack, Publish
 from folkmoot.node.cluster_node import ClusterNode
+from folkmoot.status.cluster_picture import picture_of
+from folkmoot.status.status import NodeStatus
 from tests.harness.peer import EVER, Peer
 from tests.harness.simulated_cluster import SimulatedCluster, Site
 
@@ -232,7 +234,7 @@ def test_a_minority_shows_that_it_does_not_write() -> None:
     split.lone.client("later").connect()
 
 
-def test_a_node_that_is_lost_for_good_can_be_forgotten_by_a_minority() -> None:
+def test_nodes_that_are_lost_for_good_can_be_forgotten_by_a_minority() -> None:
     split = Split("majority")
     publisher = split.lone.client("p")
     publisher.connect(session_expiry=EVER)
@@ -242,15 +244,75 @@ def test_a_node_that_is_lost_for_good_can_be_forgotten_by_a_minority() -> None:
     split.cluster.advance(5 * SECOND)
     cluster_node = split.lone.node.cluster_node
     assert cluster_node is not None
+    status = NodeStatus(picture_of(split.lone.node))
     for site in split.others:
-        assert not cluster_node.membership.may_write
         site.up = False
-        cluster_node.membership.forget(site.name, split.cluster.now)
-        split.cluster.advance(2 * SECOND)
-    assert cluster_node.membership.may_write
+        assert not cluster_node.membership.is_live(split.cluster.now)
+        assert "nobody here can know" in status.forget(site.name, split.cluster.now)
+        assert status.forget(site.name, split.cluster.now, True) == ""
+        split.cluster.advance(5 * SECOND)
+    assert [event.fields["for"] for event in split.lone.events if event.kind == "forget_ordered"] == [
+        [split.others[1].name],
+        [],
+    ]
+    assert cluster_node.membership.is_live(split.cluster.now)
+    assert status.status()["apart"] is False, "it has everybody who is known"
     reader = split.lone.client(split.subscribers[0].client_id)
     reader.resume()
     split.cluster.advance(SECOND)
+    assert reader.payloads() == [b"kept"]
+    split.others[0].up = True  # it lives after all, and has no quorum
+    split.heal()
+    back = split.others[0].node.cluster_node
+    assert back is not None
+    assert back.membership.lineage == cluster_node.membership.lineage
+    assert "disk_renewed" in split.others[0].kinds(), "it is another member now"
+    publisher = split.others[0].client("q")
+    publisher.connect()
+    publisher.publish("t", b"more", 2)
+    split.cluster.advance(SECOND)
+    assert reader.payloads() == [b"more"]
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_what_was_given_up_with_a_forgotten_node_comes_back_with_it(again: bool) -> None:
+    cluster = SimulatedCluster(3, partitions=PARTITIONS, replicas=1, split_policy="majority")
+    first = cluster["n1"].node.cluster_node
+    assert first is not None
+    lost = first.fabric.leaders.index("n3")
+    reader = cluster["n1"].client(client_id_in(lost))
+    reader.connect(session_expiry=EVER)
+    reader.subscribe("t", qos=1)
+    reader.disconnect()
+    publisher = cluster["n1"].client(client_id_in(first.fabric.leaders.index("n1")))
+    publisher.connect(session_expiry=EVER)
+    publisher.publish("t", b"kept", 1)
+    cluster.advance(SECOND)
+    cluster.cut("n1", "n2", "n3")
+    if again:
+        cluster["n3"].kill()
+    cluster.advance(5 * SECOND)
+    status = NodeStatus(picture_of(cluster["n1"].node))
+    for name in ("n2", "n3"):
+        cluster[name].up = False
+        assert status.forget(name, cluster.now, True) == ""
+    cluster.advance(10 * SECOND)
+    assert first.membership.is_live(cluster.now)
+    assert status.status()["last_loss"]
+    anew = cluster["n1"].client(reader.client_id)
+    anew.connect(session_expiry=EVER)
+    anew.disconnect()
+    cluster["n3"].up = True
+    if again:
+        cluster["n3"].revive()
+    cluster.heal()
+    cluster.advance(20 * SECOND)
+    back = cluster["n3"].node.cluster_node
+    assert back is not None
+    assert back.membership.lineage == first.membership.lineage
+    reader = cluster["n1"].client(reader.client_id)
+    reader.resume()
+    cluster.advance(SECOND)
     assert reader.payloads() == [b"kept"]
 
 

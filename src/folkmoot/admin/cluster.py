@@ -223,7 +223,8 @@ class ClusterApi:
 
     async def forget(self, request: Request) -> Response:
         """POST /api/v1/nodes/NODE/forget, with ?force=true regardless of what is lost."""
-        return self._refusal(request) or self._forcible(request, self._cluster.forget)
+        # By force also at a node that is not up: it may be what is left of the cluster.
+        return self._refusal(request) or self._forcible(request, self._cluster.forget, True)
 
     async def leave(self, request: Request) -> Response:
         """POST /api/v1/nodes/NODE/leave, or /api/v1/leave for the node that gets the request."""
@@ -233,16 +234,16 @@ class ClusterApi:
         """POST /api/v1/nodes/NODE/stay: the leave of the node is taken back."""
         return self._refusal(request) or self._order(request, self._cluster.stay)
 
-    def _forcible(self, request: Request, order: Callable[[str, bool], str]) -> Response:
+    def _forcible(self, request: Request, order: Callable[[str, bool], str], outside: bool = False) -> Response:
         force = request.query_params.get("force", "false")
         if force not in ("true", "false"):
             return failure(400, "parameter 'force': give true or false")
-        return self._order(request, lambda node_id: order(node_id, force == "true"))
+        return self._order(request, lambda node_id: order(node_id, force == "true"), outside and force == "true")
 
-    def _order(self, request: Request, order: Callable[[str], str]) -> Response:
+    def _order(self, request: Request, order: Callable[[str], str], outside: bool = False) -> Response:
         node_id = _node(request) if "node" in request.path_params else self._cluster.own_id()
         outsider = self._outsider()
-        if outsider is not None:
+        if outsider is not None and not outside:
             return outsider
         if not self._cluster.known(node_id):
             return self._no_node(request)

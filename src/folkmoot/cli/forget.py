@@ -20,6 +20,10 @@ def forget(node: str, force: bool, admin: tuple[str, ...], token: str | None) ->
     Until it is forgotten, it counts for `safe-to-stop`, may have a vote, and the cluster keeps deletions for it. If it
     does come back, it joins as a new node. The command is refused (status 2) if NODE runs and is connected, or if it
     has the only copies of a partition; with --force these are lost.
+
+    Without a quorum of the voters nothing can be agreed. With --force the node that answers then remembers the order,
+    until it ends, and its side goes on without the forgotten nodes as soon as the voters that are left are a majority
+    of themselves. Only do this if the nodes are dead for sure: the others cannot know.
     """
     connect(admin, token).forget(node, force)
     print(f"{node}: forgotten as soon as the others have agreed; `folkmoot status` then no longer shows it")

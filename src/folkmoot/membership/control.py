@@ -207,7 +207,7 @@ class Control:
         self._greet_ns: int = 0
         self._asks: dict[str, _Ask] = {}
         self._numbers: int = 0
-        self._filled: dict[tuple[int, int], tuple[int, int]] = {}  # (partition, disk) -> (leader epoch, start)
+        self._filled: dict[tuple[int, int], tuple[int, int, int]] = {}  # see `isr_request`
         self._isr_ns: int = 0  # when to ask for ISRs again
         self._found: Persisted | None = None  # to be written
         self._opening: CurrentLineage | None = None  # to be written
@@ -536,11 +536,22 @@ class Control:
         if member is not None and member.evicted < member.incarnation:
             self._wish(f"evict {member.disk} {member.incarnation}", Evict(member.disk, member.incarnation))
 
-    def forget(self, node_id: str) -> None:
-        """Remove a member that is away; what nobody else has is lost."""
+    def forget(self, node_id: str, now: int) -> None:
+        """Remove a member that is away; what nobody else has is lost.
+
+        Without a lease this process cannot know who is away: it remembers the order, and may fork because of it.
+        """
         configuration = self.configuration
         member = None if configuration is None else configuration.named(node_id)
-        if member is not None and not is_up(member.state):
+        if member is None or configuration is None or member.disk == self.me.disk:
+            return
+        if not self.is_live(now) and self.log is not None:
+            if member.disk not in self._splits.forgotten:
+                self._splits.forgotten.append(member.disk)
+            waits = self._splits.missing(configuration, self.log.voters, self.log.index)
+            names = [configuration.members[disk].node_id for disk in waits if disk in configuration.members]
+            self.events.append(Event(WARNING, "forget_ordered", {"node": node_id, "for": sorted(set(names))}))
+        if not is_up(member.state):
             remove = Remove(member.disk, member.version, FORGOTTEN, True)
             self._wish(f"forget {member.disk} {member.version}", remove)
 
@@ -556,13 +567,13 @@ class Control:
         request = Withdraw(self.me.disk, self.me.incarnation, partitions, known)
         self._wish(f"withdraw {partitions} {known}", request)
 
-    def filled(self, partition: int, disk: int, leader_epoch: int, started: int) -> None:
+    def filled(self, partition: int, disk: int, leader_epoch: int, started: int, version: int) -> None:
         """A learner of a partition that this member leads has everything: from now on the leader waits for it too.
 
-        It is asked for until it is in the ISR, or is no learner of this leadership any more. `leader_epoch` and
-        `started` (of the learner) are those of the configuration under which it was filled.
+        It is asked for until it is in the ISR, or the partition has changed. `leader_epoch`, `started` (of the learner)
+        and `version` (of the partition) are those of the configuration under which it was filled.
         """
-        self._filled[(partition, disk)] = (leader_epoch, started)
+        self._filled[(partition, disk)] = (leader_epoch, started, version)
 
     def _ask_isr(self, configuration: ClusterConfiguration, now: int) -> None:
         """Ask for the ISRs with the learners that are filled, all with one request."""
@@ -693,18 +704,21 @@ class Control:
                 return True
         elif self._is_refused_by_others(now):
             return False
-        elif not log.is_leader and self._splits.forks(configuration, log.index, now):
+        elif not log.is_leader and self._splits.forks(configuration, log.voters, log.index, now):
             lineage = 1 + self._rng.below(ID_MAX - 1)
             absent = self._splits.absent(configuration)
             # One that comes back to a lineage does not know any more how much of it was committed.
             anew = self.is_up_in(configuration) and configuration.counter() < self.seen
-            forked = fork_of(configuration, lineage, absent, self.me.disk, anew=anew)
+            lost = [disk for disk in self._splits.forgotten if self.neighbours.of(disk) is None]
+            lost = [disk for disk in lost if disk in configuration.members]
+            forked = fork_of(configuration, lineage, absent, self.me.disk, lost, anew=anew)
             self._found = ConfigurationLog.fork(forked, self.me.disk)
             gone = [disk for disk, _incarnation in absent]
             up = [disk for disk in configuration.disks() if is_up(configuration.members[disk].state)]
             here = [configuration.members[disk].node_id for disk in up if disk not in gone]
             fields: dict[str, object] = {"before": log.lineage, "lineage": lineage, "members": here}
             fields["partitions"] = forked.strength
+            fields["forgotten"] = [configuration.members[disk].node_id for disk in lost]
             self.events.append(Event(WARNING, "cluster_forked", fields))
         else:
             return False

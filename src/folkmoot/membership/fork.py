@@ -3,6 +3,7 @@
 A fork begins with a copy of the configuration, at the next index, in which the members that its founders do not reach
 are away. (A process that founds it alone is the only one that is up; the others on its side come up by a START.)
 A partition whose copies are all there keeps the last of them in sync and has no leader: it is absent, not empty.
+Who was forgotten by an operator, because it will not come back, is no member of the fork.
 Counters go on from those of the parent, so that what the fork writes is newer than what it shares.
 
 When lineages meet, one of them is the *trunk*, and the others are merged into it. An ancestor comes before all that
@@ -52,6 +53,7 @@ def fork_of(
     lineage: int,
     absent: list[tuple[int, int]],
     founder: int = 0,
+    forgotten: list[int] | None = None,
     *,
     anew: bool = False,
 ) -> ClusterConfiguration:
@@ -64,20 +66,23 @@ def fork_of(
             not meant.
         founder: The disk of the process that founds it alone: all others come up in it by a START of their own. They
             may have applied more of the parent, and then have changes that the fork does not share. 0: they stay up.
+        forgotten: Members that the founders do not reach and that will not come back, as an operator has said: they are
+            removed, and what only they had is lost.
         anew: So does the founder, which has applied more of the parent before than this configuration has. It goes
             last, so that the partitions stay of which it has a copy in sync.
     """
     known = {configuration.lineage}
     known.update([one[0] for one in configuration.ancestors])
     assert lineage not in known, "a fork is new"
-    both = _descend(configuration, lineage, sorted(absent))  # with all that are on the side of the founder
+    gone = [] if forgotten is None else sorted(forgotten)
+    both = _descend(configuration, lineage, sorted(absent), [], gone)  # with all that are on the side of the founder
     fork = both
     if founder:
         others = [(disk, member.incarnation) for disk, member in configuration.members.items() if disk != founder]
         near = sorted([process for process in others if process not in absent])
         if anew:
             near.append((founder, configuration.members[founder].incarnation))
-        fork = _descend(configuration, lineage, sorted(absent), near)
+        fork = _descend(configuration, lineage, sorted(absent), near, gone)
     fork.strength = len([state for state in both.partitions if state.leader])
     fork.check()
     return fork
@@ -87,12 +92,13 @@ def _descend(
     configuration: ClusterConfiguration,
     lineage: int,
     absent: list[tuple[int, int]],
-    near: list[tuple[int, int]] | None = None,
+    near: list[tuple[int, int]],
+    forgotten: list[int],
 ) -> ClusterConfiguration:
     """Return a copy that begins a lineage, in which these processes are away, in this order.
 
     near: those that are about to come up in it. They are away last: where nobody else is in sync, one of them stays so,
-    and not one that may never come.
+    and not one that may never come. forgotten: disks that are no members of it.
     """
     fork = decode_configuration(encode_configuration(configuration))
     fork.ancestors = [*fork.ancestors, (fork.lineage, fork.counter())][-ANCESTORS_MAX:]
@@ -100,11 +106,11 @@ def _descend(
     fork.parent_index = fork.index
     fork.lineage = lineage
     deaths: list[MarkAway] = []
-    for disk, incarnation in absent + ([] if near is None else near):
+    for disk, incarnation in absent + near:
         member = fork.members.get(disk)
         if member is not None and is_up(member.state):
             deaths.append(MarkAway(disk, incarnation, member.version, CUT_OFF))
-    Transition(fork).begin(fork.index + 1, deaths)
+    Transition(fork).begin(fork.index + 1, deaths, [disk for disk in forgotten if disk in fork.members])
     return fork
 
 

@@ -13,15 +13,17 @@ __all__ = ["isr_request"]
 
 
 def isr_request(
-    configuration: ClusterConfiguration, leader: int, filled: dict[tuple[int, int], tuple[int, int]]
+    configuration: ClusterConfiguration, leader: int, filled: dict[tuple[int, int], tuple[int, int, int]]
 ) -> AlterIsr | None:
     """Return the request for all learners that are filled; None: there is nothing to ask for.
 
     Args:
         configuration: The newest that is known.
         leader: The disk that asks.
-        filled: (partition, disk of the learner) -> (leader epoch, when the learner came up), both as they were when it
-            was filled. What is in the ISR by now, or belongs to a leadership or a start that is over, is removed.
+        filled: (partition, disk of the learner) -> (leader epoch, when the learner came up, version of the partition),
+            all as they were when it was filled. What is in the ISR by now, or belongs to a leadership or a start that
+            is over, is removed. So is what an older version says: its copy may have been dropped and begun anew since.
+            Each change of a partition is another view, in which the leader finds anew who is filled.
     """
     wanted: dict[int, list[int]] = {}
     for place, told in list(filled.items()):
@@ -30,7 +32,8 @@ def isr_request(
         member = configuration.members.get(disk)
         leads = state.leader == leader and state.leader_epoch == told[0]
         learns = disk in state.replicas and disk not in state.isr
-        if not leads or not learns or member is None or member.started != told[1] or not member.can_lead():
+        same = member is not None and member.started == told[1] and state.version == told[2]
+        if not leads or not learns or not same or member is None or not member.can_lead():
             del filled[place]
         else:
             wanted[number] = [*wanted.get(number, state.isr), disk]

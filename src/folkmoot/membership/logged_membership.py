@@ -60,7 +60,7 @@ class LoggedMembership:
         self.view: View | None = None
         self.wants: list[str] = []
         self.departing = False
-        self.held = HeldBranches(holdings)
+        self.held = HeldBranches(me.disk, holdings)
         self._me = me
         self._config = config
         self._partitions = partitions
@@ -75,7 +75,7 @@ class LoggedMembership:
         self._view_before: View | None = None
         self._lineage: int = 0  # of the view
         self._changed: int = 0  # the counter of the configuration of the view
-        self._epochs: list[int] = []  # by partition, the leader epoch in the view
+        self._roles: list[tuple[int, int]] = []  # by partition, the leader epoch and the version in the view
         self._starts: dict[str, tuple[int, int]] = {}  # by node in the view, its disk and when it came up
         self._is_up = False
         self._is_told = False  # to leave, by the configuration
@@ -332,7 +332,8 @@ class LoggedMembership:
         start = self._starts.get(node_id)
         if start is not None:
             self._due_us = 0
-            self.control.filled(partition, start[0], self._epochs[partition], start[1])
+            epoch, version = self._roles[partition]
+            self.control.filled(partition, start[0], epoch, start[1], version)
 
     def withdraw(self, partitions: list[int], damaged: list[int]) -> None:
         """Copies here are behind, or damaged: they are in sync no more, if there are others that are."""
@@ -418,9 +419,9 @@ class LoggedMembership:
         self.control.evict(node_id)
 
     def forget(self, node_id: str, now: int) -> None:
-        """Stop expecting a node that is away: what nobody else has is lost."""
+        """Stop expecting a node that is away: what nobody else has is lost. Without a lease see `membership/splits`."""
         self._due_us = min(self._due_us, now)
-        self.control.forget(node_id)
+        self.control.forget(node_id, now * _US)
 
     # Turns
 
@@ -484,7 +485,7 @@ class LoggedMembership:
             return
         self._lineage = configuration.lineage
         self._changed = configuration.changed
-        self._epochs = [state.leader_epoch for state in configuration.partitions]
+        self._roles = [(state.leader_epoch, state.version) for state in configuration.partitions]
         self._starts = {}
         for member in configuration.members.values():
             self._starts[member.node_id] = (member.disk, member.started)

@@ -189,8 +189,9 @@ def branches_of(holdings: list[Holding], configuration: ClusterConfiguration) ->
 def relics_of(holdings: list[Holding], configuration: ClusterConfiguration, former: int) -> list[int]:
     """Return the partitions that were lost together with a former disk, and of which its folder has a copy.
 
-    A folder that was set back is another disk, and its copies are older than what was committed. Where others were in
-    sync, they have everything. Where nobody was, nothing is newer than this copy: it is a branch, to be merged.
+    A folder that was set back, or that was forgotten, may have copies that are older than what was committed. Where
+    others were in sync, they have everything. Where nobody was, nothing is newer than this copy: it is a branch, to be
+    merged.
 
     Args:
         holdings: What the node has, by partition.
@@ -216,15 +217,23 @@ class BranchSource(ABC):
 
 
 class HeldBranches(BranchSource):
-    """Those of the copies of a node; former: the disk that its folder was before it was set back, 0: it was none."""
+    """Those of the copies of a node; former: the disk that its folder was before it was set back, 0: it was none.
 
-    def __init__(self, holdings: HoldingsSource) -> None:
+    A disk that was removed from another lineage than its own is told so by nobody: it joins again as it is. Until it
+    has come up for the first time since, its copies are those that it had before.
+    """
+
+    def __init__(self, disk: int, holdings: HoldingsSource) -> None:
         self.former: int = 0
+        self._disk = disk
         self._holdings = holdings
 
     def branches(self, configuration: ClusterConfiguration) -> list[int]:
         """Return `branches_of` what it has now, and `relics_of`."""
         holdings = self._holdings.holdings()
         found = branches_of(holdings, configuration)
-        found.extend([number for number in relics_of(holdings, configuration, self.former) if number not in found])
-        return sorted(found)
+        found.extend(relics_of(holdings, configuration, self.former))
+        member = configuration.members.get(self._disk)
+        if member is not None and member.started == 0:
+            found.extend(relics_of(holdings, configuration, self._disk))
+        return sorted(set(found))

@@ -9,6 +9,13 @@ while: its best informed member founds a lineage that goes on from what it has, 
 - Of the silent processes of one lineage on a side the one with the newest log forks; of equal ones that with the lowest
   disk; the next ones, if it does not, a while later.
 
+*By order.* With the policy that does not fork, a side that has lost the quorum of the voters for good would stand still
+for ever. So an operator may say that members will not come back (`forget`). When the voters that are left are a quorum
+of themselves, and linked to the process with the order, it forks without those that were named. Nobody can check what
+the operator says: a quorum of those voters that lives after all goes on in the parent, and is the trunk when they meet.
+The order is remembered by the process that got it, as long as it runs, has no lease, and stays in its lineage. If a
+process that is linked knows a newer log, the order has to be given there.
+
 A member goes over to another lineage of its cluster when that one is the trunk of all that it meets (`fork.trunk_of`),
 its own among them unless it is silent, and the leader of its log, under a lease, would let it up. What it has changed
 in its own lineage is a branch in the other one, which is merged.
@@ -35,10 +42,14 @@ __all__ = ["Splits"]
 
 
 class Splits:
-    """What one process sees of a split; `since_ns`: since when it is silent, 0: it has a lease."""
+    """What one process sees of a split.
+
+    since_ns: since when it is silent, 0: it has a lease. forgotten: disks that will not come back, as an operator says.
+    """
 
     def __init__(self, me: Neighbour, neighbours: Neighbours, options: ControlOptions, planted: PlantedControl) -> None:
         self.since_ns: int = 0
+        self.forgotten: list[int] = []
         self._me = me
         self._neighbours = neighbours
         self._options = options
@@ -49,6 +60,7 @@ class Splits:
     def begin(self, now: int) -> None:
         """Count from now on: this process takes part in another lineage."""
         self.since_ns = now
+        self.forgotten.clear()
         self._is_fresh = True
 
     def look(self, is_live: bool, now: int) -> None:
@@ -57,6 +69,7 @@ class Splits:
         self._seen_ns = now
         if is_live:
             self.since_ns = 0
+            self.forgotten.clear()
             self._is_fresh = False
         elif self.since_ns == 0 or stood:
             self.since_ns = now
@@ -64,11 +77,40 @@ class Splits:
     def _is_silent_for(self, span_ns: int, now: int) -> bool:
         return self.since_ns > 0 and now - self.since_ns >= span_ns
 
-    def forks(self, configuration: ClusterConfiguration, index: int, now: int) -> bool:
+    def missing(self, configuration: ClusterConfiguration, voters: list[int], index: int) -> list[int]:
+        """Return the disks for which an order to fork waits; nothing if it can be carried out, or there is none.
+
+        It waits for voters until a quorum of those that were not forgotten is linked (for members, if no voter is
+        left), for forgotten ones until they are not linked, and for one that knows more, which has to get the order.
+        """
+        left = [disk for disk in voters if disk not in self.forgotten]
+        if not left:
+            left = [disk for disk in configuration.disks() if disk not in self.forgotten]
+        absent = [disk for disk in left if disk != self._me.disk and not self._follows(configuration, disk)]
+        found = [disk for disk in self.forgotten if self._neighbours.of(disk) is not None]
+        if 2 * (len(left) - len(absent)) <= len(left):
+            found.extend(absent)
+        for disk in left:
+            neighbour = self._neighbours.of(disk)
+            if neighbour is not None and neighbour.greeting is not None and self._follows(configuration, disk):
+                if neighbour.greeting.index > index and neighbour.kind == DATA:
+                    found.append(disk)
+        return sorted(found) if self.forgotten else []
+
+    def _follows(self, configuration: ClusterConfiguration, disk: int) -> bool:
+        """Tell whether a process is linked and has the same lineage."""
+        neighbour = self._neighbours.of(disk)
+        greeting = None if neighbour is None else neighbour.greeting
+        return greeting is not None and greeting.lineage == configuration.lineage
+
+    def forks(self, configuration: ClusterConfiguration, voters: list[int], index: int, now: int) -> bool:
         """Tell whether this process is to fork now; `index`: the last entry that it has applied."""
         options = self._options
         member = configuration.members.get(self._me.disk)
-        if not options.forks or member is None or member.kind != DATA or member.evicted >= self._me.incarnation:
+        if member is None or member.kind != DATA or member.evicted >= self._me.incarnation:
+            return False
+        is_ordered = len(self.forgotten) > 0 and not self.missing(configuration, voters, index)
+        if not options.forks and not is_ordered:
             return False
         if not self._is_silent_for(options.fork_ns, now):
             return False

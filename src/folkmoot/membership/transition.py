@@ -44,6 +44,7 @@ from folkmoot.membership.cluster_settings import ABSENT, AUTHOR_BYTES_MAX, KEY_B
 from folkmoot.membership.command import (
     COPIES_MAX,
     EVICTED,
+    FORGOTTEN,
     MEMBERS_MAX,
     PARTITIONS_MAX,
     REPLICAS_MAX,
@@ -214,16 +215,19 @@ class Transition:
         assert index > self.configuration.index, "entries are applied in their order"
         return self._apply_at(index, command)
 
-    def begin(self, index: int, deaths: list[MarkAway]) -> None:
-        """Make the first configuration of a fork (`membership/fork`): deaths that are known at once are one entry.
+    def begin(self, index: int, deaths: list[MarkAway], forgotten: list[int]) -> None:
+        """Make the first configuration of a fork (`membership/fork`): what is known at once is one entry.
 
-        Those that do not fit are refused, like any.
+        Deaths that do not fit are refused, like any. forgotten: disks that are removed by force, all of them away.
         """
         configuration = self.configuration
         assert index > configuration.index, "a fork goes on behind its parent"
         assert configuration.is_founded(), "a fork is of a cluster"
         for command in deaths:
             self._apply_at(index, command)
+        for disk in forgotten:
+            removed = self._apply_at(index, Remove(disk, configuration.members[disk].version, FORGOTTEN, True))
+            assert removed.is_accepted(), "who is forgotten is away"
         configuration.index = index
         configuration.changed = configuration.counter()
 

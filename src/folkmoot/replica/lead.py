@@ -64,9 +64,11 @@ class Lead:
     def gather(self, partition: int, replicas: list[str], learners: list[str], kept: list[str]) -> None:
         """Set the followers of a partition; they join when their reports come.
 
-        kept: nodes that have not restarted since the view before: of these, learners that counted still count.
+        kept: nodes that have not restarted since the view before: of these, learners that counted still count. One that
+        was in sync and is not any more has left the ISR: nothing waits for it.
         """
-        counted = [f.node_id for f in self.followers[partition] if f.counts and f.node_id in kept]
+        before = self.followers[partition]
+        counted = [f.node_id for f in before if f.counts and not f.replica and f.node_id in kept]
         me = self.replica_states.node_id
         followers = [Follower(node_id, True) for node_id in replicas if node_id != me]
         for node_id in learners:

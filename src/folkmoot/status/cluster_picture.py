@@ -239,11 +239,9 @@ class ClusterPicture(Picture):
         return why_not
 
     def forget(self, node_id: str, now: int) -> str:
-        """Ask for the removal of a member that is away."""
-        why_not = self._outside()
-        if not why_not:
-            self._membership.forget(node_id, now)
-        return why_not
+        """Ask for the removal of a member that is away, or have this side of a split go on without it."""
+        self._membership.forget(node_id, now)
+        return ""
 
     def leave(self, node_id: str, now: int) -> str:
         """Have a member hand over its partitions and leave."""

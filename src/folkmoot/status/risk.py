@@ -10,7 +10,7 @@ from typing import Final
 
 from folkmoot.status.picture import MEMBER, Picture
 
-__all__ = ["evict_risk", "forget_risk", "named"]
+__all__ = ["evict_risk", "forget_risk", "named", "unsafe_forget"]
 
 _NAMED_MAX: Final = 8  # partitions in a sentence
 
@@ -48,6 +48,13 @@ def forget_risk(picture: Picture, node_id: str) -> str:
         cost = f"{node_id} has the only copies of what {named(only)} had, which would be lost for good: start it again"
         return f"{cost}. {_forced('forget', node_id)}"
     return ""
+
+
+def unsafe_forget(node_id: str) -> str:
+    """Return why a node should not be forgotten by one that has no lease, and so cannot know whether it lives."""
+    cost = f"this node has no lease, and nobody here can know whether {node_id} lives. If it does, the cluster is split"
+    cost += " by this order, and merged when both sides meet. If it does not, what only it had is lost"
+    return f"{cost}. {_forced('forget', node_id)}"
 
 
 def named(partitions: list[int]) -> str:

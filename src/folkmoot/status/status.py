@@ -10,7 +10,7 @@ from typing import Final
 from folkmoot.kernel.hash import hash64
 from folkmoot.peer.member import LEAVING, Member
 from folkmoot.status.picture import ALONE, MEMBER, WITNESS, Picture
-from folkmoot.status.risk import evict_risk, forget_risk, named
+from folkmoot.status.risk import evict_risk, forget_risk, named, unsafe_forget
 from folkmoot.status.shortage import caution, full_disks, has_full_disk, refusing, slow_disks, stranded
 from folkmoot.status.wait import wait_of
 
@@ -363,9 +363,15 @@ class NodeStatus:
         return self._unknown(node_id) or risk or self.picture.evict(node_id, now)
 
     def forget(self, node_id: str, now: int, force: bool = False) -> str:
-        """Forget an absent node; return why not, or "" when it is under way. `force`: despite the consequences."""
-        if self.picture.state() != ALONE and self.picture.is_up(node_id):
-            return f"{node_id} is up: stop or evict it first"
+        """Forget an absent node; return why not, or "" when it is under way. `force`: despite the consequences.
+
+        Without a lease this node cannot know who is up: only by force, and not one that it hears.
+        """
+        if self.picture.state() != ALONE and self.known(node_id):
+            if not self.picture.has_lease() and not self.picture.hears(node_id):
+                return self.picture.forget(node_id, now) if force else self.outside() or unsafe_forget(node_id)
+            if self.picture.is_up(node_id):
+                return f"{node_id} is up: stop or evict it first"
         risk = "" if force else forget_risk(self.picture, node_id)
         return self._unknown(node_id) or risk or self.picture.forget(node_id, now)
 
@@ -403,7 +409,7 @@ class NodeStatus:
         """Whether a node is a member, or an absent node that is expected back."""
         view = self.picture.view()
         known = node_id in self.picture.known() or (view is not None and view.member(node_id) is not None)
-        return known or self._is_witness(node_id)
+        return known or node_id in self.picture.expected() or self._is_witness(node_id)
 
     def _is_witness(self, node_id: str) -> bool:
         return node_id in [witness.node_id for witness in self.picture.witnesses()]
