@@ -65,3 +65,13 @@ def test_a_request_is_void_when_its_learner_has_come_up_again() -> None:
     found.do(Activate(2, one.version, one.process))
     assert found.apply(request) == INELIGIBLE
     assert isr_request(found.configuration, 1, seen) is None, "it is filled again first"
+
+
+def test_what_was_filled_before_its_copy_was_begun_anew_is_not_asked_for() -> None:
+    found = story([1, 2, 3])
+    found.isr([1, 3])
+    seen = filled(found, (0, 2))
+    found.isr([1, 3, 2])
+    found.isr([1, 3])
+    assert isr_request(found.configuration, 1, seen) is None
+    assert seen == {}

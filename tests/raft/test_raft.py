@@ -6,7 +6,15 @@ import pytest
 
 from folkmoot.raft.configuration import ADD_LEARNER, PROMOTE, REMOVE
 from folkmoot.raft.entry import Entry
-from folkmoot.raft.message import APPEND, HEARTBEAT, HEARTBEAT_RESPONSE, OFFER, Message
+from folkmoot.raft.message import (
+    APPEND,
+    APPEND_RESPONSE,
+    GRANTED,
+    HEARTBEAT,
+    HEARTBEAT_RESPONSE,
+    OFFER,
+    Message,
+)
 from folkmoot.raft.option import Options
 from folkmoot.raft.ready import (
     ACCEPTED,
@@ -216,6 +224,34 @@ def test_a_member_that_lost_what_it_confirmed_is_silent() -> None:
     assert follower.ready().messages == []
     follower.wake(follower.deadline())
     assert follower.ready().messages == []
+
+
+def test_a_leader_that_a_follower_is_ahead_of_has_lost_what_it_had() -> None:
+    """As the only voter it was elected by itself, with a folder that was set back."""
+    raft = cluster("3 led 1").nodes[1].raft
+    answer = Message(APPEND_RESPONSE, 2, 1, raft.term)
+    answer.verdict = GRANTED
+    answer.index = raft.log.last_index() + 1
+    raft.step(answer, 0)
+    assert raft.lost_suffix
+
+
+def test_a_follower_takes_nothing_from_a_leader_that_lacks_what_is_committed() -> None:
+    scenario = cluster("3 led 1")
+    scenario.do("propose 1 a")
+    scenario.do("settle")
+    raft = scenario.nodes[2].raft
+    before = (raft.log.commit, raft.log.last_index())
+    assert before[0] > 1
+    append = Message(APPEND, 1, 2, raft.term)
+    append.index = before[0] - 1
+    append.log_term = raft.log.term_at(append.index)
+    append.entries = [Entry(before[0], raft.term + 1, 0, b"other")]
+    append.round = 1 << 20
+    raft.step(append, scenario.now)
+    assert raft.outdated_leader == 1
+    assert (raft.log.commit, raft.log.last_index()) == before
+    assert raft.ready().messages == []
 
 
 def test_a_learner_is_asked_nothing() -> None:

@@ -204,6 +204,11 @@ class ConfigurationLog:
         return self._raft.lost_suffix
 
     @property
+    def outdated_leader(self) -> int:
+        """The disk of a leader that lacks what is committed here; 0: none was met."""
+        return self._raft.outdated_leader
+
+    @property
     def refused_snapshot_bytes(self) -> int:
         """The size of a snapshot that was too large for this member, without which it is behind; 0: none was."""
         return self._raft.refused_snapshot_bytes

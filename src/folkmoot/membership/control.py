@@ -184,6 +184,7 @@ class Control:
         self.seeds: list[str] = []
         self.seeds_unknown: bool = False
         self.residents: dict[str, str] = {}  # by address the node that answered there
+        self.is_held: bool = False  # nobody may hear of this start: its number is not on the disk yet
         self.refused_ns: int = 0  # when this process and another one last refused each other; 0: never
         self.twin_ns: int = 0  # when that was last because of another process with the name of this one; 0: never
         # For the owner:
@@ -215,6 +216,7 @@ class Control:
         self._up_after: int = 0  # up to this counter, no START of this process in its lineage is one that it has lived
         self._named: int = 0  # the lineage that the disk names
         self._is_refused: bool = False  # that it has been told
+        self._outdated: int = 0  # the disk of a leader that was told to be set back
         self._is_muted: bool = False  # another process may be the member on this disk
         self._is_fresh: bool = True  # no heartbeat of this process has been judged, so no START is its own
         self._fallback: int = 0  # the lineage that it names, while this process has no configuration of another one
@@ -616,6 +618,8 @@ class Control:
         """Do what is due."""
         self.neighbours.prune(now)
         if self.fault or self.renewal:
+            self._lease.begin()  # the others hear that it has none: they need not wait for it
+            self._greet_all(now)
             return
         if self.phase == OUTSIDE:
             self._step_outside(now)
@@ -655,6 +659,7 @@ class Control:
         self._opening_token = 0
         self._is_fresh = False  # the configuration begins with this process
         self.phase = OPENING
+        self.cluster = cluster  # greetings say so from now on: who comes meanwhile founds no other one
         self.events.append(Event(INFO, "cluster_founded", {"cluster": cluster}))
 
     def _step_inside(self, now: int) -> None:
@@ -776,7 +781,7 @@ class Control:
         self._beat_ns = now + self.options.heartbeat_ns
         leader = self.leader()
         configuration = self.configuration
-        if leader == 0:
+        if leader == 0 or self.is_held:
             return
         if configuration is None:  # it may have become a member in another lineage
             self._beat_ns = now + self.options.reply_ns // 2
@@ -979,6 +984,15 @@ class Control:
 
     def _extend_lease(self, log: ConfigurationLog) -> None:
         """Take the answers to heartbeats whose entries are applied by now."""
+        if log.outdated_leader and log.outdated_leader == log.leader:
+            self._held.clear()  # what it grants counts for nothing: its configuration is not the one here
+            if self._outdated != log.leader:
+                self._outdated = log.leader
+                member = log.configuration.members.get(log.leader)
+                node = "" if member is None else member.node_id
+                why = "its folder was set back: it leads a configuration log that lacks what is committed here"
+                self.events.append(Event(ERROR, "log_diverged", {"node": node, "why": why}))
+            return
         held: list[BeatAnswer] = []
         for answer in self._held:
             if log.index < answer.commit:

@@ -90,6 +90,7 @@ class LoggedMembership:
         """Read the log; raises CorruptStore."""
         control = Control(self._me, _NO_FEATURES, self._options(), self._reader, self._rng.next64(), now * _US)
         control.branches = self.held
+        control.is_held = True
         for holding in self._holdings.holdings():
             if holding.state != NONE:
                 control.seen = max(control.seen, counter_of(holding.epoch))
@@ -200,6 +201,12 @@ class LoggedMembership:
     def departed(self) -> bool:
         """Whether the others go on without this node, which has asked them to, or there are none."""
         return self.departing and self.control.is_away
+
+    @property
+    def stays(self) -> bool:
+        """Whether this node is a member that does not leave, or not any more."""
+        member = self.control.member
+        return member is not None and not is_leaving(member.state)
 
     @property
     def left(self) -> bool:
@@ -429,7 +436,7 @@ class LoggedMembership:
         """Return when the next turn is due at the latest, in microseconds, or NEVER."""
         control = self.control
         if control.fault or control.renewal:
-            return NEVER
+            return self._due_us
         return -(-control.deadline() // _US)
 
     def step(self, writer: Writer, now: int) -> None:
@@ -450,6 +457,7 @@ class LoggedMembership:
 
     def written(self, token: int, now: int) -> None:
         """The batch with this token, and all before it, are durable."""
+        self.control.is_held = False  # the first batch has the number of this start
         self.control.written(token, now * _US)
 
     def _look(self, now: int) -> None:
@@ -545,6 +553,7 @@ class LoggedMembership:
             control.events.clear()
         if control.fault and control.fault != self._reported:
             self._reported = control.fault
+            self._due_us = 0  # once more, to tell the others
             self.events.append(Event(ERROR, "membership_ended", {"why": control.fault}))
         wants = control.wants(now_ns)
         if wants != self.wants:

@@ -389,6 +389,11 @@ class Node:
             write_birth(writer, self.birth, self.config)
 
     @property
+    def stays(self) -> bool:
+        """Whether this node is a member that does not leave, or not any more."""
+        return self.cluster_node is not None and self.cluster_node.membership.stays
+
+    @property
     def closing(self) -> bool:
         """Whether this node is about to leave, and should accept no more connections."""
         return self.cluster_node is not None and self.cluster_node.membership.drained

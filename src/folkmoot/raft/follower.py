@@ -28,6 +28,7 @@ class Follower:
         self._member = member
         self.restored: Snapshot | None = None  # what the state machine has to take before it goes on
         self.lost_suffix = False  # entries that this member has confirmed are gone: it must not go on
+        self.outdated_leader: int = 0  # a leader that lacks what is committed here
         self.refused_bytes: int = 0  # the size of a snapshot that exceeds the limit
         self._round: int = 0  # the newest of the leader in the current term
         self._matched: int = 0  # this log is the same as the leader's up to here, as was found in the current term
@@ -53,10 +54,14 @@ class Follower:
         member = self._member
         log = member.log
         self._round = max(self._round, message.round)
-        if message.index + len(message.entries) < log.commit and not member.planted.truncate_committed:
+        entries = message.entries
+        if not member.planted.truncate_committed and self._conflicts(message):
+            # No leader lacks what is committed: its disk was set back. It gets no answer by which it could go on.
+            self.outdated_leader = message.sender
+            return
+        if message.index + len(entries) < log.commit and not member.planted.truncate_committed:
             self._confirm(log.commit)
             return
-        entries = message.entries
         index = message.index
         log_term = message.log_term
         if index < log.commit and not member.planted.truncate_committed:
@@ -78,6 +83,21 @@ class Follower:
         log.commit_to(min(message.commit, last))
         if message.round:
             self._confirm(last)
+
+    def _conflicts(self, message: Message) -> bool:
+        """Tell whether an append has other terms than this log has, where that is committed."""
+        log = self._member.log
+        term = message.log_term
+        for at in range(len(message.entries) + 1):
+            index = message.index + at
+            if at:
+                term = message.entries[at - 1].term
+            if index > log.commit:
+                return False
+            known = log.term_at(index)
+            if known >= 0 and known != term:
+                return True
+        return False
 
     def _confirm(self, index: int) -> None:
         """Tell the leader that this log matches up to `index`, when it is durable so far."""

@@ -155,6 +155,11 @@ class Raft:
         return self._follower.lost_suffix
 
     @property
+    def outdated_leader(self) -> int:
+        """A leader that lacks what is committed here: its disk was set back. 0: none was met."""
+        return self._follower.outdated_leader
+
+    @property
     def refused_snapshot_bytes(self) -> int:
         """The size of the last snapshot that exceeded `Options.snapshot_bytes`, without which this member is behind."""
         return self._follower.refused_bytes
@@ -450,6 +455,10 @@ class Raft:
         elif leader is None:
             return
         elif kind == APPEND_RESPONSE:
+            if message.verdict == GRANTED and message.index > self._log.last_index():
+                # A follower confirms no more than its leader has sent, or than is committed: that is missing here.
+                self._follower.lost_suffix = True
+                return
             leader.appended(message)
         elif kind == HEARTBEAT_RESPONSE:
             leader.answered(message)

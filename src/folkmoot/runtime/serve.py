@@ -109,6 +109,7 @@ class ServingNode:
     def signalled(self) -> None:
         """Stop cleanly at the first signal, immediately at the second."""
         self._signals += 1
+        self.again = False
         if self._signals > 1:
             self.fail(FolkmootError("stopped by a second signal; acknowledged data is safe"))
         self._stop.set()
@@ -124,7 +125,7 @@ class ServingNode:
             self._closed = True
             for listener in listeners:
                 listener.close()
-        elif self._closed and not self.node.left and not self._stop.is_set():
+        elif self._closed and self.node.stays and not self._stop.is_set():
             self.say("info", "restarted", reason="it was about to leave, had closed its listeners, and stays")
             self.again = True
             self._stop.set()
