@@ -116,6 +116,17 @@ def test_a_held_log_takes_records_and_gives_them_out_when_it_is_let_go() -> None
     assert side.streams.growth > growth, "who waits looks again"
 
 
+def test_a_held_log_that_is_opened_again_shows_what_was_readable_here_and_no_more() -> None:
+    side, _other = fork("old")
+    for round_ in range(2):
+        side.streams.hold(0, True)
+        side.streams.close_in(0)
+        side.streams.open_in(0)
+        assert side.texts() == ["old"]
+        side.append(f"held{round_}")
+        assert side.texts() == ["old"], "the other side may give out the same offset"
+
+
 def test_a_held_log_that_is_opened_shows_what_was_certainly_readable() -> None:
     side, _other = fork("old")
     for number in range(2 * MARK_FLUSHES):

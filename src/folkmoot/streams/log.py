@@ -62,6 +62,7 @@ class StreamLog:
         self._row_key = name_prefix(store_partition, STREAM, name) + u16(index)
         self._row_partitions = 0  # from the STREAM row; 0: there is no row
         self.held = False
+        self.known_end = 0  # the readable end when this node had it open before
         self._committed_end = 0
         self._mark = 0  # the readable end in the STREAM row
         self._unmarked = 0  # turns with records since the STREAM row was updated
@@ -98,8 +99,12 @@ class StreamLog:
         else:
             self._open_chunks(newest[0], newest[1], floor)
         self._committed_end = self.next_offset
-        # In a fork it is unknown which of the newest records the other side has, too.
-        self.readable_end = max(self.oldest, min(self._mark, self.next_offset)) if self.held else self.next_offset
+        self.readable_end = self.next_offset
+        if self.held:
+            # In a fork it is unknown which of the newest records the other side has, too. What was
+            # readable has its offsets for ever, and is in every copy that can be opened.
+            self.readable_end = max(self.oldest, min(max(self._mark, self.known_end), self.next_offset))
+        self.known_end = self.readable_end
 
     def _open_row(self, row: bytes) -> int:
         if len(row) != VERSION_BYTES + 34 and len(row) != VERSION_BYTES + 26:  # as older versions wrote it
