@@ -70,17 +70,17 @@ def test_what_is_missing_is_asked_for_again_without_another_change() -> None:
     assert node.sent() == []
 
 
-def test_a_new_leader_says_whose_report_it_waits_for_and_wants_another_view() -> None:
+def test_a_new_leader_says_whose_report_it_waits_for_and_has_all_begin_anew() -> None:
     node = Node("n0")
     assert node.waits() == []
     node.advance(2 * SECOND)
     assert [(waits["for"], waits["partitions"]) for waits in node.waits()] == [(["n1"], 1)]
-    assert node.replication.unfit == []
+    assert not node.replication.renew
     node.advance(7 * SECOND)
     assert node.waits() == []
     node.advance(SECOND)
     assert [waits["waited_us"] for waits in node.waits()] == [10 * SECOND]
-    assert node.replication.unfit == [0]
+    assert node.replication.renew
     node.say(READY)
     node.advance(20 * SECOND)
     assert node.waits() == []
