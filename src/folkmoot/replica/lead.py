@@ -277,9 +277,14 @@ class Lead:
         return count
 
     def advance(self, partition: int) -> None:
-        """Commit what can be committed, after more has become durable."""
+        """Commit what can be committed, after more has become durable.
+
+        A leader whose copy is damaged commits nothing: the ISR goes on without it, or the partition is closed.
+        """
         replica_states = self.replica_states
         if replica_states.phases[partition] < MERGING or replica_states.fresh:
+            return
+        if replica_states.states[partition] == DAMAGED:
             return
         low = self.committed_seq(partition)
         replica_states.pending.replicated(partition, low)
