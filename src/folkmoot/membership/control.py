@@ -205,6 +205,7 @@ class Control:
         self._held: list[BeatAnswer] = []
         self._beat_ns: int = 0  # when the next heartbeat is due
         self._beaten: int = 0  # the disk to which the last heartbeat went
+        self._told_term: int = 0  # in which the figures of this member were sent
         self._greet_ns: int = 0
         self._asks: dict[str, _Ask] = {}
         self._numbers: int = 0
@@ -787,9 +788,10 @@ class Control:
             self._beat_ns = now + self.options.reply_ns // 2
             self._ask_to_join(leader, log.lineage)
             return
-        if self._beaten != leader:
+        if self._beaten != leader or self._told_term != log.term:
             self._beaten = leader
-            self._load_changed = True
+            self._told_term = log.term
+            self._load_changed = True  # what a controller knows beside the log is of its term
         number = self._lease.beat(now)
         beat = Beat(log.lineage, number, self.installed)
         beat.up = self.is_up

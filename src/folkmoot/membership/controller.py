@@ -22,7 +22,7 @@ from __future__ import annotations
 from typing import Final
 
 from folkmoot.kernel.event import ERROR, INFO, WARNING, Event
-from folkmoot.membership.cluster_member import ClusterMember
+from folkmoot.membership.cluster_member import DATA, ClusterMember
 from folkmoot.membership.command import (
     CUT_OFF,
     ENDED,
@@ -166,7 +166,10 @@ class Controller:
         verdict = self._judge(process, beat, now)
         answer = BeatAnswer(self.log.lineage, self.term, beat.number, self.log.commit, verdict)
         if beat.load is not None:
+            wanted = self._loads.get(process.disk, {}).get("replicas", 0)
             self._loads[process.disk] = beat.load
+            if beat.load.get("replicas", 0) != wanted:
+                self._is_dirty = True
         if verdict == GRANTED:
             self._tell_loads(process.disk, answer)
         return answer
@@ -216,6 +219,8 @@ class Controller:
         if former is not None and former.incarnation > process.incarnation:
             return
         self._reports[process.disk] = _Report(process, beat, now)
+        if former is not None and former.incarnation != process.incarnation:
+            self._loads_told.pop(process.disk, None)  # the process before it knew them
         before = None if former is None else former.beat
         if before is None or not beat.up or before.applied != beat.applied or before.missing != beat.missing:
             self._due_ns = now
@@ -649,10 +654,19 @@ class Controller:
         configuration = self.log.configuration
         shared = _features_of(configuration)
         commands: list[Command] = [] if shared == configuration.features else [Features(shared)]
+        self._options.limits.copies = self._copies()
         commands.extend(plan(configuration, self._options.limits, self.log.voters, self._gone))
         for number, command in enumerate(commands):
             if not self._propose(0, number, command, now):
                 return
+
+    def _copies(self) -> int:
+        """Return how many copies there should be: the most that a member with data wants; 0: nobody has said."""
+        most = 0
+        for member in self._up():
+            if member.kind == DATA:
+                most = max(most, self._loads.get(member.disk, {}).get("replicas", 0))
+        return most
 
     def _all_follow(self, now: int) -> bool:
         """Tell whether everybody has installed the last change of roles.

@@ -41,6 +41,8 @@ class PlanLimits:
         fills: Copies that are being filled.
         leads: Leaderships that are handed over by one plan.
         places: Partitions whose replicas one plan changes.
+
+    copies: of each partition, as many as members want; 0: as many as the cluster was founded with.
     """
 
     def __init__(self, fills: int = 16, leads: int = 16, places: int = 1024) -> None:
@@ -50,6 +52,7 @@ class PlanLimits:
         self.fills = fills
         self.leads = leads
         self.places = places
+        self.copies: int = 0
 
 
 def plan(configuration: ClusterConfiguration, limits: PlanLimits, voters: list[int], gone: list[int]) -> list[Command]:
@@ -96,7 +99,7 @@ class _Plan:
                 led += 1
         self.led = led
         self.target: list[list[int]] = ideal_placement(
-            members, len(configuration.partitions), configuration.copies, held
+            members, len(configuration.partitions), limits.copies or configuration.copies, held
         )
         self.items: list[PlaceItem] = []
         self.moves: list[Lead] = []
