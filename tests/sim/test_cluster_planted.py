@@ -40,7 +40,6 @@ FAR = 60_000
 
 BUGS = [
     Planted("leader_alone", "a leader acknowledges without its followers", 15, ("crashes",), mesh_latency_us=FAR),
-    Planted("early_ack", "followers confirm what is not on their disks", 20, ("power loss",), sync_us=100_000),
     Planted("gaps", "followers apply changes over a gap", 25, KILLS),
     Planted(
         "own_tail",
@@ -56,7 +55,7 @@ BUGS = [
     Planted(
         "partial_counts",
         "a copy that is being filled counts as complete",
-        10,
+        25,
         ("peer resets", "crashes"),
         recent_bytes_max=300,
         copy_bytes_per_s=8000,
@@ -68,19 +67,9 @@ BUGS = [
     Planted("clears_kept", "a retained message is cleared at its leader only", 10, KILLS),
     Planted("unmarked", "repeated requests are applied again", 10, KILLS),
     Planted(
-        "unfenced", "a client is admitted before its older connection is fenced", 10, ("slow links",), fault_every=4
+        "unfenced", "a client is admitted before its older connection is fenced", 25, ("slow links",), fault_every=4
     ),
     Planted("outbox_forgotten", "a new leader does not continue with outbox entries", 30, KILLS),
-    Planted(
-        "chunk_kept",
-        "messages of a transaction get outbox entries, and their chunk is removed later",
-        10,
-        KILLS,
-        transactions=1,
-        mesh_latency_us=FAR,
-        sync_us=100_000,
-        fault_every=4,
-    ),
     Planted("wills_twice", "a will stays stored when it is published", 15, KILLS),
     Planted("unasked", "a new leader does not ask which clients are connected", 10, KILLS),
     Planted(
@@ -159,18 +148,16 @@ def test_power_cuts_one_behind_the_other_bring_nothing_back() -> None:
 
 
 SHOWN_BY = {
-    "chunk_kept": 5,
     "clears_kept": 6,
     "deaf_digests": 6,
-    "early_ack": 13,
     "endless_turns": 8,
     "gaps": 22,
     "no_barrier": 11,
     "outbox_forgotten": 14,
     "own_tail": 683,
-    "partial_counts": 2,
+    "partial_counts": 19,
     "unasked": 6,
-    "unfenced": 3,
+    "unfenced": 19,
 }
 """Seeds that have shown a bug soonest: the search begins there, and goes through all when they show it no more."""
 
