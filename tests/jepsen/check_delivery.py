@@ -47,7 +47,7 @@ def sessions(ledger: Ledger, excuses: Excuses, verdict: Verdict) -> None:
             verdict.judge("A1")
             if not after.present:
                 text = f"{client} is told at {after.node} that there is no session; it had one at {before.node}"
-                verdict.find("A1", "session lost", after.accepted, text, excuses.no_session(after))
+                verdict.find("A1", "session lost", after.accepted, text, "")
 
 
 def invented(ledger: Ledger, verdict: Verdict, client: str, arrivals: list[Arrival]) -> None:
@@ -111,7 +111,7 @@ def once(ledger: Ledger, excuses: Excuses, verdict: Verdict, client: str, arriva
             places = (before.at, before.connection), (one.at, one.connection)
             text = f"{client} got {one.value} at {ledger.name(before.connection)}, {before.at / 1e6:.3f} s, and again "
             text += f"at {ledger.name(one.connection)}; sent {sending(ledger, message)}"
-            verdict.find("A4", "twice", one.at, text, excuses.twice(message, client, *places))
+            verdict.find("A4", "twice", one.at, text, excuses.twice(message, *places))
 
 
 def sending(ledger: Ledger, message: Publication) -> str:
@@ -175,4 +175,4 @@ def groups(ledger: Ledger, excuses: Excuses, verdict: Verdict, topics: dict[str,
                     other, second = next(two for two in found if two[0] != client)
                     text = f"{client} and {other} of {name} got {message.value}; sent {sending(ledger, message)}"
                     places = (first.at, first.connection), (second.at, second.connection)
-                    verdict.find("A4", "twice in a group", second.at, text, excuses.twice(message, other, *places))
+                    verdict.find("A4", "twice in a group", second.at, text, excuses.twice(message, *places))

@@ -28,17 +28,6 @@ class Excuse:
 
 
 EXCUSES: Final = {
-    "no-copy": Excuse(
-        "A1",
-        "`available`: a client is told that there is no session by a node that could not reach as many others as there "
-        "are copies",
-        "Sessions and retained messages are gone until a copy is back.",
-    ),
-    "no-copy-retained": Excuse(
-        "A8",
-        "`available`: nothing retained is found at a node that could not reach as many others as there are copies",
-        "Sessions and retained messages are gone until a copy is back.",
-    ),
     "given-up": Excuse(
         "A3",
         "the late message was never acknowledged, and its publisher was told that there is no session",
@@ -64,11 +53,6 @@ EXCUSES: Final = {
         "`available`: the message was sent to, or came from, two nodes, and a link of one of them was cut",
         "A message with QoS 2 arrives twice.",
     ),
-    "no-session-twice": Excuse(
-        "A4",
-        "`available`: the subscriber was told between the two arrivals that there is no session, as in `no-copy`",
-        "Sessions and retained messages are gone until a copy is back.",
-    ),
     "two-sides-id": Excuse(
         "A6",
         "`available`: a link was cut of one of the two nodes to which the client id is connected",
@@ -82,7 +66,7 @@ EXCUSES: Final = {
     "forwarded-twice": Excuse(
         "A9",
         "`available`: a link was cut of a node to which the message was sent, or half of the nodes were gone",
-        "Stream records of the minority side get their offsets after the merge",
+        "Stream records of a side that has forked get their offsets after the merge",
     ),
 }
 
@@ -94,11 +78,6 @@ class Excuses:
         self.ledger = ledger
         self.world = ledger.world
         self.splits = ledger.policy == "available"
-        self.replicas = ledger.replicas
-
-    def no_session(self, connection: Connection) -> str:
-        """For `session present 0` to a client that has a session."""
-        return "no-copy" if self._no_copy(connection.node, connection.began, connection.accepted) else ""
 
     def order(self, late: Publication, before: Publication, arrived: int) -> str:
         """For a message that arrived after a later one of the same publisher, topic and QoS."""
@@ -112,13 +91,10 @@ class Excuses:
             return "two-crashes"
         return "two-sides-order" if self._cut((late, before), late.sent, arrived) else ""
 
-    def twice(self, message: Publication, client: str, first: tuple[int, int], second: tuple[int, int]) -> str:
+    def twice(self, message: Publication, first: tuple[int, int], second: tuple[int, int]) -> str:
         """For a message of QoS 2 that arrived twice; first, second: time and connection."""
         if not self.splits:
             return ""
-        for one in self.ledger.of_client.get(client, []):
-            if first[0] < one.accepted < second[0] and not one.present and self.no_session(one):
-                return "no-session-twice"
         sent = {self.ledger.name(number) for _, number in message.sends}
         came = {self.ledger.name(number) for _, number in (first, second)}
         begin = message.sent - HEAL_US
@@ -134,8 +110,6 @@ class Excuses:
 
     def stale(self, node: str, newer: Publication | None, begin: int, end: int) -> str:
         """For a retained value, or none, that was not the latest."""
-        if self._no_copy(node, begin, end):
-            return "no-copy-retained"
         nodes = {node} | ({self.ledger.name(number) for _, number in newer.sends} if newer else set())
         since = (newer.sent if newer else begin) - HEAL_US
         return "two-sides-retained" if self.splits and self.world.cut_off(nodes, since, end) else ""
@@ -147,9 +121,6 @@ class Excuses:
             return "forwarded-twice"
         gone = self.splits and self.world.half_gone(message.sent, end)
         return "forwarded-twice" if gone else ""
-
-    def _no_copy(self, node: str, begin: int, end: int) -> bool:
-        return self.splits and self.world.unreachable(node, begin - HEAL_US, end) >= self.replicas
 
     def _cut(self, messages: Iterable[Publication], begin: int, end: int) -> bool:
         nodes = {self.ledger.name(number) for message in messages for _, number in message.sends}

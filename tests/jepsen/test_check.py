@@ -404,10 +404,10 @@ def alone(policy: str, replicas: int) -> list[Event]:
     return story.events
 
 
-def test_a_node_that_may_lack_all_copies_may_know_no_session() -> None:
-    assert excused(check(alone("available", 2))) == {"no-copy"}
-    assert broken(check(alone("available", 3))) == {("A1", "session lost")}, "it has a copy of everything"
-    assert broken(check(alone("majority", 2))) == {("A1", "session lost")}
+@pytest.mark.parametrize("policy", ["available", "majority"])
+@pytest.mark.parametrize("replicas", [2, 3])
+def test_a_session_without_a_copy_is_refused_and_not_begun_anew(policy: str, replicas: int) -> None:
+    assert broken(check(alone(policy, replicas))) == {("A1", "session lost")}
 
 
 def test_a_message_without_acknowledgement_may_be_lost() -> None:
