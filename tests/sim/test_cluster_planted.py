@@ -42,14 +42,6 @@ BUGS = [
     Planted("leader_alone", "a leader acknowledges without its followers", 15, ("crashes",), mesh_latency_us=FAR),
     Planted("gaps", "followers apply changes over a gap", 25, KILLS),
     Planted(
-        "own_tail",
-        "a new leader keeps only its own changes",
-        700,
-        ("power loss", "mass crashes"),
-        sync_us=100_000,
-        pace_us=10_000,
-    ),
-    Planted(
         "untouched", "pages of a copy overwrite newer changes", 15, ("empty restarts",), sync_us=60_000, pace_us=5000
     ),
     Planted(
@@ -154,7 +146,6 @@ SHOWN_BY = {
     "gaps": 22,
     "no_barrier": 11,
     "outbox_forgotten": 14,
-    "own_tail": 683,
     "partial_counts": 19,
     "unasked": 6,
     "unfenced": 19,
