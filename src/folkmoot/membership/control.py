@@ -611,7 +611,7 @@ class Control:
                 due = min(due, log.deadline())
             if self.phase == INSIDE and not self._is_muted:
                 due = min(due, self._beat_ns)
-        if self.controller is not None:
+        if self.controller is not None and not self._is_muted:
             due = min(due, self.controller.deadline())
         return due
 
