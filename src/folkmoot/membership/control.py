@@ -606,12 +606,12 @@ class Control:
         if self.phase == OUTSIDE:
             due = min(due, self._founding.due_ns)
         log = self.log
-        if log is not None:
-            if not self._is_muted:
-                due = min(due, log.deadline())
-            if self.phase == INSIDE and not self._is_muted:
-                due = min(due, self._beat_ns)
-        if self.controller is not None and not self._is_muted:
+        if log is None or self._is_muted:  # a muted process does nothing but greet
+            return due
+        due = min(due, log.deadline())
+        if self.phase == INSIDE:
+            due = min(due, self._beat_ns)
+        if self.controller is not None:
             due = min(due, self.controller.deadline())
         return due
 
