@@ -84,6 +84,17 @@ class Reference:
             self.changed = index + self.base
         return accepted
 
+    def fork(self, index: int, deaths: list[MarkAway]) -> None:
+        """Begin a fork in which some are away: copies that are all away were in sync until then, and stay so."""
+        before = [set(partition["isr"]) for partition in self.partitions]
+        for command in deaths:
+            assert self.apply(index, command)
+        for partition, isr in zip(self.partitions, before, strict=True):
+            if partition["isr"] != isr and not any(self.up(disk) for disk in isr):
+                partition["isr"] = isr
+                partition["version"] += 1
+        self.changed = index + self.base
+
     def found(self, index: int, command: Found) -> bool:
         if self.members:
             return False
@@ -166,6 +177,7 @@ class Reference:
                 self.branch(partition, command.disk)
             elif command.disk in partition["isr"] and partition["leader"] in (0, command.disk):
                 partition["leader"] = 0
+                partition["isr"] = {disk for disk in partition["isr"] if self.up(disk)}
                 self.lead_again(partition)
                 partition["version"] += 1
         return True
@@ -173,7 +185,9 @@ class Reference:
     def branch(self, partition: dict[str, Any], disk: int) -> None:
         if disk not in partition["replicas"]:
             partition["replicas"] = [*partition["replicas"], disk]
-        if partition["isr"] <= {disk}:
+        if {disk} == {other for other in {disk, *partition["isr"]} if self.up(other)} and (
+            disk in partition["isr"] or not partition["isr"]
+        ):
             partition["isr"] = {disk}
             partition["leader"] = 0
         else:
@@ -204,7 +218,7 @@ class Reference:
             if disk not in partition["isr"]:
                 continue
             before = (set(partition["isr"]), partition["leader"])
-            if partition["isr"] != {disk}:
+            if any(self.up(other) for other in partition["isr"]):
                 partition["isr"] = partition["isr"] - {disk}
             if partition["leader"] == disk:
                 self.lead_again(partition)

@@ -141,10 +141,9 @@ class ClusterConfiguration:
             assert state.leader == 0, "a damaged copy leads nothing"
         if not state.isr:
             assert lost or not state.replicas, "a partition that is placed and not lost has a copy in sync"
-        if len(state.isr) > 1:
-            for disk in state.isr:
-                assert is_up(self.members[disk].state), "a member that is away is in sync only if nothing else is"
         if state.leader:
+            for disk in state.isr:
+                assert is_up(self.members[disk].state), "a member that is away is in sync only if nobody else is up"
             assert self.members[state.leader].can_lead(), "a member that is away or joining leads nothing"
         else:
             for disk in state.isr:

@@ -2,7 +2,8 @@
 
 A fork begins with a copy of the configuration, at the next index, in which the members that its founders do not reach
 are away. (A process that founds it alone is the only one that is up; the others on its side come up by a START.)
-A partition whose copies are all there keeps the last of them in sync and has no leader: it is absent, not empty.
+A partition whose copies in sync are all there keeps them in sync and has no leader: it is absent, not empty. Each of
+them has what was committed in the parent, so whichever comes first leads it.
 Who was forgotten by an operator, because it will not come back, is no member of the fork.
 Counters go on from those of the parent, so that what the fork writes is newer than what it shares.
 
@@ -68,21 +69,19 @@ def fork_of(
             may have applied more of the parent, and then have changes that the fork does not share. 0: they stay up.
         forgotten: Members that the founders do not reach and that will not come back, as an operator has said: they are
             removed, and what only they had is lost.
-        anew: So does the founder, which has applied more of the parent before than this configuration has. It goes
-            last, so that the partitions stay of which it has a copy in sync.
+        anew: So does the founder, which has applied more of the parent before than this configuration has. The
+            partitions stay its own of which it has a copy in sync.
     """
     known = {configuration.lineage}
     known.update([one[0] for one in configuration.ancestors])
     assert lineage not in known, "a fork is new"
     gone = [] if forgotten is None else sorted(forgotten)
-    both = _descend(configuration, lineage, sorted(absent), [], gone)  # with all that are on the side of the founder
+    both = _descend(configuration, lineage, sorted(absent), gone, 0)  # with all that are on the side of the founder
     fork = both
     if founder:
-        others = [(disk, member.incarnation) for disk, member in configuration.members.items() if disk != founder]
-        near = sorted([process for process in others if process not in absent])
-        if anew:
-            near.append((founder, configuration.members[founder].incarnation))
-        fork = _descend(configuration, lineage, sorted(absent), near, gone)
+        others = [disk for disk in configuration.disks() if disk != founder or anew]
+        away = [(disk, configuration.members[disk].incarnation) for disk in others]
+        fork = _descend(configuration, lineage, away, gone, founder if anew else 0)
     fork.strength = len([state for state in both.partitions if state.leader])
     fork.check()
     return fork
@@ -92,25 +91,21 @@ def _descend(
     configuration: ClusterConfiguration,
     lineage: int,
     absent: list[tuple[int, int]],
-    near: list[tuple[int, int]],
     forgotten: list[int],
+    founder: int,
 ) -> ClusterConfiguration:
-    """Return a copy that begins a lineage, in which these processes are away, in this order.
-
-    near: those that are about to come up in it. They are away last: where nobody else is in sync, one of them stays so,
-    and not one that may never come. forgotten: disks that are no members of it.
-    """
+    """Return a copy that begins a lineage in which these processes are away; see `Transition.begin`."""
     fork = decode_configuration(encode_configuration(configuration))
     fork.ancestors = [*fork.ancestors, (fork.lineage, fork.counter())][-ANCESTORS_MAX:]
     fork.parent = fork.lineage
     fork.parent_index = fork.index
     fork.lineage = lineage
     deaths: list[MarkAway] = []
-    for disk, incarnation in absent + near:
+    for disk, incarnation in absent:
         member = fork.members.get(disk)
         if member is not None and is_up(member.state):
             deaths.append(MarkAway(disk, incarnation, member.version, CUT_OFF))
-    Transition(fork).begin(fork.index + 1, deaths, [disk for disk in forgotten if disk in fork.members])
+    Transition(fork).begin(fork.index + 1, deaths, [disk for disk in forgotten if disk in fork.members], founder)
     return fork
 
 

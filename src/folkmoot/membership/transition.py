@@ -18,11 +18,11 @@ which it asks. But a member that is away in between is not waited for, and may c
 the entry: it lacks what was committed meanwhile.
 
 Branches. A member may come back from another lineage in which its copy of a partition has acknowledged changes; START
-lists these partitions. If nobody else is in sync, that copy is the partition. Else the member leaves the ISR, because
-its copy is not what the others have: the copy is a *branch*, and is kept until the leader of the partition has merged
-it. A branch is a replica that is not in sync, and ends as soon as it is in sync, or is no replica. Noting it always
-changes the version of the partition, so that no leader adds a member whose changes it has not seen. A later START does
-not end it, and who has one is removed only by force.
+lists these partitions. If its copy is in sync, and no other one in sync is up, it is the partition. Else the member
+leaves the ISR, because its copy is not what the others have: the copy is a *branch*, and is kept until the leader of
+the partition has merged it. A branch is a replica that is not in sync, and ends as soon as it is in sync, or is no
+replica. Noting it always changes the version of the partition, so that no leader adds a member whose changes it has not
+seen. A later START does not end it, and who has one is removed only by force.
 
 Damage. A member whose copy cannot be read leaves the ISR (WITHDRAW). Where it is the last one it stays: what it has may
 be restored. But it must not lead, else it would take writes into a copy that it cannot read: the partition has no
@@ -215,16 +215,30 @@ class Transition:
         assert index > self.configuration.index, "entries are applied in their order"
         return self._apply_at(index, command)
 
-    def begin(self, index: int, deaths: list[MarkAway], forgotten: list[int]) -> None:
+    def begin(self, index: int, deaths: list[MarkAway], forgotten: list[int], founder: int = 0) -> None:
         """Make the first configuration of a fork (`membership/fork`): what is known at once is one entry.
 
-        Deaths that do not fit are refused, like any. forgotten: disks that are removed by force, all of them away.
+        Of a partition whose replicas in sync are all away, all of them stay in sync: nobody has led it between their
+        deaths. Deaths that do not fit are refused, like any.
+
+        Args:
+            index: Of that entry.
+            deaths: Members that are away in the fork.
+            forgotten: Disks that are removed by force, all of them away.
+            founder: A disk of `deaths` that knows more than this configuration, in which others may have left the ISR:
+                where it is in sync, it alone stays so. 0: there is none.
         """
         configuration = self.configuration
         assert index > configuration.index, "a fork goes on behind its parent"
         assert configuration.is_founded(), "a fork is of a cluster"
+        before = list(configuration.partitions)
         for command in deaths:
             self._apply_at(index, command)
+        for number, partition in enumerate(configuration.partitions):
+            if not [disk for disk in partition.isr if configuration.can_lead(disk)]:
+                isr = [founder] if founder in before[number].isr else before[number].isr
+                if isr != partition.isr:
+                    self._put_partition(number, partition.replicas, isr, 0, False)
         for disk in forgotten:
             removed = self._apply_at(index, Remove(disk, configuration.members[disk].version, FORGOTTEN, True))
             assert removed.is_accepted(), "who is forgotten is away"
@@ -387,9 +401,10 @@ class Transition:
             if number in branches:
                 self._branch(number, command.disk)
             elif command.disk in partition.isr and partition.leader in (0, command.disk):
-                leader = configuration.elect(number, partition.replicas, partition.isr)
+                isr = [disk for disk in partition.isr if configuration.can_lead(disk)]
+                leader = configuration.elect(number, partition.replicas, isr)
                 assert leader > 0, "the member itself can lead"
-                self._put_partition(number, partition.replicas, partition.isr, leader, True)
+                self._put_partition(number, partition.replicas, isr, leader, True)
         return ACCEPTED
 
     def _judge_branches(self, member: ClusterMember, branches: list[int]) -> int:
@@ -407,11 +422,13 @@ class Transition:
         return ACCEPTED
 
     def _branch(self, number: int, disk: int) -> None:
-        """Take over a copy with changes from another lineage; where nobody else is in sync it is the partition."""
+        """Take over a copy with changes from another lineage; if it is in sync and nobody else is up, it leads."""
         configuration = self.configuration
         before = configuration.partitions[number]
         replicas = before.replicas if disk in before.replicas else [*before.replicas, disk]
-        isr = [other for other in before.isr if other != disk]
+        isr = before.isr
+        if disk in isr:
+            isr = [other for other in isr if other != disk and configuration.can_lead(other)]
         if not isr:
             self._put_partition(number, replicas, [disk], disk, True)
             return
@@ -548,9 +565,8 @@ class Transition:
         for number, partition in enumerate(configuration.partitions):
             if disk not in partition.isr:
                 continue
-            isr = partition.isr
-            if len(isr) > 1:
-                isr = [other for other in isr if other != disk]
+            left = [other for other in partition.isr if configuration.can_lead(other)]
+            isr = left if left else partition.isr
             leader = partition.leader
             if leader == disk:
                 leader = configuration.elect(number, partition.replicas, isr)

@@ -105,11 +105,10 @@ class ClusterFaults(Acting):
         """Empty some disks of machines that have lost power: as many as may fail at once."""
         members = [host for host in self.site.hosts if host.member]
         left = min(self.trouble.copies, len(members)) - 1 - len(weak)
-        if self.trouble.majority:
-            left = min(left, (len(members) - 1) // 2)  # the old ids count until an operator forgets them
         for host in self._shuffled([host for host in members if host.name not in weak])[: max(0, left)]:
-            self.world.mark("disk lost with the power")
-            self.members.wipe(host)
+            if self.trouble.spares_disks([host]):
+                self.world.mark("disk lost with the power")
+                self.members.wipe(host)
 
     def restart_empty(self) -> None:
         """Kill a node and bring it back with an empty disk."""

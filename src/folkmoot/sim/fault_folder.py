@@ -69,7 +69,7 @@ class FolderFaults(Acting):
         """Copy a folder; later all power is lost, and this machine comes back with the copy."""
         running = self.site.running
         for host in self._shuffled([host for host in running if host.member])[:1]:
-            if self.trouble.calm and self.trouble.affords([host]):
+            if self.trouble.calm and self.trouble.affords([host]) and self.trouble.spares_disks([host]):
                 self.trouble.weaken([host])
                 self._until(SECOND + self.rng.below(5 * SECOND), self._return_mixed, host, self.copy_of(host))
 
@@ -108,6 +108,8 @@ class FolderFaults(Acting):
     def _replace(self, host: Host, copy: MemoryStore | None) -> None:
         """Replace a folder; an empty one perhaps after another machine was away, and with the others away then."""
         if host.node is None or not host.member or not self.trouble.affords([host]):
+            return
+        if not self.trouble.spares_disks([host]):
             return
         if copy is not None:
             if self.trouble.calm and not self.links.busy:

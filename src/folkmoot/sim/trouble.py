@@ -8,6 +8,7 @@ world in microseconds.
 from __future__ import annotations
 
 from folkmoot.kernel.clock import NEVER, SECOND
+from folkmoot.membership.voters import voters_wanted
 from folkmoot.sim.host import Host
 from folkmoot.sim.network import Link
 from folkmoot.sim.world import World
@@ -108,6 +109,16 @@ class Trouble:
             weak[host.name] = True
         members = [host for host in self.hosts if host.member and not host.witness]
         return self.alone or len(weak) < min(self.copies, len(members))
+
+    def spares_disks(self, hosts: list[Host]) -> bool:
+        """Whether these machines may lose what their disks had, with those that have lost it already.
+
+        With the policy "majority" a quorum of the voters must keep its disks: without one, nothing goes on until an
+        operator says which disks will not come back.
+        """
+        members = [host for host in self.hosts if host.member]
+        lost = [host for host in members if host.blank or host in hosts]
+        return not self.majority or 2 * len(lost) < voters_wanted(len(members))
 
     def weaken(self, hosts: list[Host]) -> None:
         """Record the failure of machines; beyond the budget the contents of the others are unknown."""
