@@ -6,6 +6,10 @@ import pytest
 
 from folkmoot.kernel.clock import SECOND
 from folkmoot.mqtt.packet import PUBCOMP, PUBREC, PUBREL, Ack, Publish, Will
+from folkmoot.store.batch import Batch
+from folkmoot.store.key import SESSION, kind_of
+from folkmoot.store.row import decode_session, encode_session
+from folkmoot.store.writer import VERSION_BYTES
 from folkmoot.streams.config import StreamConfig
 from tests.harness.box import Box
 from tests.harness.fixture import MakeBox
@@ -177,6 +181,24 @@ def test_a_will_without_delay(box: Box, version: int) -> None:
     box.crash()
     watcher.resume()
     assert watcher.messages() == []
+
+
+def test_a_will_that_a_leader_could_not_publish_any_more(box: Box) -> None:
+    watcher = box.client("w")
+    watcher.resume()
+    watcher.subscribe("will", qos=1)
+    box.client("a").connect(session_expiry=1_000, will=Will(b"will", b"gone", 1))
+    # A leader has seen the end of the connection, and waited for the subscriptions of other nodes when it died.
+    batch = Batch(0)
+    for key, value in box.store.items():
+        if kind_of(key) == SESSION and key.endswith(b"a"):
+            session = decode_session(value[VERSION_BYTES:])
+            session.ends_us = box.now + 1_000 * SECOND
+            batch.put(key, value[:VERSION_BYTES] + encode_session(session))
+    box.store.apply(batch)
+    box.crash()
+    watcher.resume()
+    assert watcher.messages() == [("will", b"gone")]
 
 
 def test_a_will_with_delay_and_properties(box: Box) -> None:

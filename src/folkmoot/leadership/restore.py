@@ -13,7 +13,7 @@ from folkmoot.delivery.transaction import Transactions
 from folkmoot.feed.feed import Feed, Feeds
 from folkmoot.feed.replay import CURSOR_STREAM, ReplayFeed, parse_replay
 from folkmoot.feed.retained_feed import RetainedFeed
-from folkmoot.kernel.clock import SECOND
+from folkmoot.kernel.clock import NEVER, SECOND
 from folkmoot.kernel.errors import CorruptStore
 from folkmoot.kernel.pack import u64
 from folkmoot.leadership.loader import Filter, PartitionLoader
@@ -21,7 +21,7 @@ from folkmoot.partition.body import Bodies
 from folkmoot.partition.mark import Marks
 from folkmoot.partition.producer import Producers
 from folkmoot.partition.retained import Retained
-from folkmoot.protocol.lifecycle import EXPIRY_NEVER, Lifecycle
+from folkmoot.protocol.lifecycle import EXPIRY_NEVER, UNTOLD_US, Lifecycle
 from folkmoot.protocol.will import Wills
 from folkmoot.routing.route import Routes
 from folkmoot.session.session import PACKET_IDS, Session
@@ -224,19 +224,22 @@ class Restore:
         will = session.will
         if session.ends_us == 0:  # no end was stored: it was connected
             self._doubt(session)
-            self.wills.arm(session)
+            late_us = UNTOLD_US if self.state.speaks_until_ns < NEVER else 0  # there are other nodes
+            self.wills.arm(session, late_us)
             if session.expiry_s == 0:
                 self.lifecycle.end(session)
             else:
-                self.lifecycle.rest(session)
+                self.lifecycle.rest(session, late_us)
             return
         # Stored times were written by another clock, or this one before it was set: no more is left than the interval.
         state = self.state
         if session.expiry_s != EXPIRY_NEVER:
-            left_us = min(max(session.ends_us - state.clock.expiry_time, 0), session.expiry_s * SECOND)
+            left_us = min(max(session.ends_us - state.clock.expiry_time, 0), session.expiry_s * SECOND + UNTOLD_US)
             state.timers.set(state.now + left_us, TIMER_SESSION, session.client_id)
-        if will is not None:
-            left_us = min(max(will.due_us - state.clock.expiry_time, 0), will.delay_s * SECOND)
+        if will is not None and not will.due_us:  # it was due at once, and its leader died before it could publish it
+            self.wills.publish(session)
+        elif will is not None:
+            left_us = min(max(will.due_us - state.clock.expiry_time, 0), will.delay_s * SECOND + UNTOLD_US)
             state.timers.set(state.now + left_us, TIMER_WILL, session.client_id)
 
     def _doubt(self, session: Session) -> None:

@@ -23,12 +23,19 @@ from folkmoot.store.row import SessionRow, encode_session
 from folkmoot.turn.state import TIMER_REMOVED, TIMER_SESSION, TIMER_WILL, State
 from folkmoot.turn.work import SUBSCRIPTION_STEPS
 
-__all__ = ["EXPIRY_NEVER", "NEVER_US", "Lifecycle"]
+__all__ = ["EXPIRY_NEVER", "NEVER_US", "UNTOLD_US", "Lifecycle"]
 
 EXPIRY_NEVER: Final = 0xFFFF_FFFF
 NEVER_US: Final = 1 << 61  # added to the time of the disconnect, where a session never expires
 _AT_ONCE_MAX: Final = 64  # subscriptions
 _ENDINGS_MAX: Final = 1024  # beyond this number the committed endings are forgotten
+
+
+UNTOLD_US: Final = 1_500_000
+"""A node that others have left keeps its clients for so long at the most, in microseconds (`node/withheld.PAUSE_NS`).
+
+For its clients, session expiry and will delay begin when their connections end, which nobody else sees.
+"""
 
 
 class Lifecycle:
@@ -91,8 +98,14 @@ class Lifecycle:
         key = plain_key(session.partition, SESSION, session.key)
         self.state.writer.put(session.partition, key, encode_session(row))
 
-    def detach(self, connection: Connection, goodbye: bool) -> None:
-        """Detach a session from its connection; `goodbye`: the client sent DISCONNECT with reason 0."""
+    def detach(self, connection: Connection, goodbye: bool, late_us: int = 0) -> None:
+        """Detach a session from its connection.
+
+        Args:
+            connection: That has ended.
+            goodbye: The client sent DISCONNECT with reason 0.
+            late_us: The client may learn so much later that its connection has ended.
+        """
         connection.broken = not goodbye
         report_denied(self.state, connection)
         if connection.opened_us and connection.remote is None:
@@ -113,11 +126,11 @@ class Lifecycle:
         if goodbye:
             self.wills.cancel(session)
         else:
-            self.wills.arm(session)
+            self.wills.arm(session, late_us)
         self.queue.detach(session)
         if session.persistent and session.expiry_s > 0:
             self.routes.look(session)
-            self.rest(session)
+            self.rest(session, late_us)
         else:
             self.end(session)
         self.shared.pass_on_lost()
@@ -136,10 +149,10 @@ class Lifecycle:
             account.connections -= 1
             self.state.accounts.settle(account, self.state.now)
 
-    def rest(self, session: Session) -> None:
-        """Keep a persistent session without a client until it expires."""
+    def rest(self, session: Session, late_us: int = 0) -> None:
+        """Keep a persistent session without a client until it expires; late_us: see `detach`."""
         never = session.expiry_s == EXPIRY_NEVER
-        expiry_us = NEVER_US if never else session.expiry_s * SECOND
+        expiry_us = NEVER_US if never else session.expiry_s * SECOND + late_us
         session.ends_us = self.state.clock.time + expiry_us
         self.save(session)
         if never:

@@ -87,15 +87,18 @@ class Wills:
             self.state.writer.delete(session.partition, plain_key(session.partition, WILL, session.key))
         self.state.counters.wills_pending -= 1
 
-    def arm(self, session: Session) -> None:
-        """The connection ended without DISCONNECT [MQTT-3.1.2-8]: publish the will now or after its delay."""
+    def arm(self, session: Session, late_us: int = 0) -> None:
+        """The connection ended without DISCONNECT [MQTT-3.1.2-8]: publish the will now or after its delay.
+
+        late_us: the client may learn so much later that it has ended, and comes back within the delay from then.
+        """
         will = session.will
         if will is None:
             return
         if will.delay_s == 0:
             self.publish(session)
             return
-        delay_us = will.delay_s * SECOND
+        delay_us = will.delay_s * SECOND + late_us
         will.due_us = self.state.clock.time + delay_us
         self._put(session, will)
         self.state.timers.set(self.state.now + delay_us, TIMER_WILL, session.client_id)

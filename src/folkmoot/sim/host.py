@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from folkmoot.kernel.clock import MILLISECOND, NEVER, SECOND
 from folkmoot.kernel.rng import Rng
+from folkmoot.mqtt.kind import DISCONNECT
 from folkmoot.node import Effects
 from folkmoot.session.connection import Authenticate, Connection, PeerInfo
 from folkmoot.sim.core import Core
@@ -363,7 +364,8 @@ class Host(Machine):
         """Send what the node wrote to a connection."""
         if not link.server_open or not data:
             return
-        link.turn = self.world.turns
+        if data[0] >> 4 != DISCONNECT:  # which only ends the connection: a node that is cut off says it late (A6)
+            link.turn = self.world.turns
         if link.first_turn == 0:
             link.first_turn = self.world.turns
         self.on_output(self, link, data)
