@@ -230,6 +230,21 @@ def test_a_process_that_hung_comes_back_by_itself() -> None:
     cluster.until(cluster.is_whole, 5 * S)
 
 
+@pytest.mark.parametrize("late", [0, 3])
+def test_after_a_loss_of_all_power_those_who_are_back_stay_in_sync_without_one_that_is_late(late: int) -> None:
+    cluster = begun(1, 5)
+    for machine in cluster.machines:
+        cluster.kill(machine)
+    back = [machine for number, machine in enumerate(cluster.machines) if number != late]
+    for machine in back:
+        cluster.start(machine)
+    cluster.until(lambda: all(machine.is_live(cluster.now) for machine in back), 10 * S)
+    configuration = control(back[0]).configuration
+    assert configuration is not None
+    gone = [configuration.members[disk].node_id for disk in configuration.disks() if configuration.members[disk].away]
+    assert gone == [cluster.machines[late].name]
+
+
 def test_a_link_between_two_members_costs_one_of_them_its_place() -> None:
     cluster = begun(11, 4)
     lead = controller(cluster)

@@ -59,8 +59,7 @@ class Broker:
         self.cluster = ClusterParts(
             state, fabric, streams, self.turn, self.channel, self.partition, self.delivery, self.query, self.protocol
         )
-        self._waking = self.cluster.waking  # these two are asked for each chunk of bytes
-        self._ingress = self.protocol.ingress
+        self._ingress = self.protocol.ingress  # asked for each chunk of bytes
         self._connections = 0  # since the start: the number of the newest one
         self._trimming = False  # retention is removing records of streams, a page per turn
 
@@ -91,9 +90,6 @@ class Broker:
 
     def receive(self, connection: Connection, data: bytes) -> None:
         """Bytes came."""
-        if self._waking.unsure:
-            self._waking.hold(connection, data)
-            return
         if connection.unsent_bytes > self.state.limits.send_buffer_bytes_max and connection.state < CLOSING:
             # Messages wait until the client reads, but answers cannot: it sends requests and reads no answer (A13).
             self.protocol.closing.disconnect(
@@ -105,8 +101,6 @@ class Broker:
 
     def lost(self, connection: Connection, why: str) -> None:
         """The network connection has ended."""
-        if self.cluster.waking.unsure and self.cluster.waking.hold_end(connection, why):
-            return
         if connection.ending:
             return
         if connection.state == OPEN and (connection.has_stash() or self._ingress.is_waiting(connection)):
@@ -132,14 +126,6 @@ class Broker:
             session = self.state.sessions.get(connection.client_id)
             if session is not None and session.connection is not None and session.connection.remote is None:
                 self._ingress.resume(session.connection)
-
-    def awake(self) -> None:
-        """Handle what waited for the answers of other members after this process stood still."""
-        for held in self.cluster.waking.take():
-            if held.why is None:
-                self.receive(held.connection, held.data)
-            else:
-                self.lost(held.connection, held.why)
 
     def writable(self, connection: Connection, flag: bool) -> None:
         """The transport's buffer is full (False), or has room again (True)."""
@@ -361,8 +347,6 @@ class Broker:
 
     def _serve(self) -> None:
         """Handle input that waits for its turn, as far as the steps of this turn reach."""
-        if self._waking.unsure:
-            return
         work = self.state.work
         work.begin_rounds()
         connection = work.next()
@@ -447,7 +431,7 @@ class Broker:
             or self.state.timers.next_due() <= self.state.now
             or bool(self.partition.queue.unfinished)
             or self.protocol.lifecycle.is_removing()
-            or (self.state.work.is_waiting() and not self._waking.unsure)
+            or self.state.work.is_waiting()
             or self.query.feeds.runnable()
             or self.delivery.purges.runnable(self.turn.commits.durable_token)
             or self.partition.producers.busy()

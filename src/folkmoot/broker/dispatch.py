@@ -13,7 +13,6 @@ from folkmoot.kernel.event import ERROR
 from folkmoot.kernel.pack import get_varint
 from folkmoot.leadership.hosting import UNKNOWN_CLIENT, Hosting
 from folkmoot.leadership.leadership import Leadership
-from folkmoot.leadership.waking import Waking
 from folkmoot.mqtt.error import MalformedPacket
 from folkmoot.protocol.closing import Closing
 from folkmoot.protocol.connect import Connecting
@@ -28,8 +27,6 @@ from folkmoot.turn.message import (
     ANNOUNCE,
     ATTACHED,
     CONFIRM,
-    COUNTED,
-    COUNTING,
     ENTER,
     EXPEL,
     FORWARD,
@@ -54,7 +51,6 @@ class Dispatch:
         self,
         state: State,
         fabric: Fabric,
-        waking: Waking,
         interest: Interest,
         forward_sender: ForwardSender,
         relays: Relays,
@@ -68,7 +64,6 @@ class Dispatch:
     ) -> None:
         self.state = state
         self.fabric = fabric
-        self.waking = waking
         self.interest = interest
         self.forward_sender = forward_sender
         self.relays = relays
@@ -118,7 +113,6 @@ class Dispatch:
 
     def installed(self, members: dict[str, int]) -> None:
         """A view with these members and their incarnations was installed: handle what they have sent before."""
-        self.waking.know()
         self._members = members
         for node_id in list(self._early):
             if self._is_member(node_id):
@@ -210,10 +204,6 @@ class Dispatch:
                 self.ingress.resume(relay.connection)
         elif kind == EXPEL:
             self._expel(node_id, body)
-        elif kind == COUNTING:
-            self.waking.asked(node_id, body)
-        elif kind == COUNTED:
-            self.waking.answered(node_id, body)
         elif kind == WANTED:
             epoch, partitions = msgspec.msgpack.decode(body, type=tuple[int, list[int]])
             if epoch == self.fabric.epoch:

@@ -25,7 +25,6 @@ from folkmoot.leadership.hosting import Hosting
 from folkmoot.leadership.leadership import Leadership
 from folkmoot.leadership.restore import Restore
 from folkmoot.leadership.shedding import Shedding
-from folkmoot.leadership.waking import Waking
 from folkmoot.partition.backlog import Backlog
 from folkmoot.partition.body import Bodies
 from folkmoot.partition.mark import Marks
@@ -279,7 +278,6 @@ class ClusterParts:
         query: QueryParts,
         protocol: ProtocolParts,
     ) -> None:
-        self.waking = Waking(fabric, turn.throttle)
         self.restore = Restore(
             state,
             partition.marks,
@@ -337,7 +335,6 @@ class ClusterParts:
         self.dispatch = Dispatch(
             state,
             fabric,
-            self.waking,
             delivery.interest,
             channel.forward_sender,
             channel.relays,

@@ -12,7 +12,6 @@ from typing import Final
 
 from folkmoot.kernel.clock import SECOND
 from folkmoot.kernel.event import WARNING
-from folkmoot.kernel.feature import TRANSACTIONS
 from folkmoot.partition.app import App, Chunk, Committed, Stage
 from folkmoot.query.question import BUSY, CONFLICT, FOUND, NO_ROOM, TOO_LARGE, UNKNOWN, Answer
 from folkmoot.store.key import PACKETS, STAGED, TRANSACTION, end_of, name_prefix, plain_key
@@ -215,8 +214,6 @@ class Transactions:
         """Return why the partition must not be changed now, or nothing."""
         if self.held[partition]:
             return _answer(BUSY, "this side of a split has forked, and the other one may go on with transactions")
-        if not self.fabric.can(TRANSACTIONS):
-            return _answer(BUSY, "a member of the cluster runs a version that does not know transactions")
         if self.state.storage_full or self.fabric.full:
             return _answer(NO_ROOM, "a disk is full")
         if self.commits.throttle.is_full():

@@ -8,44 +8,18 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = [
-    "CLOCKS",
-    "FEATURES",
-    "FLUSH_MARKERS",
-    "LOGINS",
-    "OWNERS",
-    "RECEIPTS",
-    "RETAINED_OWNERS",
-    "TABLES",
-    "TRANSACTIONS",
-    "WAKING",
-    "features_on",
-    "lacking",
-]
+__all__ = ["CLOCKS", "FEATURES", "LOGINS", "RECEIPTS", "features_on", "lacking"]
 
 RECEIPTS: Final = "receipts"  # the answer to a request says where its messages are, and on how many nodes
-WAKING: Final = "waking"  # a member tells one that stood still that it counts on it
-TRANSACTIONS: Final = "transactions"  # messages staged in a home partition, committed at once, published once
-TABLES: Final = "tables"  # questions for pages of tables are answered
-FLUSH_MARKERS: Final = "fences"  # a message with no requests in it is answered: then all before it have come
-RETAINED_OWNERS: Final = "retained_owners"  # a retained message may name the user that it counts for
-
-OWNERS: Final = "owners"  # the rows of wills name the user
 LOGINS: Final = "logins"  # nodes tell each other which passwords they have found right
 CLOCKS: Final = "clocks"  # a node tells another one what its clock shows
 
-FEATURES: Final[list[str]] = [
-    RECEIPTS,
-    WAKING,
-    TRANSACTIONS,
-    TABLES,
-    FLUSH_MARKERS,
-    RETAINED_OWNERS,
-    OWNERS,
-    LOGINS,
-    CLOCKS,
-]
-"""What this software can do, in the order in which it learned it."""
+FEATURES: Final[list[str]] = [RECEIPTS, LOGINS, CLOCKS]
+"""What this software can do, in the order in which it learned it.
+
+None of them decides what a row means: a feature is off again as soon as an older node has come, and a row outlives
+that. What changes rows needs another version of the wire.
+"""
 
 
 def features_on(mine: list[str], others: list[str], told: dict[str, list[str]]) -> list[str]:

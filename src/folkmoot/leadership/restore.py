@@ -222,9 +222,9 @@ class Restore:
     def _settle(self, session: Session) -> None:
         """Set the deadlines of a session; one that was connected when its leader died has lost its client."""
         will = session.will
+        late_us = UNTOLD_US if self.state.speaks_until_ns < NEVER else 0  # without other nodes no client is left at one
         if session.ends_us == 0:  # no end was stored: it was connected
             self._doubt(session)
-            late_us = UNTOLD_US if self.state.speaks_until_ns < NEVER else 0  # there are other nodes
             self.wills.arm(session, late_us)
             if session.expiry_s == 0:
                 self.lifecycle.end(session)
@@ -234,12 +234,12 @@ class Restore:
         # Stored times were written by another clock, or this one before it was set: no more is left than the interval.
         state = self.state
         if session.expiry_s != EXPIRY_NEVER:
-            left_us = min(max(session.ends_us - state.clock.expiry_time, 0), session.expiry_s * SECOND + UNTOLD_US)
+            left_us = min(max(session.ends_us - state.clock.expiry_time, 0), session.expiry_s * SECOND + late_us)
             state.timers.set(state.now + left_us, TIMER_SESSION, session.client_id)
         if will is not None and not will.due_us:  # it was due at once, and its leader died before it could publish it
             self.wills.publish(session)
         elif will is not None:
-            left_us = min(max(will.due_us - state.clock.expiry_time, 0), will.delay_s * SECOND + UNTOLD_US)
+            left_us = min(max(will.due_us - state.clock.expiry_time, 0), will.delay_s * SECOND + late_us)
             state.timers.set(state.now + left_us, TIMER_WILL, session.client_id)
 
     def _doubt(self, session: Session) -> None:

@@ -362,8 +362,10 @@ class Controller:
             self.successor = 0
             return
         self._see_links(now)
-        self._let_up(now)  # first: whose next process is here comes up, and stays in sync
-        self._find_lost(now)
+        self._weigh_claims(now)
+        self._find_lost(now, False)  # first: whoever comes up need not reach a process that is over
+        self._let_up(now)
+        self._find_lost(now, True)
         self._admit(now)
         self._see_disks(now)
         self._see_gone(now)
@@ -441,9 +443,11 @@ class Controller:
         report = self._reports.get(disk)
         return disk == self._me.disk or (report is not None and now - report.at_ns < self._options.lease_ns)
 
-    def _find_lost(self, now: int) -> None:
-        """Mark members as away whose lease is certainly over, and put out those that an operator named."""
-        self._weigh_claims(now)
+    def _find_lost(self, now: int, succeeded: bool) -> None:
+        """Mark members as away whose lease is certainly over, and put out those that an operator named.
+
+        succeeded: of those whose next process reports, which a START may have replaced before; else of the others.
+        """
         for disk in list(self._evictions):
             member = self.log.configuration.members.get(disk)
             if member is None or member.incarnation != self._evictions[disk] or member.evicted >= member.incarnation:
@@ -453,6 +457,10 @@ class Controller:
             if disk == self._me.disk and member.incarnation == self._me.incarnation and not self._stops(member):
                 continue  # if it stops, it has given its lease back, and need not leave this to a successor
             incarnation = member.incarnation
+            report = self._reports.get(disk)
+            next_reports = report is not None and report.incarnation > incarnation and self._is_heard(disk, now)
+            if next_reports != succeeded:
+                continue
             if self._is_open(MARK_AWAY, disk, incarnation) or self._is_open(EVICT, disk, incarnation):
                 continue
             if self._is_open(START, disk, incarnation):
@@ -511,7 +519,7 @@ class Controller:
         leases are over at one moment: marked as away one by one, they would leave each ISR to whoever comes up first.
         """
         members = self.log.configuration.members
-        up = [member.disk for member in self._up()]
+        up = [member.disk for member in self._up() if not self._is_open(MARK_AWAY, member.disk, member.incarnation)]
         for disk in sorted(self._reports):
             report = self._reports[disk]
             member = members.get(disk)

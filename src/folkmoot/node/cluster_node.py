@@ -96,7 +96,6 @@ class ClusterNode:
         self.broker = broker
         self.features = config.features
         # A process that stood still for this long looks again which clients it knows, before anybody is answered.
-        self.stood_us = 3 * config.heartbeat_us
         zone = config.zone if config.zone else fabric.node_id
         self.me = Member(fabric.node_id, birth.incarnation, config.peer_address, zone, ACTIVE, 1, 1, version)
         self.me.disk = birth.disk
@@ -295,9 +294,6 @@ class ClusterNode:
         if not self.state.routes_whole:
             self.broker.know()
         self._void()
-        if self.fabric.idle:
-            self.broker.cluster.waking.know()
-        self.broker.awake()
         # Turns without rows, and answers of other nodes, complete turns too.
         self.broker.committed(replication.committed_token)
 

@@ -562,5 +562,3 @@ class Node:
         if passed_us > 0:
             self._state.now = now
             self._state.clock.tick(now)
-            if self.cluster_node is not None and passed_us > self.cluster_node.stood_us:
-                self._broker.cluster.waking.begin()

@@ -53,9 +53,9 @@ __all__ = [
     "read_hello",
 ]
 
-WIRE_MIN: Final = 1
-WIRE_MAX: Final = 1
-"""The versions of the wire that this software speaks; what a node says is in its Member."""
+WIRE_MIN: Final = 2
+WIRE_MAX: Final = 2
+"""The versions of the wire that this software speaks; what a node says is in its Member. Version 1 knew no leases."""
 
 ITSELF: Final = "it is this node itself"
 SAME_ID: Final = "it has the same node.id as this node: ids must differ"

@@ -7,7 +7,6 @@ CONNACK, on whichever node it is. One at another node is *expelled*: its node is
 from __future__ import annotations
 
 from folkmoot.kernel.event import WARNING
-from folkmoot.kernel.feature import RETAINED_OWNERS
 from folkmoot.mqtt import reason
 from folkmoot.mqtt.encode import encode, forward_properties
 from folkmoot.mqtt.packet import Connack, Connect, Properties
@@ -310,7 +309,7 @@ class Admission:
             self.state.clock.time,
             life_us,
         )
-        if will.retain and connection.username and self.state.accounts.named and self.fabric.can(RETAINED_OWNERS):
+        if will.retain and connection.username and self.state.accounts.named:
             message.owner = connection.username
         return Will(message, delay_s)
 

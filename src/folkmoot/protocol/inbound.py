@@ -11,7 +11,7 @@ from typing import Final
 from folkmoot.delivery.keeping import STORED
 from folkmoot.delivery.outbox_publish import OutboxPublishing
 from folkmoot.delivery.publish import Publishing
-from folkmoot.kernel.feature import RECEIPTS, RETAINED_OWNERS
+from folkmoot.kernel.feature import RECEIPTS
 from folkmoot.kernel.pack import get_u16
 from folkmoot.mqtt import reason
 from folkmoot.mqtt.encode import body_of, encode, forward_properties
@@ -311,6 +311,6 @@ class Inbound:
         expires_us = now + life_us if life_us else 0
         message = Message(topic, payload, qos, retain, forwarded, connection.client_id, now, expires_us)
         message.asked_again = connection.repeated
-        if retain and connection.username and self.state.accounts.named and self.relays.fabric.can(RETAINED_OWNERS):
+        if retain and connection.username and self.state.accounts.named:
             message.owner = connection.username
         return message

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from folkmoot.auth.policy import Policy
 from folkmoot.kernel.clock import SECOND
-from folkmoot.kernel.feature import OWNERS
 from folkmoot.mqtt import reason
 from folkmoot.mqtt.error import MalformedPacket
 from folkmoot.mqtt.packet import Properties
@@ -177,9 +176,7 @@ class Scrutiny:
         return self.producers.jumps(self._led(topic, keeps), self.producer, self.number)
 
     def _owner(self, connection: Connection) -> bytes:
-        """Return whose producers those of a connection are; nobody's, until all members know of owners."""
-        if not self.fabric.can(OWNERS):
-            return b""
+        """Return whose producers those of a connection are."""
         if not connection.owner:
             username = connection.username if self.state.access.has_users else ""
             connection.owner = owner_of(username, connection.client_id)

@@ -9,7 +9,6 @@ from __future__ import annotations
 from folkmoot.delivery.outbox_publish import OutboxPublishing
 from folkmoot.kernel.clock import SECOND
 from folkmoot.kernel.event import WARNING
-from folkmoot.kernel.feature import OWNERS
 from folkmoot.proxy.relay import token_of
 from folkmoot.session.session import Session, Will
 from folkmoot.store.key import WILL, is_left, left_name, plain_key
@@ -69,8 +68,7 @@ class Wills:
         return "not allowed to publish to the will's topic any more"
 
     def _put(self, session: Session, will: Will) -> None:
-        owned = self.entries.publishing.fabric.can(OWNERS)
-        row = WillRow(will.delay_s, will.due_us, will.message, will.token, will.username if owned else None)
+        row = WillRow(will.delay_s, will.due_us, will.message, will.token, will.username)
         self.state.writer.put(session.partition, plain_key(session.partition, WILL, session.key), encode_will(row))
 
     def cancel(self, session: Session) -> None:

@@ -14,7 +14,6 @@ from typing import Final
 from folkmoot.channel.forward_sender import ForwardSender
 from folkmoot.channel.outbox import Outbox
 from folkmoot.kernel.clock import SECOND
-from folkmoot.kernel.feature import FLUSH_MARKERS
 from folkmoot.kernel.pack import varint
 from folkmoot.proxy.relay import Relays, is_goodbye
 from folkmoot.session.connection import Connection
@@ -109,8 +108,6 @@ class PendingCloses:
 
     def _unconfirmed(self, connection: Connection) -> list[str]:
         """Return the nodes that may lack messages which they do not answer."""
-        if not self.fabric.can(FLUSH_MARKERS):
-            return []
         return self.forward_sender.acks.unconfirmed(connection.forwarded_seq)
 
     def speak(self) -> None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from folkmoot.kernel.feature import TABLES
 from folkmoot.query.inquiry import Inquiries, Inquiry, Waiter
-from folkmoot.query.question import FAULT, REFUSED, TABLE, Answer
+from folkmoot.query.question import REFUSED, TABLE, Answer
 from folkmoot.query.tail import Tails
 from folkmoot.report.answer import Answers
 from folkmoot.report.copies import Copies
@@ -94,10 +93,6 @@ class Calls:
                 return None
         elif node_id not in fabric.others:
             return Answer(REFUSED, [])
-        if not fabric.can(TABLES):
-            answer = Answer(FAULT, [])
-            answer.text = "not all nodes have a version that knows tables"
-            return answer
         call = Call(self, handle)
         self.inquiries.ask_node(call, node_id, TABLE, name, [partition, flags], after)
         return call

@@ -12,7 +12,7 @@ from folkmoot.kernel.pack import U16, get_u16, get_u32, get_u64, u32, u64
 __all__ = ["Message", "decode_message", "encode_message", "expires_us_at"]
 
 _ORIGIN: Final = 8  # of the flags
-_OWNER: Final = 16  # not understood by versions without the feature RETAINED_OWNERS
+_OWNER: Final = 16
 
 
 @mypyc_attr(acyclic=True, free_list_len=1)

@@ -208,7 +208,7 @@ class WillRow:
 
 
 def encode_will(row: WillRow) -> bytes:
-    """Return the value of a WILL row; one with a user is not understood by versions without the feature OWNERS."""
+    """Return the value of a WILL row."""
     head = u32(row.delay_s) + u64(row.due_us) + u64(row.token)
     if row.username is None:
         return bytes([_FORMAT_TOKEN]) + head + encode_message(row.message)

@@ -21,8 +21,6 @@ __all__ = [
     "CHOOSE",
     "CONFIRM",
     "FORWARD_ACK",
-    "COUNTED",
-    "COUNTING",
     "ENTER",
     "EXPEL",
     "FROM_CLIENT",
@@ -71,8 +69,6 @@ QUERY: Final = 42  # a question about what the receiver leads, see `query.questi
 QUERY_ANSWER: Final = 43  # the answer
 CONFIRM: Final = 44  # an announcement is known
 ENTER: Final = 45  # a view: all that follows was sent in it, and all before in an earlier one
-COUNTING: Final = 46  # a process that stood still asks whether it is a member, see `waking`
-COUNTED: Final = 47  # the answer: it is
 
 # The task of a partition for a message
 QUEUE: Final = 1
