@@ -245,6 +245,21 @@ def test_after_a_loss_of_all_power_those_who_are_back_stay_in_sync_without_one_t
     assert gone == [cluster.machines[late].name]
 
 
+@pytest.mark.parametrize("leads", [False, True])
+def test_a_link_that_only_one_side_has_seen_end_carries_the_log_all_the_same(leads: bool) -> None:
+    cluster = begun(3, 3)
+    cluster.run(S)
+    one = controller(cluster) if leads else follower(cluster)
+    other, third = [machine for machine in cluster.machines if machine is not one]
+    member = cluster.member(other)
+    control(one).down(member.node_id, member.incarnation, member.disk, False, one.clock(cluster.now))
+    control(one).up(member, 0, one.clock(cluster.now))
+    cluster.turn(one)
+    cluster.run(S)
+    cluster.kill(third)
+    assert cluster.until(lambda: served(cluster, third), 5 * S) <= 300 * MS
+
+
 def test_a_link_between_two_members_costs_one_of_them_its_place() -> None:
     cluster = begun(11, 4)
     lead = controller(cluster)

@@ -387,6 +387,9 @@ class Control:
         if what == GREETING:
             is_first = neighbour.greeting is None
             neighbour.greeting = decode_greeting(body)
+            if neighbour.greeting.asks:
+                neighbour.told = b""
+                self._greet_ns = 0
             self._see_cluster(neighbour, neighbour.greeting)
             for address in neighbour.greeting.addresses:
                 self._addresses[address] = now + self.options.address_ns
@@ -871,8 +874,17 @@ class Control:
             self._greet(self.neighbours.links[node_id], bodies, now)
 
     def _greet(self, neighbour: Neighbour, bodies: list[bytes], now: int) -> None:
-        """Tell a process what has changed; bodies: by kind of greeting, those that others were told just now."""
+        """Tell a process what has changed; bodies: by kind of greeting, those that others were told just now.
+
+        One whose greeting is not here is asked for it: if only this side has seen the link end and come back, the other
+        side takes its greeting for told.
+        """
         kind = self._greeting_for(neighbour, now)
+        if neighbour.greeting is None:
+            greeting = self._greeting(kind, now)
+            greeting.asks = True
+            self.out.append((neighbour.node_id, CONTROL, greeting.encoded()))
+            return
         if not bodies[kind]:
             bodies[kind] = self._greeting(kind, now).encoded()
         if bodies[kind] != neighbour.told:

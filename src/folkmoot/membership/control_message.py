@@ -60,6 +60,7 @@ _LOAD_MAX: Final = 64
 _LIVE: Final = 1
 _WELCOME: Final = 2
 _LISTED: Final = 4
+_ASKS: Final = 8
 
 _STALLED: Final = 1
 _FULL: Final = 2
@@ -93,10 +94,12 @@ class Greeting:
         self.listed: bool = False  # because that one is the first of a list with its own address
         self.linked: list[int] = []  # the disks of the processes to which it has links, ascending
         self.addresses: list[str] = []  # where it knows or expects processes
+        self.asks: bool = False  # it has no greeting of the receiver, and waits for one
 
     def encoded(self) -> bytes:
         """Return the message."""
         flags = (_LIVE if self.live else 0) | (_WELCOME if self.welcome else 0) | (_LISTED if self.listed else 0)
+        flags |= _ASKS if self.asks else 0
         parts = [BYTE[GREETING], BYTE[flags], varint(self.cluster), varint(self.lineage), varint(self.strength)]
         parts += [varint(self.index), varint(self.leader), varint(self.expect), varint(self.partitions)]
         parts.append(_put_integers(self.ancestors))
@@ -233,6 +236,7 @@ def decode_greeting(body: bytes) -> Greeting:
     greeting.live = flags & _LIVE != 0
     greeting.welcome = flags & _WELCOME != 0
     greeting.listed = flags & _LISTED != 0
+    greeting.asks = flags & _ASKS != 0
     greeting.strength = take_id(cursor, 0, "strength")
     greeting.index = take_id(cursor, 0, "index")
     greeting.leader = take_id(cursor, 0, "identity of a disk")

@@ -46,6 +46,7 @@ class Probe(Client):
         profile.route = FAITHFUL
         profile.expiry_s = 0
         profile.clean = True
+        profile.keep_alive_s = 2  # a connection to a machine without power would never end
         super().__init__(oracle.world, rng, network, site, oracle, profile)
         self.at = host
         self.ready_us = 0  # since then it has said that it is ready
