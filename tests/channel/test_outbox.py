@@ -286,3 +286,27 @@ def test_a_row_is_read_as_it_was_written() -> None:
 def test_a_damaged_row_is_told(damage: Callable[[bytes], bytes]) -> None:
     with pytest.raises(CorruptStore):
         decode_outbox_entry(3, 7, damage(encode_outbox_entry(make_entry())))
+
+
+def test_an_entry_whose_home_went_elsewhere_may_lose_its_receiver_too() -> None:
+    """Its turn waits for it once, whichever of the two comes first."""
+    cluster = SimulatedCluster(3, partitions=PARTITIONS)
+    home = leader_of(cluster, 0)
+    partition = next(number for number in range(PARTITIONS) if leader_of(cluster, number) is not home)
+    reader = leader_of(cluster, partition).client(client_id_in(partition))
+    reader.connect(session_expiry=EVER)
+    reader.subscribe("t", qos=2)
+    publisher = home.client(client_id_in(0))
+    publisher.connect(session_expiry=EVER)
+    assert home.node.cluster_node is not None
+    channel = home.node.cluster_node.broker.channel
+    before = channel.forward_sender.acks.sent_seq
+    cluster.freeze()
+    publisher.send(Publish(b"t", b"m", 2, False, False, 1, None))
+    order = random.Random(1)
+    while channel.forward_sender.acks.sent_seq == before:  # its row is committed, and it is on its way
+        cluster.unit(order.randrange(9))
+    assert channel.outbox.busy(0)
+    channel.outbox.forget(0)
+    channel.forward_sender.give_up(partition)
+    assert not channel.outbox.busy(0)

@@ -295,7 +295,7 @@ class ForwardSender:
         It is a row of its home, with copies, and is sent when the partition has a leader again. Until then it must not
         hold up all later turns of this node: whoever subscribes or connects here needs nothing of that partition (A11).
         """
-        if not entry.released:
+        if not entry.released and not entry.over:  # over: this node leads its home no more
             entry.released = True
             self.commits.answered(entry.token, 1, len(entry.body))
 
