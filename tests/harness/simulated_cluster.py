@@ -62,7 +62,7 @@ class Site(Box):
         settings.join_wait_us = cluster.join_wait_us
         arguments["seed"] = 1000 * (len(cluster.sites) + 1)  # each start of a node adds one
         settings.silence_us = cluster.silence_us
-        settings.digest_us = cluster.silence_us // 20
+        settings.digest_us = settings.digest_pause_us = cluster.silence_us // 20
         settings.secret = cluster.secret
         settings.link_buffer_bytes_max = cluster.link_buffer_bytes_max
         self.settings = settings

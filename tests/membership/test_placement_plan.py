@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from folkmoot.kernel.rng import Rng
@@ -27,7 +29,7 @@ from folkmoot.membership.command import (
 )
 from folkmoot.membership.configuration import ClusterConfiguration
 from folkmoot.membership.lifecycle import ACTIVE, AWAY, AWAY_LEAVING, LEAVING, is_leaving, is_up
-from folkmoot.membership.placement import ideal_placement
+from folkmoot.membership.placement import PlacementMemo, ideal_placement
 from folkmoot.membership.placement_plan import PlanLimits, plan
 from folkmoot.membership.transition import Result, Transition
 
@@ -47,6 +49,7 @@ class Planned:
         self.added = 0  # copies that were given to members
         self.led = 0  # leaderships that were handed over
         self.most_filling = 0
+        self.memo = PlacementMemo()
         self.merges = True  # branches are merged as soon as a leader is there
         self.slow: Rng | None = None  # some copies take longer than others
         self.do(Found(1, 1, 0, 0, [self.member(disk) for disk in range(1, size + 1)], PARTITIONS, copies))
@@ -80,7 +83,7 @@ class Planned:
         self.gone = [other for other in self.gone if other != disk]
 
     def plan(self) -> list[Command]:
-        return plan(self.configuration, self.limits, self.voters, self.gone)
+        return plan(self.configuration, self.limits, self.voters, self.gone, self.memo)
 
     def step(self) -> bool:
         """Let one plan be done, and the copies be filled; False if there was nothing to do."""
@@ -531,3 +534,17 @@ def test_drawn_clusters_come_to_rest_with_all_copies(seed: int) -> None:
     assert [n for n in found.configuration.branches if found.configuration.partitions[n].leader] == []
     members = found.configuration.members
     assert [disk for disk in members if is_leaving(members[disk].state) and not found.configuration.holds(disk)] == []
+
+
+def test_the_ideal_placement_is_computed_when_members_change_and_not_with_each_plan() -> None:
+    found = Planned(3)
+    found.settle()
+    changes: list[Callable[[], None]] = [lambda: found.join(4), lambda: found.away(2), lambda: found.start(2)]
+    for change in changes:
+        before = found.memo.computed
+        change()
+        assert found.settle() > 2, "there were several plans"
+        assert found.memo.computed == before + 1
+        members = [one for one in found.configuration.members.values() if one.disk not in found.gone]
+        assert found.memo.placement(members, PARTITIONS, 3, {}) == ideal_placement(members, PARTITIONS, 3, {})
+        assert found.memo.computed == before + 1

@@ -190,7 +190,7 @@ class World:
         self.partitions = partitions
         self.row_bytes = row_bytes
         self.config = ClusterConfig()
-        self.config.digest_us = 20 * MILLISECOND
+        self.config.digest_us = self.config.digest_pause_us = 20 * MILLISECOND
         self.config.drop_wait_us = 30 * MILLISECOND  # short, so that roles change while copies go
         self.config.planted = [planted] if planted else []
         self.now = 0

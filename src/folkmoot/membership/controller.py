@@ -70,6 +70,7 @@ from folkmoot.membership.control_option import ControlOptions
 from folkmoot.membership.lease import GrantedLeases
 from folkmoot.membership.lifecycle import JOINING, is_leaving, is_up
 from folkmoot.membership.neighbours import Neighbour, Neighbours
+from folkmoot.membership.placement import PlacementMemo
 from folkmoot.membership.placement_plan import plan
 from folkmoot.membership.planted import PlantedControl
 from folkmoot.membership.transition import INVALID, KNOWN_DISK, NAME_TAKEN, UNCHANGED, Result
@@ -150,6 +151,7 @@ class Controller:
         self._trouble: dict[int, _Trouble] = {}
         self._refused: dict[tuple[int, int], int] = {}  # processes whose START was refused, and when to try again
         self._away: dict[int, int] = {}  # members that are away, and since when as far as this controller knows
+        self._memo = PlacementMemo()
         self._gone: list[int] = []
         self._roles: int = log.index  # the last entry that changed members or partitions
         self._adds_learner: bool = False  # that is on its way
@@ -353,11 +355,11 @@ class Controller:
         """Return when `step` is due."""
         return self._due_ns
 
-    def step(self, now: int) -> None:
-        """Look at the evidence, and propose what follows."""
-        if now < self._due_ns:
+    def step(self, now: int, beats: bool = True) -> None:
+        """Look at the evidence, and propose what follows; beats: this process is awake to send a heartbeat."""
+        if now < self._due_ns - (self._options.heartbeat_ns // 2 if beats else 0):
             return
-        self._due_ns = now + self._options.heartbeat_ns
+        self._due_ns = now + self._options.heartbeat_ns * 5 // 4
         if not self.log.may_grant(now):
             self.successor = 0
             return
@@ -663,7 +665,7 @@ class Controller:
         shared = _features_of(configuration)
         commands: list[Command] = [] if shared == configuration.features else [Features(shared)]
         self._options.limits.copies = self._copies()
-        commands.extend(plan(configuration, self._options.limits, self.log.voters, self._gone))
+        commands.extend(plan(configuration, self._options.limits, self.log.voters, self._gone, self._memo))
         for number, command in enumerate(commands):
             if not self._propose(0, number, command, now):
                 return

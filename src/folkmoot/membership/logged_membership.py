@@ -105,7 +105,7 @@ class LoggedMembership:
         options.heartbeat_ns = config.heartbeat_us * _US
         options.lease_ns = config.lease_us * _US
         options.fork_ns = 3 * options.lease_ns
-        options.raft.heartbeat_ns = options.heartbeat_ns // 2
+        options.raft.heartbeat_ns = options.heartbeat_ns
         options.raft.learner_heartbeat_ns = 10 * options.heartbeat_ns
         options.raft.election_ns = 4 * options.heartbeat_ns
         options.link_patience_ns = config.link_patience_us * _US

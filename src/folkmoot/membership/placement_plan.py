@@ -27,7 +27,7 @@ from folkmoot.membership.command import LEFT, Command, Lead, Place, PlaceItem, R
 from folkmoot.membership.configuration import ClusterConfiguration
 from folkmoot.membership.lifecycle import ACTIVE, AWAY, AWAY_LEAVING, is_leaving
 from folkmoot.membership.partition_state import PartitionState
-from folkmoot.membership.placement import ideal_placement
+from folkmoot.membership.placement import PlacementMemo
 
 __all__ = ["PlanLimits", "plan"]
 
@@ -55,7 +55,13 @@ class PlanLimits:
         self.copies: int = 0
 
 
-def plan(configuration: ClusterConfiguration, limits: PlanLimits, voters: list[int], gone: list[int]) -> list[Command]:
+def plan(
+    configuration: ClusterConfiguration,
+    limits: PlanLimits,
+    voters: list[int],
+    gone: list[int],
+    memo: PlacementMemo | None = None,
+) -> list[Command]:
     """Return the commands to propose next, in their order; none if all is as it should be.
 
     Args:
@@ -63,16 +69,19 @@ def plan(configuration: ClusterConfiguration, limits: PlanLimits, voters: list[i
         limits: How much is on its way at once.
         voters: Raft's voters: a member that votes is not removed yet.
         gone: Members that have been away for so long that their copies are made anew elsewhere.
+        memo: Of the caller, for its next plans.
     """
     if not configuration.is_founded():
         return []
-    return _Plan(configuration, limits, gone).commands(voters)
+    return _Plan(configuration, limits, gone, memo or PlacementMemo()).commands(voters)
 
 
 class _Plan:
     """One plan."""
 
-    def __init__(self, configuration: ClusterConfiguration, limits: PlanLimits, gone: list[int]) -> None:
+    def __init__(
+        self, configuration: ClusterConfiguration, limits: PlanLimits, gone: list[int], memo: PlacementMemo
+    ) -> None:
         self.configuration = configuration
         self.limits = limits
         self.gone = gone
@@ -98,7 +107,7 @@ class _Plan:
             if state.leader:
                 led += 1
         self.led = led
-        self.target: list[list[int]] = ideal_placement(
+        self.target: list[list[int]] = memo.placement(
             members, len(configuration.partitions), limits.copies or configuration.copies, held
         )
         self.items: list[PlaceItem] = []

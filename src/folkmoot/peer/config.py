@@ -46,7 +46,7 @@ class ClusterConfig:
         self.handshake_us: int = 5 * SECOND  # a connection that has not proved itself by then is closed
         self.dial_us_min: int = 20 * MILLISECOND  # pause before dialling again, doubled each time
         self.dial_us_max: int = SECOND  # the longest pause: a node that comes back is found within it
-        self.ack_delay_us: int = 25 * MILLISECOND  # acknowledge with the next frame, or after this
+        self.ack_delay_us: int = 200 * MILLISECOND  # acknowledge with the next frame, or after this
         # What nodes must agree on
         self.name: str = "folkmoot"  # of the cluster
         self.partitions: int = 256
@@ -63,6 +63,7 @@ class ClusterConfig:
         self.copy_parallel: int = 4  # partitions that are being copied to this node at a time
         self.copy_latency_us: int = 20 * MILLISECOND  # copying yields while it makes commits take longer
         self.digest_us: int = 100 * MILLISECOND  # between comparisons of a page of rows with other copies; 0 = none
+        self.digest_pause_us: int = SECOND  # instead, after the last page of a partition
         self.drop_wait_us: int = (
             10 * SECOND
         )  # after a change of roles, before a copy that is not needed goes: disk space

@@ -80,6 +80,9 @@ class Digests:
             self._question = None
         for _ in range(replica_states.partitions):
             if self._ask():
+                if not self._cursor:  # small partitions need not be compared all the time
+                    pause_us = replica_states.config.digest_pause_us
+                    self._next_us = replica_states.now + max(pause_us, replica_states.config.digest_us)
                 return
 
     def _ask(self) -> bool:

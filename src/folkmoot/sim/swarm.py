@@ -216,7 +216,7 @@ class Swarm:
         cluster.full_hold_us = SECOND
         cluster.heartbeat_us = self.heartbeat_us
         cluster.ack_delay_us = self.ack_delay_us
-        cluster.digest_us = self.digest_us
+        cluster.digest_us = cluster.digest_pause_us = self.digest_us
         cluster.page_bytes = self.page_bytes
         cluster.copy_bytes_per_s = self.copy_bytes_per_s
         cluster.recent_bytes_max = self.recent_bytes_max
