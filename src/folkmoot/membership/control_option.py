@@ -47,6 +47,7 @@ class ControlOptions:
         self.greet_ns: int = 200 * _MILLISECOND
         self.expect: int = 0  # so many nodes found the cluster together; 0: the first of the seeds does
         self.forks: bool = True  # by the policy for splits
+        self.incomplete: bool = False  # the disk may lack what was confirmed last
         self.partitions: int = 256
         self.copies: int = 3
         self.limits = PlanLimits()

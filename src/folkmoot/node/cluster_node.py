@@ -349,6 +349,8 @@ class ClusterNode:
         """Let the membership put its rows into the batch of this turn, before that is taken."""
         self.membership.know_refusals(self.peers.refused_us, self.peers.twin_us)
         self.membership.step(self.state.writer, self.state.now)
+        if self.membership.take_doubt():
+            self.replication.replica_states.doubt()
 
     def seal(self, batch: Batch | None) -> None:
         """End the turn with this batch: replicate it, and install views. `send` follows."""
