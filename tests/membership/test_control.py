@@ -86,6 +86,38 @@ def test_an_expected_number_founds_together(seed: int) -> None:
     assert len([1 for machine in cluster.machines if "cluster_founded" in machine.events]) == 1
 
 
+def mute(cluster: Cluster, machine: Machine) -> None:
+    """Let a machine have a link to a process that never says anything: the last one of the cluster."""
+    cluster._up(machine, cluster.member(cluster.machines[-1]))
+
+
+@pytest.mark.parametrize("expect", [0, 3])
+def test_a_process_that_never_greets_keeps_nobody_from_founding(expect: int) -> None:
+    def tune(options: ControlOptions) -> None:
+        options.expect = expect
+
+    cluster = Cluster(3, 4, tune)
+    cluster.machines[-1].incarnation = 1
+    for machine in cluster.machines[:3]:
+        cluster.start(machine)
+        mute(cluster, machine)
+    cluster.run(5 * S)
+    assert founders(cluster) == [], "it may be about to say that there is a cluster"
+    cluster.until(cluster.is_whole, 15 * S)
+    assert len(founders(cluster)) == 1
+
+
+def test_a_process_that_never_greets_keeps_nobody_from_forking() -> None:
+    cluster = begun(3, 3)
+    first = cluster.machines[0]
+    for machine in cluster.machines[1:]:
+        cluster.kill(machine)
+    cluster.add().incarnation = 1
+    mute(cluster, first)
+    cluster.until(lambda: "cluster_forked" in first.events, 20 * S)
+    cluster.until(lambda: first.is_live(cluster.now), 5 * S)
+
+
 def test_others_than_the_first_seed_wait_for_it() -> None:
     cluster = Cluster(3, 3)
     cluster.start(cluster.machines[1])

@@ -361,6 +361,7 @@ class Control:
         neighbour = self.neighbours.up(member, features)
         if neighbour is None:
             return
+        neighbour.since_ns = now
         self._greet(neighbour, [b""] * _GREETINGS, now)
         self._hurry(now)
 
@@ -955,7 +956,7 @@ class Control:
             greeting.listed = self._founding.listed
             for node_id in self.neighbours.named():
                 greeting.addresses.append(self.neighbours.links[node_id].process.address)
-        greeting.linked = self.neighbours.disks()
+        greeting.linked = sorted([one.disk for one in self.neighbours.speaking(now, self.options.refusal_ns)])
         return greeting
 
     # The end of a turn
