@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 
 from folkmoot.membership.control import Control
+from folkmoot.membership.control_message import Greeting
 from folkmoot.membership.control_option import ControlOptions
 from folkmoot.membership.lifecycle import is_up
 from folkmoot.membership.transition import OTHER_NUMBER
+from folkmoot.peer.kind import CONTROL
 from tests.membership.simulated_control import MS, Cluster, Machine, S
 
 
@@ -55,6 +57,26 @@ def index_of(machine: Machine) -> int:
     """Return the last entry that a machine has applied."""
     log = control(machine).log
     return 0 if log is None else log.index
+
+
+# What others send
+
+
+def test_of_addresses_that_others_name_the_newest_are_tried_for_a_while() -> None:
+    cluster = begun(1, 2)
+    first = control(cluster.machines[0])
+    for number in range(4):
+        greeting = Greeting(first.cluster, first.lineage)
+        greeting.addresses = [f"host-{number}-{at}" for at in range(4000)]
+        first.receive("n2", CONTROL, greeting.encoded(), cluster.machines[0].clock(cluster.now))
+    wanted = first.wants(cluster.machines[0].clock(cluster.now))
+    assert len(wanted) < 5000
+    assert "host-3-0" in wanted
+    assert "host-0-0" not in wanted
+    assert first.addresses_dropped >= 3 * 4000 - 96 - 10
+    greeting = Greeting(first.cluster, first.lineage)
+    first.receive("n2", CONTROL, greeting.encoded(), cluster.machines[0].clock(cluster.now) + 31 * S)
+    assert not first._addresses, "they are forgotten when they are tried no more"
 
 
 # Founding

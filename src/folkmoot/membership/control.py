@@ -108,6 +108,9 @@ _FULL: Final = 1  # everything
 _WELCOME: Final = 2  # everything, and that the receiver could be up in this lineage
 _GREETINGS: Final = 3
 
+_ADDRESSES_MAX: Final = 4096  # as many as a greeting names
+_STRANGERS_MAX: Final = 64
+
 _HELD_MAX: Final = 64  # answers to heartbeats that wait until entries are applied
 
 
@@ -197,6 +200,7 @@ class Control:
         self.renewal: str = ""  # why this disk needs another identity
         self.loads: dict[int, dict[str, int]] = {}  # figures of the members, by disk
         self.seen: int = 0  # the highest counter of a configuration that this disk knows; the owner may know more
+        self.addresses_dropped: int = 0  # of those that others named, because there were too many
         self.was_doubted: bool = False  # it takes part although its disk may lack what it has confirmed
         self.branches: BranchSource | None = None  # what it has changed in other lineages; None: nothing
         self._reader = reader
@@ -229,7 +233,7 @@ class Control:
         self._doubt: Doubt | None = None  # the disk may lack what it has confirmed in this lineage
         self._doubted: int = 0  # the lineage whose doubt is on the disk
         self._strangers: dict[int, bool] = {}  # other clusters that were told
-        self._addresses: dict[str, int] = {}  # that others named, and until when they are tried
+        self._addresses: dict[str, int] = {}  # that others named, until when they are tried; oldest first
         self._begin(now)
 
     def _begin(self, now: int) -> None:
@@ -403,8 +407,7 @@ class Control:
             is_first = neighbour.greeting is None
             neighbour.greeting = decode_greeting(body)
             self._see_cluster(neighbour, neighbour.greeting)
-            for address in neighbour.greeting.addresses:
-                self._addresses[address] = now + self.options.address_ns
+            self._note_addresses(neighbour.greeting.addresses, now)
             self._see_leader(neighbour.greeting)
             if is_first and self.log is not None:
                 self.log.connected(neighbour.disk, now)
@@ -421,8 +424,24 @@ class Control:
         """Tell once that another cluster answers; two clusters never become one."""
         if self.cluster and greeting.cluster not in (0, self.cluster) and greeting.cluster not in self._strangers:
             self._strangers[greeting.cluster] = True
+            if len(self._strangers) > _STRANGERS_MAX:
+                del self._strangers[next(iter(self._strangers))]
             why = "it is of another cluster than this node: neither takes part in the other"
             self.events.append(Event(ERROR, "two_clusters", {"node": neighbour.node_id, "why": why}))
+
+    def _note_addresses(self, addresses: list[str], now: int) -> None:
+        """Try addresses that another process names for a while, of too many the newest ones."""
+        known = self._addresses
+        for address in addresses:
+            known.pop(address, None)
+            known[address] = now + self.options.address_ns
+        while known:
+            oldest = next(iter(known))
+            if known[oldest] > now:
+                if len(known) <= _ADDRESSES_MAX:
+                    break
+                self.addresses_dropped += 1
+            del known[oldest]
 
     def _see_leader(self, greeting: Greeting) -> None:
         """See whether the lineage has gone on without this member, which by its log decides alone.

@@ -273,8 +273,8 @@ class ClusterNode:
             behind = [partition for partition in replication.unfit if states[partition] != DAMAGED]
             self.membership.withdraw(behind, damaged)
             replication.unfit.clear()
-        if replication.renew:
-            replication.renew = False
+        if replication.renew or self.broker.cluster.dispatch.renew:
+            replication.renew = self.broker.cluster.dispatch.renew = False
             self.membership.renew()
         if self._unopened:
             self._look_for_leaders()
@@ -331,6 +331,7 @@ class ClusterNode:
         self.replication.wake(now)
         self.shutdown.step()
         self.meter.step(now)
+        self.state.counters.cluster_addresses_dropped = self.membership.control.addresses_dropped
         self.heal_log.step()
         self.logins.step()
         self.clock_sharing.step()
