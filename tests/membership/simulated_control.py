@@ -61,6 +61,7 @@ class Machine:
         self.seeds_unknown = False
         self.witness = False
         self.features = 0
+        self.is_incomplete = False  # its disk may lack what was confirmed last, and knows it
         self.events: list[str] = []
         self.sent = 0
         self.fill_at = 0
@@ -161,6 +162,8 @@ class Cluster:
         machine.pending = []
         machine.inbox = []
         me = self.member(machine)
+        machine.options.incomplete = machine.is_incomplete
+        machine.is_incomplete = False
         machine.control = Control(
             me,
             machine.features,

@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 
 from folkmoot.membership.control import Control
+from folkmoot.membership.control_message import Greeting
 from folkmoot.membership.control_option import ControlOptions
 from folkmoot.membership.lifecycle import is_up
 from folkmoot.membership.transition import OTHER_NUMBER
+from folkmoot.peer.kind import CONTROL
 from tests.membership.simulated_control import MS, Cluster, Machine, S
 
 
@@ -57,6 +59,26 @@ def index_of(machine: Machine) -> int:
     return 0 if log is None else log.index
 
 
+# What others send
+
+
+def test_of_addresses_that_others_name_the_newest_are_tried_for_a_while() -> None:
+    cluster = begun(1, 2)
+    first = control(cluster.machines[0])
+    for number in range(4):
+        greeting = Greeting(first.cluster, first.lineage)
+        greeting.addresses = [f"host-{number}-{at}" for at in range(4000)]
+        first.receive("n2", CONTROL, greeting.encoded(), cluster.machines[0].clock(cluster.now))
+    wanted = first.wants(cluster.machines[0].clock(cluster.now))
+    assert len(wanted) < 5000
+    assert "host-3-0" in wanted
+    assert "host-0-0" not in wanted
+    assert first.addresses_dropped >= 3 * 4000 - 96 - 10
+    greeting = Greeting(first.cluster, first.lineage)
+    first.receive("n2", CONTROL, greeting.encoded(), cluster.machines[0].clock(cluster.now) + 31 * S)
+    assert not first._addresses, "they are forgotten when they are tried no more"
+
+
 # Founding
 
 
@@ -84,6 +106,38 @@ def test_an_expected_number_founds_together(seed: int) -> None:
     cluster.start(cluster.machines[3])
     cluster.until(cluster.is_whole, 10 * S)
     assert len([1 for machine in cluster.machines if "cluster_founded" in machine.events]) == 1
+
+
+def mute(cluster: Cluster, machine: Machine) -> None:
+    """Let a machine have a link to a process that never says anything: the last one of the cluster."""
+    cluster._up(machine, cluster.member(cluster.machines[-1]))
+
+
+@pytest.mark.parametrize("expect", [0, 3])
+def test_a_process_that_never_greets_keeps_nobody_from_founding(expect: int) -> None:
+    def tune(options: ControlOptions) -> None:
+        options.expect = expect
+
+    cluster = Cluster(3, 4, tune)
+    cluster.machines[-1].incarnation = 1
+    for machine in cluster.machines[:3]:
+        cluster.start(machine)
+        mute(cluster, machine)
+    cluster.run(5 * S)
+    assert founders(cluster) == [], "it may be about to say that there is a cluster"
+    cluster.until(cluster.is_whole, 15 * S)
+    assert len(founders(cluster)) == 1
+
+
+def test_a_process_that_never_greets_keeps_nobody_from_forking() -> None:
+    cluster = begun(3, 3)
+    first = cluster.machines[0]
+    for machine in cluster.machines[1:]:
+        cluster.kill(machine)
+    cluster.add().incarnation = 1
+    mute(cluster, first)
+    cluster.until(lambda: "cluster_forked" in first.events, 20 * S)
+    cluster.until(lambda: first.is_live(cluster.now), 5 * S)
 
 
 def test_others_than_the_first_seed_wait_for_it() -> None:

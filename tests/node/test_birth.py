@@ -160,6 +160,27 @@ def test_another_disk_keeps_the_number_of_starts() -> None:
     assert read_birth(store, config, 2).disk == birth.disk
 
 
+def test_the_former_disk_is_the_last_one_that_came_up() -> None:
+    config = clustered()
+    store = born(config, 3)
+    birth = read_birth(store, config, 1)
+    before = birth.disk
+    birth.renew(1, config)
+    birth.renew(2, config)
+    writer = Writer(config.partitions, 1)
+    write_birth(writer, birth, config)
+    batch = writer.take()
+    assert batch is not None
+    store.apply(batch)
+    birth = read_birth(store, config, 2)
+    birth.renew(3, config)
+    assert birth.former == before, "the disks between had nothing that the cluster could have lost"
+    birth.former = 0
+    before = birth.disk
+    birth.renew(4, config)
+    assert birth.former == before
+
+
 def test_a_node_alone_goes_on_with_a_folder_of_version_0_1() -> None:
     birth = read_birth(with_row(old_row()), config_of(), 1)
     assert birth.incarnation == 8

@@ -329,6 +329,27 @@ def test_a_stranger_does_not_keep_a_starting_node_waiting() -> None:
     assert b.peers.refused_us == 0
 
 
+def test_who_cannot_prove_that_it_knows_the_secret_keeps_nobody_waiting() -> None:
+    net, a, b = strangers(SECRET, b"quite another secret")
+    meet(a, b, net)
+    meet(b, a, net)
+    assert (a.peers.refused_us, b.peers.refused_us) == (0, 0)
+    peer = a.peers.connected(None, "stranger:1", True, net.now)
+    a.peers.received(peer, frame(CHALLENGE, NONCE) + frame(CLOSE, b"\2no"), net.now)
+    assert peer.state == CLOSED
+    assert (a.peers.refused_us, a.peers.twin_us) == (0, 0)
+
+
+def test_nodes_that_know_the_secret_and_refuse_each_other_wait() -> None:
+    net = Net()
+    a = net.start("a", config=config_of(SECRET))
+    b = net.start("b", config=config_of(SECRET))
+    b.peers._switch.greeter.hello.cluster = "another"
+    meet(a, b, net)
+    assert a.peers.refused_us > 0
+    assert b.peers.refused_us > 0
+
+
 def test_an_echo_is_not_taken_for_a_node() -> None:
     net, a, _b = strangers(SECRET, SECRET)
     peer = a.peers.connected(None, "echo:1", False, net.now)

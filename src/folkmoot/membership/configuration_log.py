@@ -164,6 +164,11 @@ class ConfigurationLog:
         return self._raft.log.last_index()
 
     @property
+    def last_term(self) -> int:
+        """The term of that entry."""
+        return self._raft.log.last_term()
+
+    @property
     def term(self) -> int:
         """The current term of Raft."""
         return self._raft.term
@@ -256,6 +261,11 @@ class ConfigurationLog:
         """The process of `disk` is proved to have ended: if it leads the log, wait for nothing."""
         self._is_due = True
         self._raft.leader_ended(disk, now)
+
+    def raise_term(self, term: int, now: int) -> None:
+        """Enter a later term: what this member has voted and confirmed, and forgotten, is of earlier ones."""
+        self._is_due = True
+        self._raft.raise_term(term, now)
 
     def connected(self, disk: int, now: int) -> None:
         """A member is reached again: a leader of the log finds out at once what it lacks."""

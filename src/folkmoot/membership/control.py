@@ -65,6 +65,7 @@ from folkmoot.membership.control_message import (
 )
 from folkmoot.membership.control_option import ControlOptions
 from folkmoot.membership.controller import Controller
+from folkmoot.membership.doubt import Doubt
 from folkmoot.membership.fork import fork_of
 from folkmoot.membership.founding import Founding
 from folkmoot.membership.isr import isr_request
@@ -72,7 +73,10 @@ from folkmoot.membership.lease import Lease
 from folkmoot.membership.lifecycle import is_leaving, is_up
 from folkmoot.membership.log_rows import (
     CurrentLineage,
+    drop_doubt,
+    is_in_doubt,
     put_current,
+    put_doubt,
     put_founding,
     read_cluster,
     read_current,
@@ -103,6 +107,9 @@ _BRIEF: Final = 0  # this process has a lease
 _FULL: Final = 1  # everything
 _WELCOME: Final = 2  # everything, and that the receiver could be up in this lineage
 _GREETINGS: Final = 3
+
+_ADDRESSES_MAX: Final = 4096  # as many as a greeting names
+_STRANGERS_MAX: Final = 64
 
 _HELD_MAX: Final = 64  # answers to heartbeats that wait until entries are applied
 
@@ -193,6 +200,8 @@ class Control:
         self.renewal: str = ""  # why this disk needs another identity
         self.loads: dict[int, dict[str, int]] = {}  # figures of the members, by disk
         self.seen: int = 0  # the highest counter of a configuration that this disk knows; the owner may know more
+        self.addresses_dropped: int = 0  # of those that others named, because there were too many
+        self.was_doubted: bool = False  # it takes part although its disk may lack what it has confirmed
         self.branches: BranchSource | None = None  # what it has changed in other lineages; None: nothing
         self._reader = reader
         self._rng = Rng(seed)
@@ -222,8 +231,10 @@ class Control:
         self._is_muted: bool = False  # another process may be the member on this disk
         self._is_fresh: bool = True  # no heartbeat of this process has been judged, so no START is its own
         self._fallback: int = 0  # the lineage that it names, while this process has no configuration of another one
+        self._doubt: Doubt | None = None  # the disk may lack what it has confirmed in this lineage
+        self._doubted: int = 0  # the lineage whose doubt is on the disk
         self._strangers: dict[int, bool] = {}  # other clusters that were told
-        self._addresses: dict[str, int] = {}  # that others named, and until when they are tried
+        self._addresses: dict[str, int] = {}  # that others named, until when they are tried; oldest first
         self._begin(now)
 
     def _begin(self, now: int) -> None:
@@ -234,6 +245,11 @@ class Control:
         self.cluster = current.cluster
         self._named = current.lineage
         self._enter(current, read_lineage(self._reader, current.lineage), now)
+        if self.options.incomplete and self._doubt is None and self.configuration is not None:
+            self._doubt = Doubt(self.neighbours, self.options, now)
+        if self._doubt is not None:
+            why = "what this disk has confirmed last may be missing: the node finds out whether others have it"
+            self.events.append(Event(WARNING, "disk_in_doubt", {"why": why}))
 
     def _enter(self, current: CurrentLineage, persisted: Persisted, now: int) -> None:
         """Take part in a lineage, with what the disk has of it."""
@@ -253,6 +269,8 @@ class Control:
         self._filled.clear()
         self._beat_ns = now
         self._splits.begin(now)
+        self._doubted = current.lineage if is_in_doubt(self._reader, current.lineage) else 0
+        self._doubt = Doubt(self.neighbours, self.options, now) if self._doubted else None
         for neighbour in self.neighbours.links.values():
             if neighbour.greeting is not None:
                 self.log.connected(neighbour.disk, now)
@@ -348,6 +366,7 @@ class Control:
         neighbour = self.neighbours.up(member, features)
         if neighbour is None:
             return
+        neighbour.since_ns = now
         self._greet(neighbour, [b""] * _GREETINGS, now)
         self._hurry(now)
 
@@ -392,8 +411,7 @@ class Control:
                 neighbour.told = b""
                 self._greet_ns = 0
             self._see_cluster(neighbour, neighbour.greeting)
-            for address in neighbour.greeting.addresses:
-                self._addresses[address] = now + self.options.address_ns
+            self._note_addresses(neighbour.greeting.addresses, now)
             self._see_leader(neighbour.greeting)
             if is_first and self.log is not None:
                 self.log.connected(neighbour.disk, now)
@@ -410,8 +428,24 @@ class Control:
         """Tell once that another cluster answers; two clusters never become one."""
         if self.cluster and greeting.cluster not in (0, self.cluster) and greeting.cluster not in self._strangers:
             self._strangers[greeting.cluster] = True
+            if len(self._strangers) > _STRANGERS_MAX:
+                del self._strangers[next(iter(self._strangers))]
             why = "it is of another cluster than this node: neither takes part in the other"
             self.events.append(Event(ERROR, "two_clusters", {"node": neighbour.node_id, "why": why}))
+
+    def _note_addresses(self, addresses: list[str], now: int) -> None:
+        """Try addresses that another process names for a while, of too many the newest ones."""
+        known = self._addresses
+        for address in addresses:
+            known.pop(address, None)
+            known[address] = now + self.options.address_ns
+        while known:
+            oldest = next(iter(known))
+            if known[oldest] > now:
+                if len(known) <= _ADDRESSES_MAX:
+                    break
+                self.addresses_dropped += 1
+            del known[oldest]
 
     def _see_leader(self, greeting: Greeting) -> None:
         """See whether the lineage has gone on without this member, which by its log decides alone.
@@ -431,6 +465,9 @@ class Control:
         if log is None and self.phase == OUTSIDE and self._founding.joins == lineage:
             self._enter(CurrentLineage(self._founding.cluster, lineage), Persisted.nothing(), now)
             log = self.log
+        doubt = self._doubt
+        if doubt is not None and doubt.source not in (self.me.disk, neighbour.disk):
+            return
         if log is not None and log.lineage == lineage and not self._has_twin(now):
             log.step(neighbour.disk, body, now)
 
@@ -674,9 +711,14 @@ class Control:
             )
             return
         self._splits.look(self.is_live(now), now)
+        if self._doubt is not None:
+            self._look_in_doubt(self._doubt, log, now)
+            if self.renewal:
+                return
         if self._goes_over(log, now):
             return
-        self._is_muted = self._has_twin(now)
+        doubt = self._doubt
+        self._is_muted = self._has_twin(now) or (doubt is not None and doubt.source != self.me.disk)
         if self._is_muted:
             return
         log.wake(now)
@@ -690,13 +732,26 @@ class Control:
                 log.transfer(self.controller.successor, now)
         self._send_asks(log, now)
 
+    def _look_in_doubt(self, doubt: Doubt, log: ConfigurationLog, now: int) -> None:
+        """See whether this process may take part with what it has, or the disk must become another one."""
+        doubt.look(self.cluster, log.configuration, log, now)
+        if doubt.renews:
+            self._set_back("this disk may lack what it has confirmed, and the members have gone on without it")
+        if doubt.is_over or self._planted.stays_set_back:
+            self._doubt = None
+            self.was_doubted = True
+
     def _goes_over(self, log: ConfigurationLog, now: int) -> bool:
         """Go over to another lineage, or fork, if it is time; tell whether it was."""
         configuration = self.configuration
         if self.stopping or self._opening is not None:
             return False
         leads = log.is_leader and log.may_grant(now)
-        lineage = self._splits.better(self.cluster, log.lineage, configuration, leads, now)
+        lineage = 0
+        if self._doubt is None:
+            lineage = self._splits.better(self.cluster, log.lineage, configuration, leads, now)
+        elif log.voters == [self.me.disk]:
+            return False  # it goes on soon
         if lineage:
             self.events.append(Event(WARNING, "lineage_left", {"before": log.lineage, "lineage": lineage}))
             if self._fallback == 0 and configuration is not None:
@@ -756,6 +811,7 @@ class Control:
         self._lease.begin()
         self._held.clear()
         self.log = None
+        self._doubt = None
         self.controller = None
         self.installed = 0
         self.phase = OPENING
@@ -924,6 +980,9 @@ class Control:
             greeting.strength = configuration.strength
             if not greeting.live:
                 greeting.index = log.index
+                greeting.term = log.term
+                greeting.end = (log.last_term, log.last_index)
+                greeting.in_doubt = self._doubt is not None
             for disk in configuration.disks():
                 greeting.addresses.append(configuration.members[disk].process.address)
             greeting.welcome = kind == _WELCOME
@@ -932,7 +991,7 @@ class Control:
             greeting.listed = self._founding.listed
             for node_id in self.neighbours.named():
                 greeting.addresses.append(self.neighbours.links[node_id].process.address)
-        greeting.linked = self.neighbours.disks()
+        greeting.linked = sorted([one.disk for one in self.neighbours.speaking(now, self.options.refusal_ns)])
         return greeting
 
     # The end of a turn
@@ -948,7 +1007,10 @@ class Control:
                 writer.private_delete(_BARRIER_KEY)  # a batch, behind which all rows of the lineage are durable
             self._opening_token = writer.token
         log = self.log
-        if log is None or self.renewal or self._has_twin(now):
+        if log is None:
+            return
+        self._note_doubt(writer, log.lineage)
+        if self.renewal or self._has_twin(now):
             return
         log.collect(writer, now)
         if self._named != log.lineage and log.configuration.is_founded():
@@ -983,6 +1045,15 @@ class Control:
                 self.out.append((to.node_id, CONFIGURATION_LOG, data))
         log.out.clear()
         self._extend_lease(log)
+
+    def _note_doubt(self, writer: Writer, lineage: int) -> None:
+        """Let the disk say whether it may lack rows of its lineage."""
+        if self._doubt is not None and self._doubted != lineage:
+            self._doubted = lineage
+            put_doubt(writer, lineage)
+        elif self._doubt is None and self._doubted == lineage:
+            self._doubted = 0
+            drop_doubt(writer, lineage)
 
     def _name(self, writer: Writer, current: CurrentLineage) -> None:
         """Let the disk name its lineage."""

@@ -61,6 +61,7 @@ _LIVE: Final = 1
 _WELCOME: Final = 2
 _LISTED: Final = 4
 _ASKS: Final = 8
+_IN_DOUBT: Final = 16
 
 _STALLED: Final = 1
 _FULL: Final = 2
@@ -85,6 +86,9 @@ class Greeting:
         self.shared: list[int] = []  # the last counter of each of them that this lineage shares
         self.strength: int = 0  # see `membership/fork`
         self.index: int = 0  # the last entry that it has applied
+        self.term: int = 0  # of its log; 0: it has a lease, or no log
+        self.end: tuple[int, int] = (0, 0)  # term and index of the last entry of its log, applied or not
+        self.in_doubt: bool = False  # its disk may lack what it has confirmed (`membership/doubt`)
         self.leader: int = 0  # the disk of the leader of the log, as far as it knows; 0: it knows of none
         self.live: bool = False  # it has a lease
         self.welcome: bool = False  # it leads the log, and the receiver could be up in this lineage
@@ -99,7 +103,7 @@ class Greeting:
     def encoded(self) -> bytes:
         """Return the message."""
         flags = (_LIVE if self.live else 0) | (_WELCOME if self.welcome else 0) | (_LISTED if self.listed else 0)
-        flags |= _ASKS if self.asks else 0
+        flags |= (_ASKS if self.asks else 0) | (_IN_DOUBT if self.in_doubt else 0)
         parts = [BYTE[GREETING], BYTE[flags], varint(self.cluster), varint(self.lineage), varint(self.strength)]
         parts += [varint(self.index), varint(self.leader), varint(self.expect), varint(self.partitions)]
         parts.append(_put_integers(self.ancestors))
@@ -108,6 +112,7 @@ class Greeting:
         parts.append(varint(len(self.addresses)))
         parts.extend([put_text(address) for address in self.addresses])
         parts.append(put_text(self.founder))
+        parts.append(varint(self.term) + varint(self.end[0]) + varint(self.end[1]))
         return b"".join(parts)
 
     def __repr__(self) -> str:
@@ -237,6 +242,7 @@ def decode_greeting(body: bytes) -> Greeting:
     greeting.welcome = flags & _WELCOME != 0
     greeting.listed = flags & _LISTED != 0
     greeting.asks = flags & _ASKS != 0
+    greeting.in_doubt = flags & _IN_DOUBT != 0
     greeting.strength = take_id(cursor, 0, "strength")
     greeting.index = take_id(cursor, 0, "index")
     greeting.leader = take_id(cursor, 0, "identity of a disk")
@@ -249,6 +255,9 @@ def decode_greeting(body: bytes) -> Greeting:
     greeting.linked = _take_integers(cursor, _DISKS_MAX)
     greeting.addresses = [cursor.text() for _ in range(cursor.count(_ADDRESSES_MAX))]
     greeting.founder = cursor.text()
+    greeting.term = take_id(cursor, 0, "term")
+    last_term = take_id(cursor, 0, "term")
+    greeting.end = (last_term, take_id(cursor, 0, "index"))
     return greeting
 
 

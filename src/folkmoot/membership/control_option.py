@@ -23,7 +23,8 @@ class ControlOptions:
         link_patience_ns: A link between two members may be down for so long before one of them is taken for cut off.
         calm_ns: A member that was cut off is up again when its links have held for twice as long; doubled each time.
         found_ns: How long the first of the seeds waits for the others before it founds a cluster without them.
-        refusal_ns: For so long after others have refused a process it founds no cluster, and does not fork.
+        refusal_ns: For so long after others have refused a process, or while one with a link to it has not said yet
+            what it is, it founds no cluster, and does not fork.
         twin_ns: For so long after others have named another process on its disk, one that is not up does not vote.
         fork_ns: How long a side without a quorum waits before it forks.
         gone_ns: The copies of a member that is away for so long are made anew elsewhere.
@@ -47,6 +48,7 @@ class ControlOptions:
         self.greet_ns: int = 200 * _MILLISECOND
         self.expect: int = 0  # so many nodes found the cluster together; 0: the first of the seeds does
         self.forks: bool = True  # by the policy for splits
+        self.incomplete: bool = False  # the disk may lack what was confirmed last
         self.partitions: int = 256
         self.copies: int = 3
         self.limits = PlanLimits()

@@ -83,7 +83,7 @@ class Founding:
         if seeds_unknown:
             self._since_ns = now
             return
-        if neighbours.links and self._knows_cluster(neighbours):
+        if neighbours.links and self._knows_cluster(neighbours, options, now):
             return  # it has a cluster, without a leader at the moment
         self.founder = ""
         self.listed = False
@@ -93,7 +93,7 @@ class Founding:
                 "begin with an empty data folder"
             )
         elif options.expect > 1:
-            self.founds = self._is_first_of(neighbours, options.expect, me)
+            self.founds = self._is_first_of(neighbours, options.expect, me, options.refusal_ns, now)
         else:
             self.founds = self._is_first_seed(neighbours, seeds, residents, me, options, now)
         if not self.founds and now >= self._complain_ns:
@@ -123,33 +123,35 @@ class Founding:
                 best = greeting
         return best
 
-    def _knows_cluster(self, neighbours: Neighbours) -> bool:
+    def _knows_cluster(self, neighbours: Neighbours, options: ControlOptions, now: int) -> bool:
         for neighbour in neighbours.links.values():
-            if neighbour.greeting is None or neighbour.greeting.cluster:
-                return True  # or it has not said anything yet
+            if neighbour.greeting is not None and neighbour.greeting.cluster:
+                return True
+            if neighbour.may_greet(now, options.refusal_ns):
+                return True
         return False
 
     # A number of nodes
 
-    def _is_first_of(self, neighbours: Neighbours, expect: int, me: Neighbour) -> bool:
+    def _is_first_of(self, neighbours: Neighbours, expect: int, me: Neighbour, patience_ns: int, now: int) -> bool:
         """Tell whether this is the first, by name, of so many processes that are all linked to each other."""
-        disks = sorted([me.disk, *neighbours.disks()])
-        named = sorted([me.node_id, *neighbours.links])
+        others = neighbours.speaking(now, patience_ns)
+        disks = sorted([me.disk, *[other.disk for other in others]])
+        named = sorted([me.node_id, *[other.node_id for other in others]])
         if len(disks) < expect:
             self._why = f"{len(disks)} of {expect} expected nodes are here: {', '.join(named)}"
             return False
-        holders = [node_id for node_id, other in neighbours.links.items() if other.kind == DATA]
+        holders = [other.node_id for other in others if other.kind == DATA]
         if me.kind == DATA:
             holders.append(me.node_id)
         first = min(holders, default="")
         self._why = f"{first or 'a node with data'}, the first of {expect} expected nodes, is to found the cluster"
         if first != me.node_id:
             return False
-        for node_id in neighbours.named():
-            neighbour = neighbours.links[node_id]
+        for neighbour in others:
             greeting = neighbour.greeting
             if greeting is None or sorted([neighbour.disk, *greeting.linked]) != disks:
-                self._why = f"{node_id} has no links to all of {', '.join(named)}"
+                self._why = f"{neighbour.node_id} has no links to all of {', '.join(named)}"
                 return False
         return True
 

@@ -6,6 +6,7 @@ them with its term, vote and log. The rows are private to the node (kind META), 
     "raft" lineage "e" index    an entry
     "raft" lineage "h"          term, vote and commit index; the indexes of the snapshot, the first and the last entry
     "raft" lineage "s" number   a part of the snapshot: a row stays small however large the configuration is
+    "raft" lineage "d"          rows may be missing that were confirmed (`membership/doubt`)
     "lineage"                   the cluster, and the lineage in which the node takes part
     "cluster"                   the cluster to which the folder belonged before it became another disk
 
@@ -45,10 +46,13 @@ from folkmoot.store.writer import VERSION_BYTES, Writer
 __all__ = [
     "CHUNK_BYTES",
     "CurrentLineage",
+    "drop_doubt",
     "drop_lineage",
     "drop_lineages",
+    "is_in_doubt",
     "put_cluster",
     "put_current",
+    "put_doubt",
     "put_founding",
     "put_write",
     "read_cluster",
@@ -65,6 +69,7 @@ _ALL: Final = plain_key(0, META, b"raft")
 _ENTRY: Final = b"e"
 _HARD_STATE: Final = b"h"
 _SNAPSHOT: Final = b"s"
+_DOUBT: Final = b"d"
 _PREFIX_BYTES: Final = len(_ALL) + 8
 _PAGE_ROWS: Final = 64  # an entry has up to a megabyte
 _CRC_BYTES: Final = 4
@@ -189,6 +194,21 @@ def _put_hard_state(writer: Writer, prefix: bytes, hard_state: HardState, snapsh
     _put(writer, prefix + _HARD_STATE, put_bytes(encode_hard_state(hard_state)) + ends)
 
 
+def put_doubt(writer: Writer, lineage: int) -> None:
+    """Put the row that says that rows of a lineage may be missing into this turn's batch."""
+    _put(writer, _prefix(lineage) + _DOUBT, b"")
+
+
+def drop_doubt(writer: Writer, lineage: int) -> None:
+    """Remove what `put_doubt` has put."""
+    writer.private_delete(_prefix(lineage) + _DOUBT)
+
+
+def is_in_doubt(reader: Reader, lineage: int) -> bool:
+    """Tell whether rows of a lineage may be missing that were confirmed."""
+    return reader.get(_prefix(lineage) + _DOUBT) is not None
+
+
 def drop_lineage(writer: Writer, lineage: int) -> None:
     """Remove the rows of a lineage. With them goes the vote: the disk must not take part in that lineage again."""
     prefix = _prefix(lineage)
@@ -262,6 +282,8 @@ def _take(found: _Found, key: bytes, payload: bytes) -> str:
             if get_u64(key, _PREFIX_BYTES + 1) != len(found.chunks):
                 return "a part of the snapshot before it is missing"
             found.chunks.append(payload)
+        elif kind == _DOUBT and size == 0:
+            pass
         else:
             return "no version wrote it"
     except Malformed as fault:

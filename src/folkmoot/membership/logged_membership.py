@@ -112,6 +112,7 @@ class LoggedMembership:
         options.found_ns = config.join_wait_us * _US
         options.gone_ns = config.gone_us * _US
         options.refusal_ns = config.refusal_us * _US
+        options.incomplete = config.incomplete
         options.forks = config.split_policy == "available"
         options.partitions = self._partitions
         options.copies = config.replicas
@@ -235,6 +236,12 @@ class LoggedMembership:
             return []
         members = [configuration.members[disk] for disk in configuration.disks()]
         return sorted([member.node_id for member in members if member.kind == DATA])
+
+    def take_doubt(self) -> bool:
+        """Return whether this node takes part from now on though its disk may lack what it has acknowledged; once."""
+        was_doubted = self.control.was_doubted
+        self.control.was_doubted = False
+        return was_doubted
 
     def is_live(self, now: int) -> bool:
         """Tell whether this node is up and has a lease."""

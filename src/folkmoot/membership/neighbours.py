@@ -35,8 +35,13 @@ class Neighbour:
             member.software,
             features,
         )
+        self.since_ns: int = 0  # when the link was made
         self.greeting: Greeting | None = None
         self.told: bytes = b""  # the greeting that it was sent last
+
+    def may_greet(self, now: int, patience_ns: int) -> bool:
+        """Tell whether it has said nothing yet, and may still do so: one that never does keeps nobody waiting."""
+        return self.greeting is None and now - self.since_ns < patience_ns
 
     def __repr__(self) -> str:
         return f"{self.node_id} disk {self.disk} incarnation {self.incarnation} {self.greeting!r}"
@@ -97,6 +102,11 @@ class Neighbours:
     def disks(self) -> list[int]:
         """Return the disks of all processes with a link, ascending."""
         return sorted(self._by_disk)
+
+    def speaking(self, now: int, patience_ns: int) -> list[Neighbour]:
+        """Return the processes with a link, by name, but for those that should have said by now what they are."""
+        links = [self.links[node_id] for node_id in sorted(self.links)]
+        return [one for one in links if one.greeting is not None or one.may_greet(now, patience_ns)]
 
     def named(self) -> list[str]:
         """Return the names of all nodes with a link, ascending."""

@@ -118,7 +118,9 @@ class Splits:
         for neighbour in self._neighbours.links.values():
             greeting = neighbour.greeting
             if greeting is None:
-                return False  # it has not said yet what it is
+                if neighbour.may_greet(now, options.refusal_ns):
+                    return False
+                continue
             if greeting.cluster != configuration.cluster:
                 continue
             leads = greeting.leader == neighbour.disk and greeting.lineage == configuration.lineage

@@ -182,6 +182,8 @@ def cluster() -> list[Family]:
         counter("cluster_messages_received", "messages", "Messages that other nodes have forwarded to this one"),
         counter("cluster_requests_repeated", "requests", "Repeated requests of other nodes, not applied again"),
         counter("cluster_messages_void", "messages", "Messages of other nodes, void because a split has healed since"),
+        counter("cluster_messages_dropped", "messages", "Messages of configurations to come, dropped: too many waited"),
+        counter("cluster_addresses_dropped", "addresses", "Addresses named by other nodes, dropped: too many"),
         gauge("cluster_member", "flag", "1 while this node is up in the cluster"),
         gauge("cluster_may_serve", "flag", "0 while this node has no lease, so that it serves nobody"),
         gauge("cluster_settings_differ", "settings", "Settings of other members that differ and must not"),

@@ -69,7 +69,7 @@ class Counters:
         self.events_published = self.events_dropped = 0
         # Other nodes.
         self.cluster_messages_sent = self.cluster_messages_received = self.cluster_requests_repeated = 0
-        self.cluster_messages_void = 0
+        self.cluster_messages_void = self.cluster_messages_dropped = self.cluster_addresses_dropped = 0
         # Links to other nodes, and copies; those that are not counted where they change are set once a second.
         self.peers_connected = self.peer_connects = self.peer_losses = 0
         self.peer_bytes_received = self.peer_bytes_sent = self.peer_backlog_bytes = 0

@@ -46,10 +46,12 @@ class Birth:
     def renew(self, seed: int, config: NodeConfig) -> None:
         """Draw another disk for a folder that was set back: nobody may rely on what the old one has confirmed.
 
+        A disk that has not come up since it was drawn was in sync with nothing: the former one stays that before it.
         The rows of the partitions stay. `write_birth` and `log_rows.drop_lineages` belong in one batch after it, which
         is durable before the node speaks under the new identity.
         """
-        before = self.former = self.disk
+        before = self.disk
+        self.former = self.former or before
         self.disk = _drawn_disk(seed, before, config.node_id)
         assert self.disk != before, "another disk has another identity"
 

@@ -273,8 +273,8 @@ class ClusterNode:
             behind = [partition for partition in replication.unfit if states[partition] != DAMAGED]
             self.membership.withdraw(behind, damaged)
             replication.unfit.clear()
-        if replication.renew:
-            replication.renew = False
+        if replication.renew or self.broker.cluster.dispatch.renew:
+            replication.renew = self.broker.cluster.dispatch.renew = False
             self.membership.renew()
         if self._unopened:
             self._look_for_leaders()
@@ -331,6 +331,7 @@ class ClusterNode:
         self.replication.wake(now)
         self.shutdown.step()
         self.meter.step(now)
+        self.state.counters.cluster_addresses_dropped = self.membership.control.addresses_dropped
         self.heal_log.step()
         self.logins.step()
         self.clock_sharing.step()
@@ -349,6 +350,8 @@ class ClusterNode:
         """Let the membership put its rows into the batch of this turn, before that is taken."""
         self.membership.know_refusals(self.peers.refused_us, self.peers.twin_us)
         self.membership.step(self.state.writer, self.state.now)
+        if self.membership.take_doubt():
+            self.replication.replica_states.doubt()
 
     def seal(self, batch: Batch | None) -> None:
         """End the turn with this batch: replicate it, and install views. `send` follows."""

@@ -329,6 +329,7 @@ class Greeter:
             peer.secret = b""
             return self._fault_of(body)
         peer.state = INTRODUCING
+        peer.proved = True
         self._introduce(peer)
         return ""
 
@@ -338,6 +339,7 @@ class Greeter:
         text, mac = body[: max(size, 0)], body[max(size, 0) :]
         if not hmac.compare_digest(_mac(peer, LISTENER if peer.outgoing else DIALLER, text), mac):
             return self._fault_of(mac)
+        peer.proved = True
         if peer.outgoing:
             self._introduce(peer)  # before anything is wrong with the other one: it says so too
         hello = read_hello(text)

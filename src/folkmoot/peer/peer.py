@@ -48,6 +48,7 @@ class PeerConnection:
         self.nonce = b""  # that was sent, and below the one received: all proofs cover both
         self.peer_nonce = b""
         self.secret = b""  # by which both have proved themselves
+        self.proved: bool = False  # the peer has proved that it knows the secret
         self.wire = 0
         self.link: Link | None = None
         self.serial = 0  # of the peer's RESUME

@@ -171,11 +171,11 @@ class Switch:
             self.reject(peer, fault, ERROR if fault == SAME_ID else WARNING)
 
     def _note_refusal(self, peer: PeerConnection) -> None:
-        """Note that this node and another one refuse each other, if it was dialled or has proved itself.
+        """Note that this node and another one refuse each other, if that one has proved that it knows the secret.
 
-        A node that starts waits then: anybody else must not be able to keep it waiting.
+        This node founds no cluster then, and does not fork: nobody else must be able to keep it from that.
         """
-        if peer.outgoing or peer.hello is not None:
+        if peer.proved:
             self.refused_us = self.now
 
     def _measure(self, peer: PeerConnection, sent_us: int) -> None:

@@ -362,6 +362,12 @@ class Raft:
             self._election.vote_saved()
             self._conclude()
 
+    def raise_term(self, term: int, now: int) -> None:
+        """Enter a later term without a vote in it, if this one is earlier; the caller knows that it is a new one."""
+        self._at(now)
+        if term > self.term:
+            self._newer_term(term)
+
     def _at(self, now: int) -> None:
         """Set the time; a clock that goes back stands still here."""
         self._member.now = max(self._member.now, now)

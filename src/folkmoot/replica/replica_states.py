@@ -114,8 +114,6 @@ class ReplicaStates:
             elif positions.sequences[partition]:
                 self.histories[partition] = [(positions.epochs[partition], 0)]
             self.durable_seqs[partition] = positions.sequences[partition]
-        if self.config.incomplete:
-            self._doubt()
         self.sync_heads()
 
     def _open_history(self, partition: int) -> None:
@@ -125,8 +123,11 @@ class ReplicaStates:
         except CorruptStore as fault:
             self.spoil(partition, str(fault))
 
-    def _doubt(self) -> None:
-        """Mark all copies partial until they are filled: acknowledged changes may be missing at their ends."""
+    def doubt(self) -> None:
+        """Mark all copies partial until they are filled: acknowledged changes may be missing at their ends.
+
+        A disk that becomes another one need not: nobody counts on its copies.
+        """
         for partition in range(self.partitions):
             if self.states[partition] == COMPLETE:
                 epoch, seq = self.writer.position(partition)

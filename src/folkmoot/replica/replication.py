@@ -153,7 +153,7 @@ class Replication:
     def progress(self) -> dict[str, int]:
         """Return figures for status and metrics: counts of partitions, bytes since the start, pages compared."""
         figures = progress_of(self.replica_states, self.lead, self.copies, self.source, self.drops, self.digests)
-        figures["dropped_frames"] = self.dropped_frames
+        figures["dropped_frames"] = self.dropped_frames + self._early.dropped
         return figures
 
     @property
@@ -289,6 +289,8 @@ class Replication:
             self.lead.advance(partition)
         for node_id, kind, body in self._early.take(replica_states.epoch):
             self.receive(node_id, kind, body, replica_states.now)
+        if self._early.is_cut:
+            replica_states.renew = True  # a report may be lost, which nobody sends again in this view
         replica_states.pending.advance(replica_states.now)
 
     # -- messages -----------------------------------------------------------------------------------------------------

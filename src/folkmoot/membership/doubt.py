@@ -1,0 +1,113 @@
+"""A disk that may lack what it has confirmed: after a loss of power without syncs, or a salvage of a damaged store.
+
+What is missing are the newest writes: votes and entries of the configuration log, and changes of partitions. Such a
+process must not vote as if it had never voted, nor be counted for entries that it has lost. So it is silent, and finds
+out from others what is left of the cluster:
+
+- The cluster goes on without it: the disk becomes another one (`Control.renewal`), as one that was set back.
+- A quorum of voters has complete disks: they go on soon, and it waits for them.
+- All voters are here and such a quorum is not: nobody has more than they have together. It takes part again. The voter
+  with the newest log leads, and the others listen to nobody else until they have its log. All enter a term that none
+  of them has ever been in, so that a forgotten vote is of an earlier one.
+- By its own log it decides alone: it goes on when it has reached all members, or has waited for them. If they have gone
+  on without it, it learns so from them (`Control._see_leader`).
+- Otherwise it waits. With the policy for it, the side forks: nobody has a vote in a new lineage yet.
+
+The doubt is a row of the lineage, so it outlives the process.
+"""
+
+from __future__ import annotations
+
+from folkmoot.membership.configuration import ClusterConfiguration
+from folkmoot.membership.configuration_log import ConfigurationLog
+from folkmoot.membership.control_message import Greeting
+from folkmoot.membership.control_option import ControlOptions
+from folkmoot.membership.neighbours import Neighbours
+
+__all__ = ["Doubt"]
+
+
+class Doubt:
+    """What a process in doubt may do, from `look` to `look`.
+
+    renews: the cluster goes on without this process. source: the disk with the newest log, to whose messages it
+    listens; its own: it may lead; 0: it listens to nobody. is_over: it has the newest log, or leads with it.
+    """
+
+    def __init__(self, neighbours: Neighbours, options: ControlOptions, now: int) -> None:
+        self.renews: bool = False
+        self.source: int = 0
+        self.is_over: bool = False
+        self._index: int = 0  # the last one of the newest log
+        self._neighbours = neighbours
+        self._options = options
+        self._since_ns = now
+
+    def look(self, cluster: int, configuration: ClusterConfiguration, log: ConfigurationLog, now: int) -> None:
+        """Look at what others say."""
+        if self.source == log.disk:
+            self.is_over = log.is_leader and log.may_grant(now)
+        elif self.source:
+            self.is_over = log.leader == self.source and log.index > self._index
+        if self.is_over:
+            return
+        alone = log.voters == [log.disk]
+        for neighbour in self._neighbours.links.values():
+            greeting = neighbour.greeting
+            if greeting is None or greeting.cluster != cluster or not greeting.live or greeting.leader == 0:
+                continue
+            if alone and greeting.lineage != log.lineage:
+                continue  # a side that has forked because this process was away
+            if greeting.leader != self.source:  # who leads by what all have agreed on goes on with this process
+                self.renews = True
+                return
+        source = self._alone(configuration, log, now) if alone else self._newest(log)
+        if source and source != self.source:
+            log.raise_term(self._highest_term(log) + 1, now)
+        self.source = source
+
+    def _greeting(self, disk: int, lineage: int) -> Greeting | None:
+        """Return what a process without a lease in a lineage says; None if there is no such process."""
+        neighbour = self._neighbours.of(disk)
+        greeting = None if neighbour is None else neighbour.greeting
+        return greeting if greeting is not None and greeting.lineage == lineage and not greeting.live else None
+
+    def _alone(self, configuration: ClusterConfiguration, log: ConfigurationLog, now: int) -> int:
+        """Return the disk of the only voter if it may go on."""
+        if now - self._since_ns >= self._options.found_ns:
+            return log.disk
+        for disk in configuration.disks():
+            neighbour = self._neighbours.of(disk)
+            if disk != log.disk and (neighbour is None or neighbour.greeting is None):
+                return 0
+        return log.disk
+
+    def _newest(self, log: ConfigurationLog) -> int:
+        """Return the voter with the newest log, if all are here and a quorum of them is in doubt."""
+        if log.disk not in log.voters:
+            return 0
+        if self.source:  # all have agreed, and go on
+            return self.source if self._neighbours.is_linked(self.source) else 0
+        complete = 0
+        best = log.disk
+        end = (log.last_term, log.last_index)
+        for disk in log.voters:
+            if disk == log.disk:
+                continue
+            greeting = self._greeting(disk, log.lineage)
+            if greeting is None:
+                return 0
+            complete += 0 if greeting.in_doubt else 1
+            if (*greeting.end, -disk) > (*end, -best):
+                best = disk
+                end = greeting.end
+        self._index = end[1]
+        return 0 if 2 * complete > len(log.voters) else best
+
+    def _highest_term(self, log: ConfigurationLog) -> int:
+        highest = log.term
+        for neighbour in self._neighbours.links.values():
+            greeting = neighbour.greeting
+            if greeting is not None and greeting.lineage == log.lineage:
+                highest = max(highest, greeting.term)
+        return highest

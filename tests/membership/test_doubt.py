@@ -1,0 +1,182 @@
+"""A disk that may lack what it has confirmed, after a loss of power without syncs or a salvage: `membership/doubt`."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+
+import pytest
+
+from folkmoot.membership.control import Control
+from folkmoot.membership.control_option import ControlOptions
+from folkmoot.membership.log_rows import is_in_doubt
+from tests.membership.simulated_control import MS, Cluster, Machine, S
+
+
+def waiting(options: ControlOptions) -> None:
+    """A side without a quorum waits."""
+    options.forks = False
+
+
+def begun(seed: int, count: int, forks: bool = False) -> Cluster:
+    """Return a cluster that serves."""
+    cluster = Cluster(seed, count, None if forks else waiting)
+    for machine in cluster.machines:
+        cluster.start(machine)
+    cluster.until(lambda: cluster.is_whole() and votes(cluster) == (count if count > 2 else 1), 20 * S)
+    cluster.run(S)
+    return cluster
+
+
+def votes(cluster: Cluster) -> int:
+    """Return how many voters all know."""
+    logs = [machine.control.log for machine in cluster.machines if machine.control is not None]
+    return min(len(log.voters) if log is not None else 0 for log in logs)
+
+
+def control(machine: Machine) -> Control:
+    """Return the control of a machine that runs."""
+    assert machine.control is not None
+    return machine.control
+
+
+def leader(cluster: Cluster) -> Machine:
+    """Return the machine of the controller."""
+    return next(one for one in cluster.machines if one.control is not None and one.control.controller is not None)
+
+
+def setting(machine: Machine) -> bytes | None:
+    """Return what a machine knows of the setting "k"."""
+    configuration = control(machine).configuration
+    assert configuration is not None
+    found = configuration.settings.values.get("k")
+    return None if found is None else found.value
+
+
+def lose_power(cluster: Cluster, machine: Machine, old: object) -> None:
+    """End a process; of its disk `old` is left."""
+    cluster.kill(machine)
+    machine.store = deepcopy(old)  # type: ignore[assignment]
+    machine.is_incomplete = True
+
+
+def is_live(cluster: Cluster) -> bool:
+    """Tell whether anybody serves."""
+    return any(machine.is_live(cluster.now) for machine in cluster.machines)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_voter_without_what_it_has_confirmed_makes_no_quorum(seed: int) -> None:
+    cluster = begun(seed, 3)
+    first = leader(cluster)
+    second, third = [one for one in cluster.machines if one is not first]
+    old = deepcopy(second.store)
+    cluster.kill(third)
+    cluster.run(5 * S)
+    control(first).put("k", b"v", -1, "test")
+    cluster.until(lambda: setting(second) == b"v", 5 * S)
+    cluster.kill(first)
+    lose_power(cluster, second, old)
+    cluster.start(second)
+    cluster.start(third)
+    for _ in range(100):
+        cluster.run(100 * MS)
+        assert not is_live(cluster), "who has lost what it confirmed cannot make a quorum with one that never had it"
+    cluster.start(first)
+    cluster.until(cluster.is_whole, 20 * S)
+    assert [setting(machine) for machine in cluster.machines] == [b"v"] * 3
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_the_doubt_outlives_the_process(seed: int) -> None:
+    cluster = begun(seed, 3)
+    first = leader(cluster)
+    second, third = [one for one in cluster.machines if one is not first]
+    old = deepcopy(second.store)
+    cluster.kill(third)
+    cluster.run(5 * S)
+    control(first).put("k", b"v", -1, "test")
+    cluster.until(lambda: setting(second) == b"v", 5 * S)
+    cluster.kill(first)
+    lose_power(cluster, second, old)
+    cluster.start(second)
+    cluster.run(S)
+    cluster.kill(second)
+    cluster.start(second)
+    cluster.start(third)
+    cluster.run(10 * S)
+    assert not is_live(cluster)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_member_that_the_others_have_gone_on_without_is_another_disk(seed: int) -> None:
+    cluster = begun(seed, 3)
+    machine = cluster.machines[seed % 3]
+    before = machine.disk
+    lose_power(cluster, machine, machine.store)
+    cluster.start(machine)
+    cluster.until(cluster.is_whole, 20 * S)
+    assert machine.disk != before
+    assert "disk_renewed" in machine.events
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_when_all_have_lost_power_they_go_on_together_with_the_newest(seed: int) -> None:
+    cluster = begun(seed, 3)
+    old = [deepcopy(machine.store) for machine in cluster.machines]
+    control(leader(cluster)).put("k", b"v", -1, "test")
+    cluster.until(lambda: all(setting(machine) == b"v" for machine in cluster.machines), 5 * S)
+    newest = cluster.machines[seed % 3]
+    disks = [machine.disk for machine in cluster.machines]
+    for number, machine in enumerate(cluster.machines):
+        lose_power(cluster, machine, machine.store if machine is newest else old[number])
+    for number, machine in enumerate(cluster.machines):
+        cluster.at(number * S, lambda machine=machine: cluster.start(machine))  # type: ignore[misc]
+    cluster.run(3 * S)
+    cluster.until(cluster.is_whole, 20 * S)
+    assert [machine.disk for machine in cluster.machines] == disks
+    assert [setting(machine) for machine in cluster.machines] == [b"v"] * 3
+    cluster.run(S)
+    assert not [one for one in cluster.machines if is_in_doubt(one.store, control(one).lineage)]
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_two_complete_voters_go_on_without_the_third(seed: int) -> None:
+    cluster = begun(seed, 3)
+    machine = leader(cluster)
+    before = machine.disk
+    for one in cluster.machines:
+        if one is machine:
+            lose_power(cluster, one, one.store)
+        else:
+            cluster.kill(one)
+    for one in cluster.machines:
+        cluster.start(one)
+    cluster.until(cluster.is_whole, 20 * S)
+    assert machine.disk != before
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_the_last_one_serves_alone(count: int) -> None:
+    cluster = begun(1, count)
+    machine = leader(cluster)
+    before = machine.disk
+    for one in cluster.machines[1:]:
+        cluster.kill(one)
+    cluster.run(5 * S)
+    lose_power(cluster, machine, machine.store)
+    cluster.start(machine)
+    cluster.until(lambda: machine.is_live(cluster.now), 5 * S)
+    assert machine.disk == before
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_side_in_doubt_forks_if_it_may(seed: int) -> None:
+    cluster = begun(seed, 3, forks=True)
+    first, second, _third = cluster.machines
+    for one in cluster.machines:
+        lose_power(cluster, one, one.store)
+    cluster.start(first)
+    cluster.start(second)
+    cluster.until(lambda: is_live(cluster), 10 * S)
+    cluster.run(5 * S)
+    cluster.until(cluster.all_up, 20 * S)
