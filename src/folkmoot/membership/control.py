@@ -409,7 +409,7 @@ class Control:
             neighbour.greeting = decode_greeting(body)
             if neighbour.greeting.asks:
                 neighbour.told = b""
-                self._greet_ns = 0
+                self._greet(neighbour, [b""] * _GREETINGS, now)
             self._see_cluster(neighbour, neighbour.greeting)
             self._note_addresses(neighbour.greeting.addresses, now)
             self._see_leader(neighbour.greeting)
@@ -931,20 +931,27 @@ class Control:
         self._greet_ns = now + self.options.greet_ns
         bodies: list[bytes] = [b""] * _GREETINGS
         for node_id in self.neighbours.named():
-            self._greet(self.neighbours.links[node_id], bodies, now)
+            neighbour = self.neighbours.links[node_id]
+            self._greet(neighbour, bodies, now)
+            if (
+                neighbour.greeting is None
+                and now - max(neighbour.since_ns, neighbour.asked_ns) >= self.options.greet_ns
+            ):
+                self._ask_for_greeting(neighbour, now)
+
+    def _ask_for_greeting(self, neighbour: Neighbour, now: int) -> None:
+        """Ask a process for the greeting that is not here.
+
+        If only this side has seen the link end and come back, the other side takes its greeting for told.
+        """
+        neighbour.asked_ns = now
+        greeting = self._greeting(self._greeting_for(neighbour, now), now)
+        greeting.asks = True
+        self.out.append((neighbour.node_id, CONTROL, greeting.encoded()))
 
     def _greet(self, neighbour: Neighbour, bodies: list[bytes], now: int) -> None:
-        """Tell a process what has changed; bodies: by kind of greeting, those that others were told just now.
-
-        One whose greeting is not here is asked for it: if only this side has seen the link end and come back, the other
-        side takes its greeting for told.
-        """
+        """Tell a process what has changed; bodies: by kind of greeting, those that others were told just now."""
         kind = self._greeting_for(neighbour, now)
-        if neighbour.greeting is None:
-            greeting = self._greeting(kind, now)
-            greeting.asks = True
-            self.out.append((neighbour.node_id, CONTROL, greeting.encoded()))
-            return
         if not bodies[kind]:
             bodies[kind] = self._greeting(kind, now).encoded()
         if bodies[kind] != neighbour.told:

@@ -36,6 +36,7 @@ class Neighbour:
             features,
         )
         self.since_ns: int = 0  # when the link was made
+        self.asked_ns: int = 0  # when it was last asked for its greeting
         self.greeting: Greeting | None = None
         self.told: bytes = b""  # the greeting that it was sent last
 
