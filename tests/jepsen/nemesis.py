@@ -237,7 +237,7 @@ def clock_jump(rng: random.Random, nodes: list[str]) -> Fault:
 
 
 def clock_slow(rng: random.Random, nodes: list[str]) -> Fault:
-    """All clocks of one node run slow; then it is cut off."""
+    """The wall clock of one node runs slow; then it is cut off."""
     victim, rate = rng.choice(nodes), rng.choice((0.3, 0.5, 0.8))
     seconds = rng.uniform(5.0, 10.0)
     pairs = both([victim], nodes)
