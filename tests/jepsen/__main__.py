@@ -27,6 +27,7 @@ def parser() -> argparse.ArgumentParser:
     for name, text in (("run", "run nodes, clients and faults, then check"), ("draw", "print what a seed draws")):
         one = commands.add_parser(name, help=text)
         one.add_argument("--nodes", type=int, default=5)
+        one.add_argument("--witnesses", type=int, default=0, help="of the nodes: the last ones, voters without data")
         one.add_argument("--policy", choices=("majority", "available"), default="majority")
         one.add_argument("--replicas", type=int, default=3)
         one.add_argument("--partitions", type=int, default=256, help="few of them let clients share one")
@@ -61,7 +62,8 @@ def main() -> int:
         verdict = check(history.read(given.file))
         print(report(verdict))
         return int(bool(verdict.broken()))
-    schedule = draw(given.seed, [f"n{at}" for at in range(1, given.nodes + 1)], given.seconds, wanted(given.nemesis))
+    nemeses = [name for name in wanted(given.nemesis) if not given.witnesses or name != "leave-join"]  # it has no API
+    schedule = draw(given.seed, [f"n{at}" for at in range(1, given.nodes + 1)], given.seconds, nemeses)
     print(f"seed {given.seed}: {given.nodes} nodes, {given.replicas} copies, {given.policy}, {given.seconds:.0f} s")
     for fault in schedule:
         print(f"{fault}{missing(fault.name) and f' (LEFT OUT: {missing(fault.name)})'}")
@@ -70,7 +72,7 @@ def main() -> int:
         return 0
     folder = given.folder or Path(tempfile.mkdtemp(prefix="jepsen-"))
     folder.mkdir(parents=True, exist_ok=True)
-    names = ("nodes", "policy", "replicas", "partitions", "seconds", "seed", "rate")
+    names = ("nodes", "witnesses", "policy", "replicas", "partitions", "seconds", "seed", "rate")
     options = Options(**{name: getattr(given, name) for name in names}, cluster=tuple(given.cluster))
     # Told to end, it ends its nodes too.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))

@@ -108,6 +108,7 @@ class Rig:
         stream: tuple[str, str],
         small: Iterable[str] = (),
         clocks: Iterable[str] = (),
+        witnesses: Iterable[str] = (),
     ) -> None:
         self.folder, self.net, self.names, self.recorder = folder, net, list(names), recorder
         self.token = "a-token-of-the-history-checker"
@@ -134,6 +135,7 @@ class Rig:
             self._clock(name).write_text("+0s\n")
         for name in small:
             self._mount(folder / f"disk-{name}")
+        self.witnesses = set(witnesses)
         self.nodes = {name: self._node(name, replicas, name in set(small)) for name in self.names}
 
     def address(self, name: str, port: int) -> tuple[str, int]:
@@ -314,7 +316,11 @@ class Rig:
         data = (self._disk(name) if small else self.folder) / f"data-{name}"
         words = [*self.net.enter(name), sys.executable, "-m", "folkmoot", "serve", "--node-id", name]
         words += ["--config", str(self.folder / "node.toml"), "--data", str(data), "--replicas", str(replicas)]
-        words += ["--mqtt", at(name, MQTT), "--admin", at(name, ADMIN), "--peer", at(name, PEER)]
+        words += ["--peer", at(name, PEER)]
+        if name in self.witnesses:
+            words += ["--witness"]
+        else:
+            words += ["--mqtt", at(name, MQTT), "--admin", at(name, ADMIN)]
         for other in self.names:
             if other != name:
                 words += ["--seed", at(other, PEER)]

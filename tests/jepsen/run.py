@@ -31,6 +31,7 @@ class Options:
     """What distinguishes a run from another one."""
 
     nodes: int = 5
+    witnesses: int = 0  # of these, voters without data: the last ones
     policy: str = "majority"
     replicas: int = 3
     partitions: int = 256
@@ -78,6 +79,7 @@ def run(options: Options, schedule: Sequence[Fault], folder: Path, say: Callable
     Raises Unable when the machine does not allow it, RuntimeError when clients or nodes could not begin.
     """
     names = [f"n{number}" for number in range(1, options.nodes + 1)]
+    serving = names[: options.nodes - options.witnesses]
     base_ns = time.monotonic_ns()
     with ExitStack() as stack:
         net = stack.enter_context(Net([*names, CLIENTS]))
@@ -96,10 +98,11 @@ def run(options: Options, schedule: Sequence[Fault], folder: Path, say: Callable
             stream=(STREAM, STREAM_FILTER),
             small={name for fault in schedule for name in fault.small},
             clocks={name for fault in schedule for name in fault.clocks},
+            witnesses=names[len(serving) :],
         )
         stack.callback(rig.close)
         rig.start(*names)
-        witness = Witness(net, folder, plan(options, rig, names, base_ns))
+        witness = Witness(net, folder, plan(options, rig, serving, base_ns))
         stack.callback(witness.close)
         rig.post = lambda node, path: witness.order("post", node, path)
         witness.expect("serving")
@@ -144,7 +147,9 @@ def faults(
 
 def header(options: Options, names: list[str], schedule: Sequence[Fault]) -> dict[str, Any]:
     """The first event."""
-    found = {"policy": options.policy, "nodes": names, "replicas": min(options.replicas, len(names))}
+    copies = min(options.replicas, options.nodes - options.witnesses)
+    found: dict[str, Any] = {"policy": options.policy, "nodes": names, "replicas": copies}
+    found |= {"witnesses": names[options.nodes - options.witnesses :]}
     found |= {"seconds": options.seconds, "seed": options.seed, "stream": STREAM_FILTER, "partitions": PARTITIONS}
     return found | {"schedule": [str(fault) for fault in schedule]}
 
