@@ -324,6 +324,39 @@ def test_a_firewall_that_resets_ends_nobody() -> None:
     assert is_up(configuration.members[other.disk].state)
 
 
+def reset(cluster: Cluster, one: Machine, other: Machine) -> None:
+    """A firewall between two machines answers from now on as if nothing listened."""
+    cluster.cut(one, other, True)
+    cluster.cut(other, one, True)
+    link = cluster.link(one, other)
+    if link.up:
+        cluster.close(one, other, link)
+    for here, there in ((one, other), (other, one)):
+        incarnation = control(there).me.incarnation
+        cluster._down(here, there.name, incarnation, there.disk, True)
+        cluster.turn(here)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_member_that_only_an_old_controller_reaches_keeps_its_lease_until_it_is_over(seed: int) -> None:
+    cluster = begun(seed, 5)
+    cluster.run(2 * S)
+    cluster.check_leaders = lambda: None  # type: ignore[method-assign]  # of the old controller itself it is no proof
+    old = controller(cluster)
+    member = follower(cluster)
+    others = [one for one in cluster.machines if one not in (old, member)]
+    for one in others:
+        cluster.cut(one, member, True)
+        cluster.cut(member, one, True)
+    for one in others:
+        reset(cluster, old, one)
+    until = cluster.now + 4 * S
+    while cluster.now < until:
+        cluster.run(5 * MS)
+        for place in cluster.leads(member):
+            assert place not in [led for one in others for led in cluster.leads(one)], f"{cluster.now}: {place}"
+
+
 @pytest.mark.parametrize("planted", [[], ["drops_early"]])
 def test_copies_move_when_all_have_installed_the_last_roles(planted: list[str]) -> None:
     cluster = Cluster(43, 3)
