@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from folkmoot.membership.control import Control
-from folkmoot.membership.control_message import Greeting
+from folkmoot.membership.control_message import GREETING, Greeting, decode_greeting, kind_of
 from folkmoot.membership.control_option import ControlOptions
+from folkmoot.membership.controller import SETTINGS_COUNTER_MAX
 from folkmoot.membership.lifecycle import is_up
-from folkmoot.membership.transition import OTHER_NUMBER
+from folkmoot.membership.transition import NO_NUMBERS, OTHER_NUMBER
 from folkmoot.peer.kind import CONTROL
 from tests.membership.simulated_control import MS, Cluster, Machine, S
 
@@ -339,6 +340,39 @@ def test_a_firewall_that_resets_ends_nobody() -> None:
     assert is_up(configuration.members[other.disk].state)
 
 
+def reset(cluster: Cluster, one: Machine, other: Machine) -> None:
+    """A firewall between two machines answers from now on as if nothing listened."""
+    cluster.cut(one, other, True)
+    cluster.cut(other, one, True)
+    link = cluster.link(one, other)
+    if link.up:
+        cluster.close(one, other, link)
+    for here, there in ((one, other), (other, one)):
+        incarnation = control(there).me.incarnation
+        cluster._down(here, there.name, incarnation, there.disk, True)
+        cluster.turn(here)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_member_that_only_an_old_controller_reaches_keeps_its_lease_until_it_is_over(seed: int) -> None:
+    cluster = begun(seed, 5)
+    cluster.run(2 * S)
+    cluster.check_leaders = lambda: None  # type: ignore[method-assign]  # of the old controller itself it is no proof
+    old = controller(cluster)
+    member = follower(cluster)
+    others = [one for one in cluster.machines if one not in (old, member)]
+    for one in others:
+        cluster.cut(one, member, True)
+        cluster.cut(member, one, True)
+    for one in others:
+        reset(cluster, old, one)
+    until = cluster.now + 4 * S
+    while cluster.now < until:
+        cluster.run(5 * MS)
+        for place in cluster.leads(member):
+            assert place not in [led for one in others for led in cluster.leads(one)], f"{cluster.now}: {place}"
+
+
 @pytest.mark.parametrize("planted", [[], ["drops_early"]])
 def test_copies_move_when_all_have_installed_the_last_roles(planted: list[str]) -> None:
     cluster = Cluster(43, 3)
@@ -357,6 +391,51 @@ def test_copies_move_when_all_have_installed_the_last_roles(planted: list[str]) 
     assert configuration.holds(added.disk) == (len(planted) > 0)
     machine.is_frozen = False
     cluster.until(cluster.is_whole, 20 * S)
+
+
+def test_settings_without_end_do_not_keep_copies_from_their_places() -> None:
+    cluster = begun(44, 3)
+    leads = controller(cluster).control
+    assert leads is not None
+    assert leads.controller is not None
+    leads.controller._asked[1 << 40] = (leads.me.disk, 1)  # one is always on its way
+    added = cluster.add()
+    cluster.start(added)
+    cluster.run(5 * S)
+    configuration = control(controller(cluster)).configuration
+    assert configuration is not None
+    assert configuration.holds(added.disk)
+
+
+def test_settings_leave_numbers_for_changes_of_roles() -> None:
+    cluster = begun(45, 3)
+    leads = controller(cluster)
+    configuration = control(leads).configuration
+    assert configuration is not None
+    kept = configuration.base
+    configuration.base = SETTINGS_COUNTER_MAX - configuration.index
+    ticket = control(leads).put("k", b"v", -1, "test")
+    before = configuration.index
+    control(leads).step(leads.clock(cluster.now))
+    control(leads).collect(leads.writer, leads.clock(cluster.now))
+    answers = {answer.ticket: answer.refused for answer in control(leads).answers}
+    assert answers == {ticket: NO_NUMBERS}
+    assert [event.kind for event in control(leads).events] == ["configuration_numbers_short"]
+    configuration.base = kept
+    cluster.run(S)
+    assert configuration.index == before, "a refusal takes no number"
+
+
+def test_a_process_whose_disk_needs_another_identity_says_at_once_that_it_has_no_lease() -> None:
+    cluster = begun(46, 3)
+    machine = follower(cluster)
+    cluster.run(S)
+    one = control(machine)
+    one._set_back("a test says so")
+    one.out.clear()
+    one.step(machine.clock(cluster.now))
+    told = [decode_greeting(body) for _node, kind, body in one.out if kind == CONTROL and kind_of(body) == GREETING]
+    assert [greeting.live for greeting in told] == [False, False]
 
 
 # What operators ask for

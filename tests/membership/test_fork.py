@@ -24,9 +24,17 @@ from folkmoot.membership.command import (
 from folkmoot.membership.configuration import ANCESTORS_MAX, ClusterConfiguration
 from folkmoot.membership.configuration_format import decode_configuration, encode_configuration
 from folkmoot.membership.configuration_log import ConfigurationLog
+from folkmoot.membership.control_option import ControlOptions
 from folkmoot.membership.fork import Lineage, fork_of, lineage_in, outranks, trunk_of
+from folkmoot.membership.holding import COMPLETE, Holding
 from folkmoot.membership.lifecycle import ACTIVE, AWAY, JOINING, is_up
+from folkmoot.membership.neighbours import Neighbour, Neighbours
+from folkmoot.membership.planted import PlantedControl
+from folkmoot.membership.projection import branches_of, epoch_of
+from folkmoot.membership.splits import Splits
 from folkmoot.membership.transition import Transition
+from folkmoot.peer.member import ACTIVE as LIVES
+from folkmoot.peer.member import Member
 from tests.membership.reference import Drawer, Reference, founded, member, process
 
 
@@ -155,16 +163,35 @@ def test_a_fork_without_absent_members_has_other_roles_than_its_parent_all_the_s
     assert (fork.changed, fork.strength) == (parent.counter() + 1, 1)
 
 
-def test_the_newest_ancestors_are_kept() -> None:
+def test_all_ancestors_are_known_and_what_they_share_is_no_branch() -> None:
     found = cluster([1])
-    for lineage in range(2, ANCESTORS_MAX + 5):
+    holding = Holding(COMPLETE, epoch_of(found), 7, [(epoch_of(found), 0)])
+    first = found.lineage
+    for lineage in range(first + 1, first + 41):
         found = fork_of(found, lineage, [])
-    assert [one[0] for one in found.ancestors] == list(range(4, ANCESTORS_MAX + 4))
+    assert [one[0] for one in found.ancestors] == list(range(first, first + 40))
     assert found.ancestors[-1] == (found.parent, found.counter() - 1)
+    assert branches_of([holding], found) == [], "an idle partition was changed last before the first fork"
+    assert trunk_of([lineage_in(found), lineage_in(cluster([1]))]).lineage == first
     with pytest.raises(AssertionError, match="a fork is new"):
-        fork_of(found, 10, [])
+        fork_of(found, first + 10, [])
     with pytest.raises(AssertionError, match="a fork is new"):
         fork_of(found, found.lineage, [])
+
+
+def test_a_side_whose_lineage_has_as_many_ancestors_as_can_be_waits() -> None:
+    found = cluster([1])
+    found.ancestors = [(1000 + number, number + 1) for number in range(ANCESTORS_MAX)]
+    me = Neighbour(Member("n1", 1 << 40, "n1", "", LIVES), 0)
+    me.disk = 1
+    splits = Splits(me, Neighbours(1), ControlOptions(), PlantedControl([]))
+    splits.begin(1)
+    splits.look(False, 2)
+    now = 100_000_000_000
+    splits._seen_ns = now
+    assert not splits.forks(found, [1], found.index, now)
+    found.ancestors.pop()
+    assert splits.forks(found, [1], found.index, now)
 
 
 @pytest.mark.parametrize("seed", [*range(400, 407), 408, 409])

@@ -191,9 +191,10 @@ def test_a_probe_that_is_never_answered_is_found() -> None:
     assert [(violation.promise, "n2 says it is ready" in violation.text) for violation in found] == [("A11", True)]
 
 
-def test_a_majority_that_serves_nobody_is_found() -> None:
-    """All nodes refuse all clients: each refusal is an answer, and none is progress."""
-    simulation = parse_scenario(HEAD + "set majority=1\nscript\nask\nrun 40s").simulation()
+@pytest.mark.parametrize("links", ["", "links n1-n2\n"])
+def test_a_majority_that_serves_nobody_is_found(links: str) -> None:
+    """All nodes refuse all clients: each refusal is an answer, and none is progress. One of three may be cut off."""
+    simulation = parse_scenario(HEAD + f"set majority=1\nscript\nask\n{links}run 40s").simulation()
     assert simulation.prober is not None
     for probe in simulation.prober.probes:
         probe.profile.packet_bytes_max = 0

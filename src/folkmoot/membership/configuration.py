@@ -21,7 +21,7 @@ from folkmoot.store.epoch import COUNTER_MAX
 
 __all__ = ["ANCESTORS_MAX", "REMOVALS_MAX", "ClusterConfiguration", "Removal"]
 
-ANCESTORS_MAX: Final = 16  # the oldest are forgotten
+ANCESTORS_MAX: Final = 1024  # none may be forgotten: its changes would be taken for those of a stranger
 REMOVALS_MAX: Final = 1024  # disks that were members; the oldest are forgotten, and could join without a new start
 
 

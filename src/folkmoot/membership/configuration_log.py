@@ -20,6 +20,7 @@ from folkmoot.membership.cluster_member import ID_MAX, take_id
 from folkmoot.membership.command import Command, Found, encode_command
 from folkmoot.membership.configuration import ClusterConfiguration
 from folkmoot.membership.configuration_format import decode_configuration, encode_configuration
+from folkmoot.membership.lease import certain_ns
 from folkmoot.membership.log_rows import put_write
 from folkmoot.membership.transition import Result, Transition
 from folkmoot.peer.cursor import Cursor
@@ -111,6 +112,7 @@ class ConfigurationLog:
         self.fault: str = ""  # why this member cannot go on
         self._raft = Raft(disk, options, persisted, persisted.snapshot.index, seed, now, planted or [])
         self._transition = Transition(self.configuration)
+        self._election_ns = options.election_ns
         self._head: bytes = varint(lineage)
         self._is_due: bool = True  # something has happened since the effects were taken
         self._commands: list[int] = []  # handles of proposals that are commands
@@ -225,6 +227,10 @@ class ConfigurationLog:
     def lease_ns(self) -> int:
         """Return the time until which no other member can be elected; 0: this member has no such time."""
         return 0 if self.fault else self._raft.lease_ns()
+
+    def predecessor_ns(self) -> int:
+        """Return for how long after the election of this leader its predecessor may have answered heartbeats."""
+        return certain_ns(self._election_ns) if self._raft.is_early else 0
 
     def may_grant(self, now: int) -> bool:
         """Tell whether this leader may answer heartbeats of members (`lease.GrantedLeases.heard`).

@@ -226,6 +226,7 @@ class Control:
         self._opening_token: int = 0  # of the batch that has it; 0: it is in none yet
         self._up_after: int = 0  # up to this counter, no START of this process in its lineage is one that it has lived
         self._named: int = 0  # the lineage that the disk names
+        self._has_ended: bool = False  # it has told the others that it goes on no more
         self._is_refused: bool = False  # that it has been told
         self._outdated: int = 0  # the disk of a leader that was told to be set back
         self._is_muted: bool = False  # another process may be the member on this disk
@@ -657,6 +658,9 @@ class Control:
         self.neighbours.prune(now)
         if self.fault or self.renewal:
             self._lease.begin()  # the others hear that it has none: they need not wait for it
+            if not self._has_ended:
+                self._has_ended = True
+                self._greet_ns = 0
             self._greet_all(now)
             return
         if self.phase == OUTSIDE:

@@ -11,6 +11,7 @@ from typing import Final
 
 from folkmoot.kernel.pack import BYTE, varint
 from folkmoot.membership.cluster_member import take_id
+from folkmoot.membership.configuration import ANCESTORS_MAX
 from folkmoot.peer.cursor import Cursor, put_bytes, put_text
 
 __all__ = [
@@ -51,7 +52,7 @@ OUTDATED: Final = 3  # another process on the disk is known, with this number or
 NOT_LEADING: Final = 4  # the receiver does not lead the log, or may not grant leases
 EVICTED: Final = 5  # an operator has put this process out
 
-_LINEAGES_MAX: Final = 64
+_LINEAGES_MAX: Final = ANCESTORS_MAX
 _DISKS_MAX: Final = 4096
 _ADDRESSES_MAX: Final = 4096
 _PARTITIONS_MAX: Final = 65_536

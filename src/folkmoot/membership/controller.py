@@ -73,12 +73,16 @@ from folkmoot.membership.neighbours import Neighbour, Neighbours
 from folkmoot.membership.placement import PlacementMemo
 from folkmoot.membership.placement_plan import plan
 from folkmoot.membership.planted import PlantedControl
-from folkmoot.membership.transition import INVALID, KNOWN_DISK, NAME_TAKEN, UNCHANGED, Result
+from folkmoot.membership.transition import INVALID, KNOWN_DISK, NAME_TAKEN, NO_NUMBERS, UNCHANGED, Result
 from folkmoot.membership.voters import next_change
 from folkmoot.raft.configuration import ADD_LEARNER
 from folkmoot.raft.ready import COMMITTED
+from folkmoot.store.epoch import COUNTER_MAX
 
-__all__ = ["Controller"]
+__all__ = ["SETTINGS_COUNTER_MAX", "Controller"]
+
+SETTINGS_COUNTER_MAX: Final = COUNTER_MAX // 2
+"""From this number of changes on settings are refused: what is left is for changes of roles, a hundred times rarer."""
 
 _SECOND: Final = 1_000_000_000
 _BEHIND: Final = 200  # entries that a learner may lack and still be promoted
@@ -137,7 +141,7 @@ class Controller:
         self._me = me
         self._options = options
         self._planted = planted
-        self._leases = GrantedLeases(options.lease_ns, now)
+        self._leases = GrantedLeases(options.lease_ns, now, log.predecessor_ns())
         self._began_ns = now
         self._reports: dict[int, _Report] = {}  # by disk
         self._claims: dict[tuple[int, int], dict[int, int]] = {}  # processes -> who has seen them end, and when
@@ -147,6 +151,7 @@ class Controller:
         self._pending: dict[int, tuple[int, int, int]] = {}  # handle -> (kind, disk, incarnation) of the command
         self._open: dict[tuple[int, int, int], bool] = {}  # commands that are proposed and not decided
         self._asked: dict[int, tuple[int, int]] = {}  # handle -> (disk, number) of the request
+        self._asked_roles: dict[int, bool] = {}  # those of them that may change roles
         self._bad: dict[tuple[int, int], int] = {}  # pairs of members without a link, and since when
         self._trouble: dict[int, _Trouble] = {}
         self._refused: dict[tuple[int, int], int] = {}  # processes whose START was refused, and when to try again
@@ -155,7 +160,9 @@ class Controller:
         self._gone: list[int] = []
         self._roles: int = log.index  # the last entry that changed members or partitions
         self._adds_learner: bool = False  # that is on its way
+        self._is_short: bool = False  # that has been told
         self._is_dirty: bool = True  # something has changed that plans depend on
+        self._waits_ns: int = 0  # since when the plan waits for commands that are on their way; 0: it does not
         self._retry_ns: int = 0  # when to propose again what the log refused for the moment
         self._due_ns: int = now
         self._loads: dict[int, dict[str, int]] = {}
@@ -252,6 +259,8 @@ class Controller:
             return
         if not self.log.may_grant(now):
             self.out.append((disk, Reply(number, 0, 0, True)))
+        elif isinstance(command, (Put, Delete)) and self.log.configuration.counter() >= SETTINGS_COUNTER_MAX:
+            self._refuse_setting(disk, number)
         elif isinstance(command, Join):
             self._take_join(disk, number, command, now)
         elif isinstance(command, Evict):
@@ -260,10 +269,20 @@ class Controller:
             proposal = self.log.propose(command, now)
             if proposal.handle:
                 self._asked[proposal.handle] = (disk, number)
+                if not isinstance(command, (Put, Delete)):
+                    self._asked_roles[proposal.handle] = True
             else:
                 self.out.append((disk, Reply(number, 0, 0, True)))
         else:
             self.out.append((disk, Reply(number, 0, INVALID, False)))
+
+    def _refuse_setting(self, disk: int, number: int) -> None:
+        """Refuse a setting: each takes one of the numbers that changes of roles need, too."""
+        self.out.append((disk, Reply(number, 0, NO_NUMBERS, False)))
+        if not self._is_short:
+            self._is_short = True
+            why = f"changes have taken {SETTINGS_COUNTER_MAX} of {COUNTER_MAX} numbers: move to another cluster"
+            self.events.append(Event(ERROR, "configuration_numbers_short", {"why": why}))
 
     def _may_ask(self, disk: int, command: Command) -> bool:
         """Tell whether a member may ask for a command: for itself, or what operators ask of any member."""
@@ -300,6 +319,7 @@ class Controller:
         """Learn what became of proposals."""
         for fate in fates:
             asked = self._asked.pop(fate.handle, None)
+            self._asked_roles.pop(fate.handle, None)
             if asked is not None:
                 refused = 0 if fate.result is None else fate.result.refused
                 judged = fate.outcome == COMMITTED and fate.result is not None
@@ -658,9 +678,15 @@ class Controller:
         if self._waits_for_first(now) or not self._all_follow(now):
             self._retry(now)
             return
-        if self._open or self._asked:
+        if self._open:
             self._retry(now)
             return
+        if self._asked_roles:
+            self._waits_ns = self._waits_ns or now
+            if now - self._waits_ns < self._options.reply_ns:  # what is planned beside them is refused at the worst
+                self._retry(now)
+                return
+        self._waits_ns = 0
         configuration = self.log.configuration
         shared = _features_of(configuration)
         commands: list[Command] = [] if shared == configuration.features else [Features(shared)]

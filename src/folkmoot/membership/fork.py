@@ -96,7 +96,8 @@ def _descend(
 ) -> ClusterConfiguration:
     """Return a copy that begins a lineage in which these processes are away; see `Transition.begin`."""
     fork = decode_configuration(encode_configuration(configuration))
-    fork.ancestors = [*fork.ancestors, (fork.lineage, fork.counter())][-ANCESTORS_MAX:]
+    fork.ancestors = [*fork.ancestors, (fork.lineage, fork.counter())]
+    assert len(fork.ancestors) <= ANCESTORS_MAX, "who forks has seen that it may (`Splits.forks`)"
     fork.parent = fork.lineage
     fork.parent_index = fork.index
     fork.lineage = lineage

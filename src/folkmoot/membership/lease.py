@@ -12,6 +12,8 @@ The proof that no lease is valid that is certainly over. Let a lease be valid be
    noted, on a clock that is at most so much faster, so it waits until later.
 2. *A later leader says so.* The earlier one took h while no other leader could be elected (`may_answer`: Raft's leader
    lease), so h was sent before the election of the later one, which waits a length and the drift from its election.
+   A voter that takes the earlier leader for ended does not wait for Raft's leader lease. If that is wrong (a firewall
+   that answers with resets), h may be sent until that lease is over: the later leader adds it (`predecessor_ns`).
 3. *An earlier leader says so, and has not answered h.* What counts is the entry of the log that takes the leaderships
    away. It was proposed before the later leader was elected. That leader answers nothing before it has applied
    everything that earlier leaders proposed (`may_answer`), and nothing to a member that is away. A leader that has
@@ -120,11 +122,13 @@ class GrantedLeases:
     Args:
         length_ns: The length of a lease.
         elected_ns: When this leader was elected, by its own clock, or later.
+        predecessor_ns: For so long after that its predecessor may have answered heartbeats.
     """
 
-    def __init__(self, length_ns: int, elected_ns: int) -> None:
+    def __init__(self, length_ns: int, elected_ns: int, predecessor_ns: int = 0) -> None:
         self._wait_ns: int = certain_ns(length_ns)
         self._elected_ns = elected_ns
+        self._predecessor_ns = predecessor_ns
         self._grants: dict[tuple[int, int], _Grant] = {}
 
     def heard(self, disk: int, incarnation: int, number: int, now: int, may_answer: bool) -> bool:
@@ -159,7 +163,7 @@ class GrantedLeases:
 
     def over_ns(self, disk: int, incarnation: int) -> int:
         """Return the time from which the lease of a process is certainly over; 0: it is over."""
-        since_ns = self._elected_ns
+        since_ns = self._elected_ns + self._predecessor_ns
         grant = self._grants.get((disk, incarnation))
         if grant is not None:
             if grant.ended:
@@ -194,7 +198,7 @@ class GrantedLeases:
         found = self._grants.get((disk, incarnation))
         if found is not None:
             return found
-        if now >= self._elected_ns + self._wait_ns:
+        if now >= self._elected_ns + self._predecessor_ns + self._wait_ns:
             for known in list(self._grants):
                 if not self._grants[known].revoked and now >= self.over_ns(known[0], known[1]):
                     del self._grants[known]

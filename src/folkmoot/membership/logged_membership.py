@@ -558,9 +558,12 @@ class LoggedMembership:
         if control.events:
             self.events.extend(control.events)
             control.events.clear()
+        if control.renewal and not self._reported:
+            self._reported = control.renewal
+            self._due_us = 0  # once more, to tell the others
         if control.fault and control.fault != self._reported:
             self._reported = control.fault
-            self._due_us = 0  # once more, to tell the others
+            self._due_us = 0
             self.events.append(Event(ERROR, "membership_ended", {"why": control.fault}))
         wants = control.wants(now_ns)
         if wants != self.wants:

@@ -16,6 +16,8 @@ the operator says: a quorum of those voters that lives after all goes on in the 
 The order is remembered by the process that got it, as long as it runs, has no lease, and stays in its lineage. If a
 process that is linked knows a newer log, the order has to be given there.
 
+A lineage has so many ancestors at most (`configuration.ANCESTORS_MAX`): a side that would have more waits.
+
 A member goes over to another lineage of its cluster when that one is the trunk of all that it meets (`fork.trunk_of`),
 its own among them unless it is silent, and the leader of its log, under a lease, would let it up. What it has changed
 in its own lineage is a branch in the other one, which is merged.
@@ -30,7 +32,7 @@ without a leader then, and follow because they are silent.
 from __future__ import annotations
 
 from folkmoot.membership.cluster_member import DATA
-from folkmoot.membership.configuration import ClusterConfiguration
+from folkmoot.membership.configuration import ANCESTORS_MAX, ClusterConfiguration
 from folkmoot.membership.control_message import Greeting
 from folkmoot.membership.control_option import ControlOptions
 from folkmoot.membership.fork import Lineage, lineage_in, trunk_of
@@ -108,6 +110,8 @@ class Splits:
         options = self._options
         member = configuration.members.get(self._me.disk)
         if member is None or member.kind != DATA or member.evicted >= self._me.incarnation:
+            return False
+        if len(configuration.ancestors) >= ANCESTORS_MAX:
             return False
         is_ordered = len(self.forgotten) > 0 and not self.missing(configuration, voters, index)
         if not options.forks and not is_ordered:

@@ -107,6 +107,7 @@ __all__ = [
     "OLD_INCARNATION",
     "OLD_VERSION",
     "OTHER_LEADER",
+    "NO_NUMBERS",
     "OTHER_NUMBER",
     "REASONS",
     "Result",
@@ -141,6 +142,7 @@ OTHER_NUMBER: Final = 18
 NO_ROOM: Final = 19
 LACKS_FEATURES: Final = 20
 UNMERGED: Final = 21
+NO_NUMBERS: Final = 22  # by the controller: the command is no entry
 REASONS: Final[list[str]] = [
     "accepted",
     "the cluster is founded already",
@@ -164,6 +166,7 @@ REASONS: Final[list[str]] = [
     "there is no room for the setting, the member or the replica",
     "a member lacks a feature that is on, or is to be",
     "the member has changes from another lineage that are not merged yet: force gives them up",
+    "the cluster has no numbers left for changes of settings, only for those of roles",
 ]
 """Why a command was refused, as texts for people."""
 

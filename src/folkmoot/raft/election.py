@@ -27,6 +27,7 @@ from folkmoot.raft.message import (
     FETCH,
     FETCH_RESPONSE,
     GRANTED,
+    GRANTED_EARLY,
     PRE_VOTE,
     PRE_VOTE_RESPONSE,
     REFUSED,
@@ -56,6 +57,8 @@ class Election:
         self._behind: dict[int, tuple[int, int]] = {}  # (last term, last index) of voters whose logs are newer
         self._attempts: int = 0
         self._hurries: int = 0
+        self._lease_end_ns: int = 0  # of a leader that was forgotten on a proof that it has ended
+        self.is_early: bool = False  # a vote of the last campaign was given before that
         self._is_told = False
         self.source: int = 0  # the voter from which entries are fetched; 0: none
         self.is_partial = False  # only a part of its log is here: no election is won with that
@@ -100,6 +103,7 @@ class Election:
         """The process of the leader has ended, which is proved: wait for nothing."""
         assert self._member.role != LEADER, "this member lives"
         member = self._member
+        self._lease_end_ns = max(self._lease_end_ns, self.heard_ns + member.options.election_ns)
         self.heard_ns = member.now - member.options.election_ns
         self._hurries = _HURRIES
         self.deadline_ns = member.now + 1 + member.rng.below(max(1, member.options.heartbeat_ns // 8))
@@ -162,6 +166,7 @@ class Election:
         member.leader = 0
         member.change_role(event)
         self._is_told = event == TOLD
+        self.is_early = member.now < self._lease_end_ns
         member.set_term(member.term + 1, member.me)
         assert not member.outbox.is_hard_durable(), "the vote is asked for when it is durable"
         self._ask(VOTE, member.term)
@@ -201,7 +206,8 @@ class Election:
         voter = message.sender
         if not member.log.configuration().is_voter(voter):
             return
-        if message.verdict == GRANTED and voter not in self._granted:
+        if message.verdict in (GRANTED, GRANTED_EARLY) and voter not in self._granted:
+            self.is_early = self.is_early or message.verdict == GRANTED_EARLY
             self._granted.append(voter)
             self._behind.pop(voter, None)
         elif message.verdict == BEHIND and voter not in self._granted:
@@ -313,6 +319,8 @@ class Election:
             if member.vote != message.sender:
                 member.set_term(member.term, message.sender)
             self.reset()
+            if member.now < self._lease_end_ns:
+                verdict = GRANTED_EARLY
         self._answer(VOTE_RESPONSE, message.sender, member.term, verdict)
 
     def _judge(self, message: Message) -> int:

@@ -21,6 +21,7 @@ __all__ = [
     "FETCH_RESPONSE",
     "FIELDS",
     "GRANTED",
+    "GRANTED_EARLY",
     "HEARTBEAT",
     "HEARTBEAT_RESPONSE",
     "KINDS",
@@ -80,7 +81,14 @@ GRANTED: Final = 1  # a vote is given; an append or a fetch fits
 BEHIND: Final = 2  # the vote would be given, but for the candidate's log, which lacks entries of the voter's
 REFUSED: Final = 3  # the voter hears a leader, or has voted for another; an append or a fetch does not fit
 STALE: Final = 4  # the sender's term has passed: the answer carries the newer one
-VERDICTS: Final[dict[int, str]] = {GRANTED: "granted", BEHIND: "behind", REFUSED: "refused", STALE: "stale"}
+GRANTED_EARLY: Final = 5  # a vote, given on a proof that the leader has ended: its lease may not be over
+VERDICTS: Final[dict[int, str]] = {
+    GRANTED: "granted",
+    BEHIND: "behind",
+    REFUSED: "refused",
+    STALE: "stale",
+    GRANTED_EARLY: "granted early",
+}
 
 _VERDICT: Final = 1
 _POSITION: Final = 2

@@ -199,6 +199,15 @@ class Raft:
             return 0
         return self._leader.lease_ns()
 
+    @property
+    def is_early(self) -> bool:
+        """Whether this leader may have been elected before the lease of its predecessor was over.
+
+        That is so if a voter has taken the predecessor for ended, which a firewall can make it believe: it may have
+        had a lease for another `election_ns` from the election.
+        """
+        return self._leader is not None and self._election.is_early
+
     def deadline(self) -> int:
         """Return the time at which `wake` is due."""
         if self._leader is not None:

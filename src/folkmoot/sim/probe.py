@@ -193,7 +193,12 @@ class Prober:
             for host in members
             if host not in group
             or self.history.down(host.name, since_us - HEAL_US, since_us)
-            or self.history.forked(host.name, since_us - HEAL_US, since_us)
+            or self._was_apart(host, group, since_us)
         ]
         unfit = [host for host in group if host.disk.full or host.disk.slow or host.hung]
-        return len(lacking) >= self.copies or bool(unfit) or len(group) < 2 * len(members) - len(group)
+        return len(lacking) >= self.copies or bool(unfit)
+
+    def _was_apart(self, host: Host, group: list[Host], since_us: int) -> bool:
+        """Whether a machine may have been of another side than the group, so that it lacks what the others have."""
+        before_us = since_us - 1  # the change at `since_us` has made the group
+        return any(self.history.apart(host.name, other.name, since_us - HEAL_US, before_us) for other in group)
