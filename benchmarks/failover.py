@@ -14,6 +14,8 @@ import threading
 import time
 from dataclasses import dataclass, field
 
+import psutil
+
 from benchmarks.nodes import Nodes
 from benchmarks.rounds import Bench, Figures, digits
 from benchmarks.table import markdown, number
@@ -30,6 +32,7 @@ WAIT_S = 20.0
 DIAL_S = 0.05
 REST_S = 0.3
 ANSWER_S = 3.0
+IDLE_S, IDLE_QUICK_S, IDLE_REST_S = 20.0, 5.0, 5.0
 LED, CONNECTED = "session led by it, connected elsewhere", "connected to it"
 
 
@@ -157,6 +160,7 @@ def run(bench: Bench) -> Figures:
     clients = [Failing(number_of_client, mqtt_ports(nodes)) for number_of_client in range(CLIENTS)]
     times = Times()
     try:
+        idle = idle_share(nodes, IDLE_QUICK_S if bench.quick else IDLE_S)
         for client in clients:
             client.prepare()
         for client in clients:
@@ -176,6 +180,7 @@ def run(bench: Bench) -> Figures:
             client.ended.set()
         nodes.stop()
     figures: Figures = {"kills": bench.kills, "clients": CLIENTS, "messages": sum(client.count for client in clients)}
+    figures["idle_share_of_core"] = digits(idle)
     figures["pauses"] = {why: quantiles(found) for why, found in times.pauses.items()}
     figures["pauses"]["all"] = quantiles([pause for found in times.pauses.values() for pause in found])
     faults = {"lost": missing, "stuck": times.stuck}
@@ -213,6 +218,16 @@ def strike(nodes: Nodes, name: str, clients: list[Failing], times: Times) -> Non
     time.sleep(REST_S)
 
 
+def idle_share(nodes: Nodes, seconds: float) -> float:
+    """Return the share of a core that all nodes use together while nothing happens."""
+    nodes.await_whole()
+    time.sleep(IDLE_REST_S)
+    processes = [psutil.Process(pid) for pid in nodes.pids().values()]
+    before = sum(sum(process.cpu_times()[:2]) for process in processes)
+    time.sleep(seconds)
+    return float(sum(sum(process.cpu_times()[:2]) for process in processes) - before) / seconds
+
+
 def mqtt_ports(nodes: Nodes) -> dict[str, int]:
     return {name: nodes.ports[name]["mqtt"] for name in nodes.names}
 
@@ -240,4 +255,5 @@ def table(figures: Figures) -> str:
     said = (
         f"- failed: {lost}" if lost else f"{figures['messages']:,} messages were acknowledged, none of them was lost."
     )
-    return f"{text}\n\n{said}"
+    idle = f"Before, the three idle nodes used {number(100 * figures['idle_share_of_core'])} % of a core together."
+    return f"{text}\n\n{said} {idle}"

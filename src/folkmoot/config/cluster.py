@@ -254,7 +254,8 @@ class ClusterSettings(Section):
         le=3600 * SECOND,
         description=(
             "Time between two comparisons of a page of rows with the other copies, which find damage that no read has"
-            " met. A shorter time finds it sooner, but reads more from the disk; 0 disables the comparison."
+            " met; at least a second after the last page of a partition. A shorter time finds it sooner, but reads more"
+            " from the disk; 0 disables the comparison."
         ),
     )
 
