@@ -142,7 +142,6 @@ def test_a_process_that_never_greets_keeps_nobody_from_forking() -> None:
     cluster.until(lambda: first.is_live(cluster.now), 5 * S)
 
 
-@pytest.mark.xfail(strict=True, reason="who is to found is not asked for a promise: others may found beside it")
 def test_a_founder_that_is_cut_off_before_others_know_is_the_only_one() -> None:
     def tune(options: ControlOptions) -> None:
         options.expect = 3
