@@ -20,7 +20,10 @@ FOUND = {
     "ignores_links": 19,
     "stays_set_back": 44,
 }
-"""For each bug a seed that finds it."""
+"""For each bug the number of seeds, from 0, within which one finds it."""
+
+ELSEWHERE = ["drops_early", "trusts_numbers", "trusts_proofs", "votes_in_doubt"]
+"""Bugs that need faults of their own: `test_control` and `test_doubt` find each with their first seed."""
 
 
 def is_found(name: str, seed: int) -> bool:
@@ -38,9 +41,9 @@ def test_all_is_well_in_the_end(seed: int) -> None:
 
 
 def test_every_bug_is_sought() -> None:
-    assert sorted([*FOUND, "drops_early", "trusts_numbers"]) == sorted(PLANTED)  # those two: `test_control`
+    assert sorted([*FOUND, *ELSEWHERE]) == sorted(PLANTED)
 
 
 @pytest.mark.parametrize("name", sorted(FOUND))
 def test_a_planted_bug_is_found(name: str) -> None:
-    assert is_found(name, FOUND[name])
+    assert any(is_found(name, seed) for seed in range(FOUND[name]))

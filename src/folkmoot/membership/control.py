@@ -741,7 +741,7 @@ class Control:
         doubt.look(self.cluster, log.configuration, log, now)
         if doubt.renews:
             self._set_back("this disk may lack what it has confirmed, and the members have gone on without it")
-        if doubt.is_over or self._planted.stays_set_back:
+        if doubt.is_over or self._planted.stays_set_back or self._planted.votes_in_doubt:
             self._doubt = None
             self.was_doubted = True
 

@@ -141,7 +141,7 @@ class Controller:
         self._me = me
         self._options = options
         self._planted = planted
-        self._leases = GrantedLeases(options.lease_ns, now, log.predecessor_ns())
+        self._leases = GrantedLeases(options.lease_ns, now, 0 if planted.trusts_proofs else log.predecessor_ns())
         self._began_ns = now
         self._reports: dict[int, _Report] = {}  # by disk
         self._claims: dict[tuple[int, int], dict[int, int]] = {}  # processes -> who has seen them end, and when

@@ -1,6 +1,8 @@
 """Who founds a cluster: exactly one of the processes that find each other and know nothing.
 
-With `expect` N it is the first, by the order of the nodes' names, of N processes that are all linked to each other.
+With `expect` N it is the first, by the order of the nodes' names, of N processes that are all linked to each other. The
+others have promised to wait for it, as long as they run: it may be cut off when it has founded a cluster, before they
+know. One that has promised the same to one before it founds nothing, and so releases those that wait for it.
 Otherwise the seeds decide:
 
 - A list that has the address of the process itself is taken for one that is the same everywhere. The process at its
@@ -54,6 +56,7 @@ class Founding:
         self._complain_ns: int = 0  # when to say again what it waits for; 0: not yet
         self._asked_ns: int = 0
         self._foreign: bool = False
+        self._promised: Neighbour | None = None  # the process for which this one waits, with `expect`
         self._why = ""
 
     def look(
@@ -87,7 +90,9 @@ class Founding:
             return  # it has a cluster, without a leader at the moment
         self.founder = ""
         self.listed = False
-        if self.belongs:
+        if options.expect > 1 and self._keeps_promise(neighbours):
+            pass
+        elif self.belongs:
             self._why = (
                 "this folder belongs to a cluster, and no node of it that has a leader answers: for another cluster, "
                 "begin with an empty data folder"
@@ -147,12 +152,40 @@ class Founding:
         first = min(holders, default="")
         self._why = f"{first or 'a node with data'}, the first of {expect} expected nodes, is to found the cluster"
         if first != me.node_id:
+            if first in neighbours.links:
+                self._promised = neighbours.links[first]
+                self.founder = _token(self._promised)
             return False
+        self.founder = _token(me)
         for neighbour in others:
             greeting = neighbour.greeting
             if greeting is None or sorted([neighbour.disk, *greeting.linked]) != disks:
                 self._why = f"{neighbour.node_id} has no links to all of {', '.join(named)}"
                 return False
+            if greeting.founder != self.founder:
+                self._why = f"{neighbour.node_id} has not promised yet to wait for this node"
+                return False
+        return True
+
+    def _keeps_promise(self, neighbours: Neighbours) -> bool:
+        """Tell whether this process has promised to wait for another one, which has not released it.
+
+        The other one releases it when it promises the same to one before it, and so founds nothing itself; or when it
+        is another process, without a cluster.
+        """
+        promised = self._promised
+        if promised is None:
+            return False
+        neighbour = neighbours.links.get(promised.node_id)
+        greeting = None if neighbour is None else neighbour.greeting
+        if neighbour is not None and greeting is not None and greeting.cluster == 0:
+            if neighbour.incarnation != promised.incarnation or greeting.founder not in ("", _token(promised)):
+                self._promised = None
+                return False
+        self.founder = _token(promised)
+        self._why = f"{promised.node_id}, the first of the expected nodes, is to found the cluster, or has done so"
+        if neighbour is None:
+            self._why += ", and does not answer: start it, or start all others again if its disk is lost"
         return True
 
     # Seeds
@@ -250,3 +283,8 @@ class Founding:
                 )
                 return False
         return True
+
+
+def _token(process: Neighbour) -> str:
+    """Return what names a process in a promise: its node and its start."""
+    return f"{process.node_id} {process.incarnation}"

@@ -1,7 +1,7 @@
 """Bugs that tests plant: wrong variants of the control of a cluster, by which the checkers prove that they see.
 
-All are off, and nothing but a test switches one on. `tests/membership/test_control_faults.py` names a seed that
-finds each, but for two that `test_control.py` finds.
+All are off, and nothing but a test switches one on. `tests/membership/test_control_faults.py` says within
+how many seeds each is found, and which tests find those that need faults of their own.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ PLANTED: Final[list[str]] = [
     "ignores_links",
     "stays_set_back",
     "trusts_numbers",
+    "trusts_proofs",
+    "votes_in_doubt",
 ]
 """The names of all bugs."""
 
@@ -39,3 +41,5 @@ class PlantedControl:
         self.ignores_links: bool = "ignores_links" in names  # members without a link between them stay
         self.stays_set_back: bool = "stays_set_back" in names  # a folder that was set back goes on as it is
         self.trusts_numbers: bool = "trusts_numbers" in names  # a start number names one process for ever
+        self.trusts_proofs: bool = "trusts_proofs" in names  # a leader that was taken for ended has granted nothing
+        self.votes_in_doubt: bool = "votes_in_doubt" in names  # a disk that lost what it confirmed votes as it did
