@@ -325,13 +325,3 @@ def test_without_an_open_leader_it_says_so(cluster: SimulatedCluster) -> None:
     cluster_node.fabric.open[partition] = False  # as between the view and the word of the new leader
     answer = ask(table_app(cluster["n1"]), "/api/v1/tables/sessions", {"partition": partition})
     assert (answer.status, answer.headers["retry-after"]) == (503, "1")
-
-
-def test_a_member_that_does_not_know_tables_is_not_asked(cluster: SimulatedCluster) -> None:
-    cluster_node = cluster["n1"].node.cluster_node
-    assert cluster_node is not None
-    partition = next(number for number in range(8) if cluster_node.fabric.leaders[number] != "n1")
-    cluster_node.fabric.features.remove("tables")
-    answer = ask(table_app(cluster["n1"]), "/api/v1/tables/sessions", {"partition": partition})
-    assert answer.status == 500
-    assert "version" in answer.json()["error"]
