@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from folkmoot.kernel.hash import hash64
 from folkmoot.mqtt.packet import V311
 from folkmoot.session.account import Account
 from folkmoot.sim.check_quota import miscounted
@@ -132,17 +131,6 @@ def test_whoever_cannot_be_told_is_acknowledged() -> None:
     asked = enter(cluster["n3"], "ann", "asked", stored=False)
     code = asked.publish(topics[1], b"x", qos=1, retain=True, user_properties=[("folkmoot-receipt", "")])
     assert code == 0x97
-
-
-def test_no_row_names_a_user_before_all_nodes_can_read_that() -> None:
-    cluster = cluster_of()
-    for site in cluster.live():
-        site.node._broker.fabric.features = []
-    name = cluster["n1"].names_led("t")[0]
-    ann = enter(cluster["n1"], "ann", "a", stored=False)
-    ann.publish(name, b"x", qos=1, retain=True)
-    shares = cluster["n1"].node._broker.partition.retained._shares[hash64(name.encode()) % cluster.partitions]
-    assert list(shares) == [""]
 
 
 def test_a_user_that_has_more_after_a_takeover_loses_nothing() -> None:

@@ -263,23 +263,6 @@ def test_a_chunk_that_cannot_be_read_is_published_from_another_copy() -> None:
     stand.check()
 
 
-def test_an_older_member_switches_transactions_off() -> None:
-    cluster = SimulatedCluster(2, partitions=PARTITIONS)
-    old = Site.__new__(Site)
-    cluster._running = True
-    old.__init__(cluster, "n3")  # type: ignore[misc]
-    assert old.node.cluster_node is not None
-    old.node.cluster_node.peers._switch.greeter.hello.features = []
-    cluster._running = False
-    cluster.sites["n3"] = old
-    cluster.settle()
-    app = next(app_in(home, PARTITIONS) for home in range(PARTITIONS) if leader_of(cluster, home) is not old)
-    refused = Desk(cluster["n1"], app, PARTITIONS).stage(0, "p", 0, "t/x", [b"1"])
-    assert refused is not None
-    assert refused.status == BUSY
-    assert "version" in refused.text
-
-
 def test_homes_differ_from_those_of_clients_and_topics() -> None:
     cluster = SimulatedCluster(1, partitions=256)
     homes = {home_of(b"app%d" % n, 256) for n in range(64)}
