@@ -28,6 +28,7 @@ INTERNAL = {
     "dial_us_min",
     "dial_us_max",
     "ack_delay_us",
+    "digest_pause_us",
     "features",
     "incomplete",
     "clock_us",
