@@ -381,11 +381,3 @@ def test_messages_of_a_later_view_wait_for_it() -> None:
     assert early.take(7) == [("a", READY, b"one"), ("a", DURABLE, b"two")]
     assert early.take(8) == []
     assert early.take(9) == [("b", READY, b"far")]
-
-
-def test_early_messages_are_bounded() -> None:
-    early = Early()
-    for _ in range(10_005):
-        early.keep("a", DURABLE, 2, b"")
-    assert len(early.take(2)) == 10_000
-    assert early.dropped == 5
