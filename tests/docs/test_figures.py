@@ -73,6 +73,7 @@ ALLOWED: Final[dict[str, dict[str, str]]] = {
     },
     "docs/limits.md": {
         "4 KiB": "_SMALL_BYTES in src/folkmoot/partition/retained.py",
+        "1 %": "DRIFT_PERCENT in src/folkmoot/membership/lease.py",
         "8 KiB": "UNIT_BYTES in src/folkmoot/auth/login.py",
         "32 MiB": "JOINED_BYTES_MAX in src/folkmoot/runtime/password.py",
         "1 KiB": "JOINED_BYTES_MIN in src/folkmoot/runtime/password.py",
