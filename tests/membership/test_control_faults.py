@@ -15,10 +15,10 @@ FOUND = {
     "away_early": (2, 20),
     "believes_claims": (2, 30),
     "fork_beside": (14, 40),
-    "found_beside": (6, 30),
-    "grant_alone": (63, 60),
+    "found_beside": (38, 60),
+    "grant_alone": (131, 200),
     "ignores_links": (19, 50),
-    "stays_set_back": (44, 60),
+    "stays_set_back": (132, 200),
 }
 """For each bug where to begin, and within how many seeds from there one finds it; the first does today, for speed."""
 
