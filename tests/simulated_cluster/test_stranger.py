@@ -37,3 +37,20 @@ def test_a_node_alone_begins_when_nobody_refuses_it_any_more() -> None:
     cluster["n1"].kill()
     cluster.advance(30 * SECOND)
     assert state(cluster["n2"]) == "member"
+
+
+def test_a_node_of_version_0_1_is_refused() -> None:
+    cluster = SimulatedCluster(2)
+    old = Site.__new__(Site)
+    cluster._running = True
+    old.__init__(cluster, "n3")  # type: ignore[misc]
+    assert old.node.cluster_node is not None
+    hello = old.node.cluster_node.peers._switch.greeter.hello
+    hello.wire_min = hello.wire_max = 1
+    cluster._running = False
+    cluster.sites["n3"] = old
+    cluster.advance(5 * SECOND)
+    assert [site.name for site in cluster.live() if state(site) == "member"] == ["n1", "n2"]
+    why = [str(event.fields) for event in cluster["n3"].events if event.kind == "peer_refused"]
+    assert why, "it is said"
+    assert "it speaks the wire versions 2 to 2, this node 1 to 1" in why[0]

@@ -30,6 +30,7 @@ from folkmoot.node.pace import Pace
 from folkmoot.node.replica_holdings import ReplicaHoldings
 from folkmoot.node.shutdown import Shutdown
 from folkmoot.peer.config import ClusterConfig
+from folkmoot.peer.handshake import WIRE_MAX, WIRE_MIN
 from folkmoot.peer.kind import BROKER_FIRST, CLOCK, HEALS, LOGINS, REPLICATION_FIRST
 from folkmoot.peer.member import ACTIVE, Member
 from folkmoot.peer.peer import PeerChange
@@ -95,9 +96,10 @@ class ClusterNode:
         self.fabric = fabric
         self.broker = broker
         self.features = config.features
-        # A process that stood still for this long looks again which clients it knows, before anybody is answered.
         zone = config.zone if config.zone else fabric.node_id
-        self.me = Member(fabric.node_id, birth.incarnation, config.peer_address, zone, ACTIVE, 1, 1, version)
+        self.me = Member(
+            fabric.node_id, birth.incarnation, config.peer_address, zone, ACTIVE, WIRE_MIN, WIRE_MAX, version
+        )
         self.me.disk = birth.disk
         self.me.witness = config.witness
         self.peers = Peers(self.me, config, state.rng.fork())
