@@ -14,7 +14,7 @@ def test_of_too_many_messages_the_newest_wait_and_then_all_begin_anew() -> None:
     dispatch = cluster_node.broker.cluster.dispatch
     for _ in range(80):
         dispatch.receive("n9", FORWARD_ACK, bytes(1 << 20))
-    waiting = dispatch._early["n9"]
+    waiting = dispatch._early["n9"].messages
     assert sum(len(body) for _, body in waiting) <= EARLY_BYTES_MAX
     dropped = cluster["n1"].node._state.counters.cluster_messages_dropped
     assert dropped == 80 - len(waiting) > 0

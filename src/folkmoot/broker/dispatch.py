@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from typing import Final
 
 import msgspec
@@ -15,6 +14,7 @@ from folkmoot.kernel.pack import get_varint
 from folkmoot.leadership.hosting import UNKNOWN_CLIENT, Hosting
 from folkmoot.leadership.leadership import Leadership
 from folkmoot.mqtt.error import MalformedPacket
+from folkmoot.peer.waiting import Waiting
 from folkmoot.protocol.closing import Closing
 from folkmoot.protocol.connect import Connecting
 from folkmoot.protocol.ingress import Ingress
@@ -46,8 +46,6 @@ __all__ = ["EARLY_BYTES_MAX", "Dispatch"]
 
 EARLY_BYTES_MAX: Final = 64 << 20
 """Of messages of one node that wait for a configuration."""
-
-_MESSAGE_BYTES: Final = 64  # approximate overhead of a message
 
 
 class Dispatch:
@@ -86,9 +84,7 @@ class Dispatch:
         self._processes: dict[str, int] = {}  # by node: the incarnation of the process to which there is a link
         self._members: dict[str, int] = {}  # by node: the incarnation of the process that is a member
         # Of processes that are not yet members; without messages: of a node whose former process still is one.
-        self._early: dict[str, deque[tuple[int, bytes]]] = {}
-        self._early_bytes: dict[str, int] = {}
-        self._cut: dict[str, bool] = {}  # nodes whose oldest messages were dropped, because too many waited
+        self._early: dict[str, Waiting] = {}
         self.renew = False  # messages of a member were dropped: all members have to begin anew with each other
 
     def is_unfinished(self, node_id: str) -> bool:
@@ -118,38 +114,28 @@ class Dispatch:
 
     def _keep(self, node_id: str, kind: int, body: bytes) -> None:
         """Keep a message, and with it all that follow it from its node, for the next view."""
-        early = self._early.setdefault(node_id, deque())
-        early.append((kind, body))
-        size = self._early_bytes.get(node_id, 0) + len(body) + _MESSAGE_BYTES
-        while size > EARLY_BYTES_MAX:
-            size -= len(early.popleft()[1]) + _MESSAGE_BYTES
-            self._cut[node_id] = True
-            self.state.counters.cluster_messages_dropped += 1
-        self._early_bytes[node_id] = size
-
-    def _forget(self, node_id: str) -> deque[tuple[int, bytes]]:
-        """Return what a node has sent too early, and keep it no more."""
-        self._early_bytes.pop(node_id, None)
-        return self._early.pop(node_id, deque())
+        early = self._early.get(node_id)
+        if early is None:
+            early = self._early[node_id] = Waiting(EARLY_BYTES_MAX)
+        self.state.counters.cluster_messages_dropped += early.keep(kind, body)
 
     def installed(self, members: dict[str, int]) -> None:
         """A view with these members and their incarnations was installed: handle what they have sent before."""
         self._members = members
         for node_id in list(self._early):
             if self._is_member(node_id):
-                early = self._forget(node_id)
-                if self._cut.pop(node_id, False):
+                early = self._early.pop(node_id)
+                if early.is_cut:
                     self.fabric.lose_sync(node_id)  # what is left would hide what was dropped
                     self.renew = True
                     continue
                 work = self.state.work
                 stop = work.begin_all()
-                for kind, body in early:
+                for kind, body in early.messages:
                     self.receive(node_id, kind, body)  # one that is for a still newer view keeps all behind it waiting
                 work.end_all(stop)
             elif node_id not in members and not self._is_ahead(node_id):
-                self._forget(node_id)
-                self._cut.pop(node_id, None)
+                del self._early[node_id]
 
     def _is_member(self, node_id: str) -> bool:
         """Whether the process at the other end of the link is the one that is a member."""
@@ -159,24 +145,22 @@ class Dispatch:
     def _is_ahead(self, node_id: str) -> bool:
         """Whether a node has installed a newer view than this one: it may be a member there."""
         epoch = self._entered.get(node_id, 0)
-        for kind, body in self._early[node_id]:
+        for kind, body in self._early[node_id].messages:
             if kind == ENTER and body:
                 epoch = get_varint(body, 0)[0]
         return epoch > self.fabric.epoch
 
     def renewed(self, node_id: str, incarnation: int) -> None:
         """There is a new link to a node, to this process: what a former one sent is void."""
-        self._forget(node_id)
-        self._cut.pop(node_id, None)
+        self._early.pop(node_id, None)
         self._processes[node_id] = incarnation
         if node_id in self._members and not self._is_member(node_id):
-            self._early[node_id] = deque()
+            self._early[node_id] = Waiting(EARLY_BYTES_MAX)
 
     def ended(self, node_id: str, incarnation: int) -> None:
         """A process of a node has ended: what it sent is void."""
         if self._processes.get(node_id, incarnation) == incarnation:
-            self._forget(node_id)
-            self._cut.pop(node_id, None)
+            self._early.pop(node_id, None)
 
     def _take(self, node_id: str, kind: int, body: bytes) -> None:
         try:

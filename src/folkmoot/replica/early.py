@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections import deque
 from typing import Final
+
+from folkmoot.peer.waiting import Waiting
 
 __all__ = ["BYTES_MAX", "Early"]
 
@@ -11,17 +12,6 @@ BYTES_MAX: Final = 16 << 20
 """Per node: before a node reports, it receives only reports and DURABLE messages, a few per turn."""
 
 _NODES_MAX: Final = 1024
-_MESSAGE_BYTES: Final = 64  # approximate overhead of a message
-
-
-class _Waiting:
-    """What one node has sent in one view."""
-
-    def __init__(self, epoch: int) -> None:
-        self.epoch = epoch
-        self.messages: deque[tuple[int, bytes]] = deque()
-        self.bytes = 0
-        self.is_cut = False
 
 
 class Early:
@@ -33,34 +23,29 @@ class Early:
     def __init__(self) -> None:
         self.dropped = 0
         self.is_cut = False
-        self._nodes: dict[str, _Waiting] = {}
+        self._nodes: dict[str, tuple[int, Waiting]] = {}  # by node, the view and what it has sent in it
 
     def keep(self, node_id: str, kind: int, epoch: int, body: bytes) -> None:
         """Keep a message; those of older views from the same node are forgotten."""
-        waiting = self._nodes.get(node_id)
-        if waiting is None or epoch > waiting.epoch:
+        found = self._nodes.get(node_id)
+        if found is None or epoch > found[0]:
             self._nodes.pop(node_id, None)
-            waiting = self._nodes[node_id] = _Waiting(epoch)
+            found = self._nodes[node_id] = (epoch, Waiting(BYTES_MAX))
             if len(self._nodes) > _NODES_MAX:
-                self.dropped += len(self._nodes.pop(next(iter(self._nodes))).messages)
-        elif epoch < waiting.epoch:
-            return
-        waiting.messages.append((kind, body))
-        waiting.bytes += len(body) + _MESSAGE_BYTES
-        while waiting.bytes > BYTES_MAX:
-            waiting.bytes -= len(waiting.messages.popleft()[1]) + _MESSAGE_BYTES
-            waiting.is_cut = True
-            self.dropped += 1
+                _epoch, oldest = self._nodes.pop(next(iter(self._nodes)))
+                self.dropped += len(oldest.messages)
+        if epoch == found[0]:
+            self.dropped += found[1].keep(kind, body)
 
     def take(self, epoch: int) -> list[tuple[str, int, bytes]]:
         """Return the messages of the view that is installed now; forget older ones."""
         self.is_cut = False
         found: list[tuple[str, int, bytes]] = []
         for node_id in list(self._nodes):
-            waiting = self._nodes[node_id]
-            if waiting.epoch > epoch:
+            sent, waiting = self._nodes[node_id]
+            if sent > epoch:
                 continue
-            if waiting.epoch == epoch:
+            if sent == epoch:
                 found.extend([(node_id, kind, body) for kind, body in waiting.messages])
                 self.is_cut = self.is_cut or waiting.is_cut
             del self._nodes[node_id]
