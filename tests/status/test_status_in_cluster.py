@@ -230,7 +230,7 @@ def test_without_any_seeds_yet_no_view_is_made() -> None:
 def test_all_members_tell_of_a_heal_also_after_a_restart() -> None:
     cluster = SimulatedCluster(3)
     cluster.cut("n3", "n1", "n2")
-    cluster.advance(4 * SECOND)
+    cluster.advance(6 * SECOND)
     for name in ("n1", "n3"):
         client = cluster[name].client(f"at-{name}")
         client.connect()

@@ -26,7 +26,7 @@ from folkmoot.protocol.attach import Attaching
 from folkmoot.protocol.closing import ANOTHER, OTHER_SIDE, Closing
 from folkmoot.protocol.control import Control
 from folkmoot.protocol.inbound import UNFINISHED, Inbound
-from folkmoot.protocol.lifecycle import UNTOLD_US, Lifecycle
+from folkmoot.protocol.lifecycle import Lifecycle
 from folkmoot.proxy.relay import BLOCKED, CLOSED, GOODBYE, HOST_ENTRY, UNBLOCKED
 from folkmoot.session.connection import CLOSED as CONNECTION_CLOSED
 from folkmoot.session.connection import CLOSING, OPEN, Connection, PeerInfo, Task
@@ -300,10 +300,10 @@ class Hosting:
             self.closing.unreadable(connection, damage)
         return True
 
-    def lost(self, connection: Connection, goodbye: bool, late_us: int = 0) -> None:
-        """The connection at the other node has ended; late_us: see `Lifecycle.detach`."""
+    def lost(self, connection: Connection, goodbye: bool) -> None:
+        """The connection at the other node has ended."""
         if connection.state < CLOSING:
-            self.lifecycle.detach(connection, goodbye, late_us)
+            self.lifecycle.detach(connection, goodbye)
         connection.state = CONNECTION_CLOSED
         self._drop(connection)
         self.admission.go_on(connection.client_id)
@@ -344,7 +344,7 @@ class Hosting:
             remote = connection.remote
             assert remote is not None, "a hosted connection is elsewhere"
             remote.gone = True
-            self.lost(connection, False, UNTOLD_US)
+            self.lost(connection, False)
 
     # -- to the nodes with the connections ----------------------------------------------------------------------------
 

@@ -98,14 +98,8 @@ class Lifecycle:
         key = plain_key(session.partition, SESSION, session.key)
         self.state.writer.put(session.partition, key, encode_session(row))
 
-    def detach(self, connection: Connection, goodbye: bool, late_us: int = 0) -> None:
-        """Detach a session from its connection.
-
-        Args:
-            connection: That has ended.
-            goodbye: The client sent DISCONNECT with reason 0.
-            late_us: The client may learn so much later that its connection has ended.
-        """
+    def detach(self, connection: Connection, goodbye: bool) -> None:
+        """Detach a session from its connection; `goodbye`: the client sent DISCONNECT with reason 0."""
         connection.broken = not goodbye
         report_denied(self.state, connection)
         if connection.opened_us and connection.remote is None:
@@ -123,6 +117,8 @@ class Lifecycle:
             self.uncount(connection)
         if session.proxy:
             return
+        remote = connection.remote
+        late_us = UNTOLD_US if remote is not None and remote.gone else 0
         if goodbye:
             self.wills.cancel(session)
         else:
@@ -150,7 +146,10 @@ class Lifecycle:
             self.state.accounts.settle(account, self.state.now)
 
     def rest(self, session: Session, late_us: int = 0) -> None:
-        """Keep a persistent session without a client until it expires; late_us: see `detach`."""
+        """Keep a persistent session without a client until it expires.
+
+        late_us: the client may learn so much later that its connection has ended.
+        """
         never = session.expiry_s == EXPIRY_NEVER
         expiry_us = NEVER_US if never else session.expiry_s * SECOND + late_us
         session.ends_us = self.state.clock.time + expiry_us
