@@ -93,7 +93,8 @@ def at_the_end(ledger: Ledger, excuses: Excuses, verdict: Verdict) -> None:
     final, end = ledger.phases.get("final"), ledger.phases.get("end")
     if final is None or end is None:
         return
-    for node in set(ledger.run["nodes"]) - set(ledger.run.get("witnesses", [])):
+    witnesses = ledger.run.get("witnesses", [])
+    for node in [node for node in ledger.run["nodes"] if node not in witnesses]:
         verdict.judge("A12")
         newest = next((one for one in reversed(ledger.ready.get(node, [])) if one["t"] <= end), None)
         if newest is None or newest["status"] != 200:

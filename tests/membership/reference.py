@@ -185,9 +185,8 @@ class Reference:
     def branch(self, partition: dict[str, Any], disk: int) -> None:
         if disk not in partition["replicas"]:
             partition["replicas"] = [*partition["replicas"], disk]
-        if {disk} == {other for other in {disk, *partition["isr"]} if self.up(other)} and (
-            disk in partition["isr"] or not partition["isr"]
-        ):
+        in_sync = {other for other in partition["isr"] if self.up(other)}
+        if in_sync == {disk} or not partition["isr"]:
             partition["isr"] = {disk}
             partition["leader"] = 0
         else:

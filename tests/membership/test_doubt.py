@@ -64,8 +64,8 @@ def is_live(cluster: Cluster) -> bool:
     return any(machine.is_live(cluster.now) for machine in cluster.machines)
 
 
-def forgotten(seed: int, planted: list[str]) -> Cluster:
-    """Let a voter lose what it has confirmed, and meet one that never had it, while the one that has it is down."""
+def confirmed(seed: int, planted: list[str]) -> tuple[Cluster, Machine, Machine]:
+    """Let a voter come back without what it has confirmed; one that never had it and the one that has it are down."""
     cluster = begun(seed, 3)
     cluster.planted = planted
     first = leader(cluster)
@@ -78,6 +78,12 @@ def forgotten(seed: int, planted: list[str]) -> Cluster:
     cluster.kill(first)
     lose_power(cluster, second, old)
     cluster.start(second)
+    return cluster, second, third
+
+
+def forgotten(seed: int, planted: list[str]) -> Cluster:
+    """Let that voter meet the one that never had it."""
+    cluster, _, third = confirmed(seed, planted)
     cluster.start(third)
     cluster.run(10 * S)
     return cluster
@@ -100,17 +106,7 @@ def test_a_voter_that_does_not_doubt_makes_one() -> None:
 
 @pytest.mark.parametrize("seed", range(10))
 def test_the_doubt_outlives_the_process(seed: int) -> None:
-    cluster = begun(seed, 3)
-    first = leader(cluster)
-    second, third = [one for one in cluster.machines if one is not first]
-    old = deepcopy(second.store)
-    cluster.kill(third)
-    cluster.run(5 * S)
-    control(first).put("k", b"v", -1, "test")
-    cluster.until(lambda: setting(second) == b"v", 5 * S)
-    cluster.kill(first)
-    lose_power(cluster, second, old)
-    cluster.start(second)
+    cluster, second, third = confirmed(seed, [])
     cluster.run(S)
     cluster.kill(second)
     cluster.start(second)

@@ -23,6 +23,7 @@ from folkmoot.mqtt.packet import (
     Will,
 )
 from folkmoot.node.withheld import PAUSE_NS
+from folkmoot.protocol.lifecycle import UNTOLD_US
 from folkmoot.streams.config import StreamConfig
 from folkmoot.turn.message import OUTPUT
 from tests.harness.box import Box
@@ -33,6 +34,10 @@ from tests.harness.version import ALL
 
 FAR_NS = NEVER - 1  # under leases, and far away
 PAUSE_US = PAUSE_NS // 1000
+
+
+def test_clients_of_a_lost_node_are_told_before_their_sessions_begin_to_expire() -> None:
+    assert PAUSE_US < UNTOLD_US
 
 
 def grant(box: Box) -> None:

@@ -87,6 +87,10 @@ class ClusterConfiguration:
         member = self.members.get(disk)
         return member is not None and member.can_lead()
 
+    def able(self, disks: list[int]) -> list[int]:
+        """Return those of some disks that can lead, in their order."""
+        return [disk for disk in disks if self.can_lead(disk)]
+
     def removed_incarnation(self, disk: int) -> int:
         """Return the newest incarnation of a disk that was removed; 0: it never was, or long ago."""
         newest = 0

@@ -367,7 +367,7 @@ class Control:
         neighbour = self.neighbours.up(member, features)
         if neighbour is None:
             return
-        neighbour.since_ns = now
+        neighbour.since_ns = neighbour.asked_ns = now
         self._greet(neighbour, [b""] * _GREETINGS, now)
         self._hurry(now)
 
@@ -937,10 +937,7 @@ class Control:
         for node_id in self.neighbours.named():
             neighbour = self.neighbours.links[node_id]
             self._greet(neighbour, bodies, now)
-            if (
-                neighbour.greeting is None
-                and now - max(neighbour.since_ns, neighbour.asked_ns) >= self.options.greet_ns
-            ):
+            if neighbour.greeting is None and now - neighbour.asked_ns >= self.options.greet_ns:
                 self._ask_for_greeting(neighbour, now)
 
     def _ask_for_greeting(self, neighbour: Neighbour, now: int) -> None:
@@ -1037,6 +1034,8 @@ class Control:
         for result in log.results:
             changed = self._is_change(result) or changed
         if controller is not None:
+            if controller.applied(now):
+                self._beat_ns = now
             controller.decided(log.fates, now)
             if changed:
                 controller.changed(log.index, now)

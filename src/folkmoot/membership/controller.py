@@ -143,6 +143,7 @@ class Controller:
         self._planted = planted
         self._leases = GrantedLeases(options.lease_ns, now, 0 if planted.trusts_proofs else log.predecessor_ns())
         self._began_ns = now
+        self._grants: bool = False  # it may answer heartbeats, or could before
         self._reports: dict[int, _Report] = {}  # by disk
         self._claims: dict[tuple[int, int], dict[int, int]] = {}  # processes -> who has seen them end, and when
         self._denied: dict[int, int] = {}  # disks that are answered no more, and why (MarkAway)
@@ -361,6 +362,14 @@ class Controller:
         self._is_dirty = True
         self._due_ns = now
 
+    def applied(self, now: int) -> bool:
+        """Entries may have been applied; True, once, when this leader may begin to answer heartbeats and to act."""
+        if self._grants or not self.log.may_grant(now):
+            return False
+        self._grants = True
+        self._due_ns = now
+        return True
+
     def learns(self, now: int) -> None:
         """Add the next learner as soon as the last one is added: hundreds of members may come at once."""
         if self._adds_learner and not self.log.is_changing:
@@ -385,6 +394,7 @@ class Controller:
             return
         self._see_links(now)
         self._weigh_claims(now)
+        self._prune_evictions()
         self._find_lost(now, False)  # first: whoever comes up need not reach a process that is over
         self._let_up(now)
         self._find_lost(now, True)
@@ -465,15 +475,18 @@ class Controller:
         report = self._reports.get(disk)
         return disk == self._me.disk or (report is not None and now - report.at_ns < self._options.lease_ns)
 
+    def _prune_evictions(self) -> None:
+        """Forget the evictions that are done."""
+        for disk in list(self._evictions):
+            member = self.log.configuration.members.get(disk)
+            if member is None or member.incarnation != self._evictions[disk] or member.evicted >= member.incarnation:
+                del self._evictions[disk]
+
     def _find_lost(self, now: int, succeeded: bool) -> None:
         """Mark members as away whose lease is certainly over, and put out those that an operator named.
 
         succeeded: of those whose next process reports, which a START may have replaced before; else of the others.
         """
-        for disk in list(self._evictions):
-            member = self.log.configuration.members.get(disk)
-            if member is None or member.incarnation != self._evictions[disk] or member.evicted >= member.incarnation:
-                del self._evictions[disk]
         for member in self._up():
             disk = member.disk
             if disk == self._me.disk and member.incarnation == self._me.incarnation and not self._stops(member):

@@ -36,7 +36,7 @@ class Neighbour:
             features,
         )
         self.since_ns: int = 0  # when the link was made
-        self.asked_ns: int = 0  # when it was last asked for its greeting
+        self.asked_ns: int = 0  # when it was last asked for its greeting, as a new link does
         self.greeting: Greeting | None = None
         self.told: bytes = b""  # the greeting that it was sent last
 
@@ -106,7 +106,7 @@ class Neighbours:
 
     def speaking(self, now: int, patience_ns: int) -> list[Neighbour]:
         """Return the processes with a link, by name, but for those that should have said by now what they are."""
-        links = [self.links[node_id] for node_id in sorted(self.links)]
+        links = [self.links[node_id] for node_id in self.named()]
         return [one for one in links if one.greeting is not None or one.may_greet(now, patience_ns)]
 
     def named(self) -> list[str]:

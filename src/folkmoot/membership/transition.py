@@ -238,7 +238,7 @@ class Transition:
         for command in deaths:
             self._apply_at(index, command)
         for number, partition in enumerate(configuration.partitions):
-            if not [disk for disk in partition.isr if configuration.can_lead(disk)]:
+            if not configuration.able(partition.isr):
                 isr = [founder] if founder in before[number].isr else before[number].isr
                 if isr != partition.isr:
                     self._put_partition(number, partition.replicas, isr, 0, False)
@@ -404,7 +404,7 @@ class Transition:
             if number in branches:
                 self._branch(number, command.disk)
             elif command.disk in partition.isr and partition.leader in (0, command.disk):
-                isr = [disk for disk in partition.isr if configuration.can_lead(disk)]
+                isr = configuration.able(partition.isr)
                 leader = configuration.elect(number, partition.replicas, isr)
                 assert leader > 0, "the member itself can lead"
                 self._put_partition(number, partition.replicas, isr, leader, True)
@@ -431,7 +431,7 @@ class Transition:
         replicas = before.replicas if disk in before.replicas else [*before.replicas, disk]
         isr = before.isr
         if disk in isr:
-            isr = [other for other in isr if other != disk and configuration.can_lead(other)]
+            isr = [other for other in configuration.able(isr) if other != disk]
         if not isr:
             self._put_partition(number, replicas, [disk], disk, True)
             return
@@ -568,8 +568,7 @@ class Transition:
         for number, partition in enumerate(configuration.partitions):
             if disk not in partition.isr:
                 continue
-            left = [other for other in partition.isr if configuration.can_lead(other)]
-            isr = left if left else partition.isr
+            isr = configuration.able(partition.isr) or partition.isr
             leader = partition.leader
             if leader == disk:
                 leader = configuration.elect(number, partition.replicas, isr)
@@ -694,7 +693,7 @@ class Transition:
         Where nothing was ever committed, all that are up are. Where the last copy was given up, the first that is up
         is, with what it has; the others learn from it.
         """
-        able = [disk for disk in replicas if self.configuration.can_lead(disk)]
+        able = self.configuration.able(replicas)
         return able[:1] if number in self.configuration.lost else able
 
     def _alter_one(self, command: AlterIsr, item: IsrItem) -> int:

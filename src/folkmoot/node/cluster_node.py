@@ -121,7 +121,7 @@ class ClusterNode:
         self.clock_sharing = ClockSharing(config, fabric.node_id, clock, self.peers)
         self.pace = Pace(self.replication.copies)
         self.opening = Opening(state, broker, self.replication)
-        self.meter = Meter(state.counters, self.peers, self.replication)
+        self.meter = Meter(state.counters, self.peers, self.membership, self.replication)
         self.shutdown = Shutdown(state, broker, self.membership)
         self.logins = LoginSharing(self.peers, remembered, bool(config.secret))
         self.heal_log = HealLog(fabric.node_id, state, self.peers, self.replication)
@@ -333,7 +333,6 @@ class ClusterNode:
         self.replication.wake(now)
         self.shutdown.step()
         self.meter.step(now)
-        self.state.counters.cluster_addresses_dropped = self.membership.control.addresses_dropped
         self.heal_log.step()
         self.logins.step()
         self.clock_sharing.step()

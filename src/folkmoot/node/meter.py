@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from folkmoot.kernel.clock import SECOND
+from folkmoot.membership.logged_membership import LoggedMembership
 from folkmoot.metrics.counters import Counters
 from folkmoot.peer.peers import Peers
 from folkmoot.replica.replication import Replication
@@ -17,9 +18,12 @@ _EVERY_US: Final = SECOND
 class Meter:
     """Reads the parts and writes the counters."""
 
-    def __init__(self, counters: Counters, peers: Peers, replication: Replication) -> None:
+    def __init__(
+        self, counters: Counters, peers: Peers, membership: LoggedMembership, replication: Replication
+    ) -> None:
         self._counters = counters
         self._peers = peers
+        self._membership = membership
         self._replication = replication
         self._due_us: int = 0
 
@@ -43,6 +47,7 @@ class Meter:
         counters.peer_round_trip_us = slowest
         counters.peer_bytes_received = peers.bytes_received
         counters.peer_messages_dropped = peers.messages_dropped
+        counters.cluster_addresses_dropped = self._membership.control.addresses_dropped
         counters.copied_bytes = self._replication.copies.bytes_copied
         counters.given_bytes = self._replication.source.bytes_sent
         counters.digests_passed_over = self._replication.digests.passed_over

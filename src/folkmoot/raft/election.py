@@ -40,7 +40,7 @@ from folkmoot.raft.role import CANDIDATE, FOLLOWER, LEADER, PRE_CANDIDATE, PRE_E
 
 __all__ = ["Election"]
 
-_HURRIES: Final = 8  # how often a member asks again soon after a proof that the leader has ended
+_HURRIES: Final = 16  # how often a member asks again soon after a proof that the leader has ended
 
 
 class Election:
@@ -106,7 +106,7 @@ class Election:
         self._lease_end_ns = max(self._lease_end_ns, self.heard_ns + member.options.election_ns)
         self.heard_ns = member.now - member.options.election_ns
         self._hurries = _HURRIES
-        self.deadline_ns = member.now + 1 + member.rng.below(max(1, member.options.heartbeat_ns // 8))
+        self.deadline_ns = member.now + 1 + member.rng.below(member.options.hurry_ns // 4)
 
     def is_promotable(self) -> bool:
         """Tell whether this member may campaign.
@@ -141,8 +141,8 @@ class Election:
             return
         if self._hurries:
             self._hurries -= 1
-            half = member.options.heartbeat_ns // 2
-            self.deadline_ns = member.now + half + member.rng.below(half)
+            half_ns = member.options.hurry_ns // 2
+            self.deadline_ns = member.now + half_ns + member.rng.below(half_ns)
         member.change_role(TIMEOUT)
         self._attempts += 1
         self._granted = [member.me]

@@ -18,6 +18,8 @@ class Options:
             committed. It has no part in elections, so it can wait: what is new is sent to it at once all the same.
         election_ns: A voter that has heard no leader for this long may vote for another; its own timeout is drawn
             from one to two times as much. At least four heartbeats.
+        hurry_ns: A voter with the proof that its leader has ended asks again this often, because others may have it a
+            little later; a few round trips.
         proposal_bytes: The largest proposal.
         uncommitted_bytes: What a leader accepts before it is committed; beyond that it refuses.
         message_bytes: Entries in one message (one entry may be larger).
@@ -36,6 +38,7 @@ class Options:
         self.heartbeat_ns: int = 50 * _MILLISECOND
         self.learner_heartbeat_ns: int = 1000 * _MILLISECOND
         self.election_ns: int = 500 * _MILLISECOND
+        self.hurry_ns: int = 20 * _MILLISECOND
         self.proposal_bytes: int = 1 << 20
         self.uncommitted_bytes: int = 16 << 20
         self.message_bytes: int = 256 << 10
@@ -54,6 +57,7 @@ class Options:
         assert self.heartbeat_ns > 0, "there are heartbeats"
         assert self.learner_heartbeat_ns >= self.heartbeat_ns, "members that only learn hear no more than voters"
         assert self.election_ns >= 4 * self.heartbeat_ns, "one lost heartbeat ends no leadership"
+        assert self.hurry_ns >= 4, "there is something to draw from"
         assert 0 < self.proposal_bytes <= self.uncommitted_bytes, "the largest proposal can be accepted"
         assert self.message_bytes > 0, "a message carries something"
         assert self.inflight_messages > 0, "a message can be in flight"

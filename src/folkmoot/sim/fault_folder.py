@@ -107,9 +107,8 @@ class FolderFaults(Acting):
 
     def _replace(self, host: Host, copy: MemoryStore | None) -> None:
         """Replace a folder; an empty one perhaps after another machine was away, and with the others away then."""
-        if host.node is None or not host.member or not self.trouble.affords([host]):
-            return
-        if not self.trouble.spares_disks([host]):
+        may_fail = self.trouble.affords([host]) and self.trouble.spares_disks([host])
+        if host.node is None or not host.member or not may_fail:
             return
         if copy is not None:
             if self.trouble.calm and not self.links.busy:
