@@ -96,7 +96,7 @@ class BoundChecker:
         recent_max = replica_states.recent.bytes_max + held_max + spare
         self._check(host, "bytes of recent changes", replica_states.recent.bytes, recent_max)
         self._check(host, "topics with routes", len(broker.delivery.routes.cache), limits.route_cache_max)
-        early = sum([len(messages) for messages in broker.cluster.dispatch._early.values()])
+        early = sum([len(waiting.messages) for waiting in broker.cluster.dispatch._early.values()])
         self._check(host, "messages that came early", early, _EARLY_MAX)
         for partition in range(node.config.partitions):
             self._check(host, "stamps", replica_states.stamps.count(partition), STAMPS_MAX)
