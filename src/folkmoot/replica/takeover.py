@@ -1,4 +1,4 @@
-"""Taking over a partition: the new leader waits for all reports that may show a change, and adopts the longest copy.
+"""Taking over a partition: the new leader waits for all reports that may show a change, and adopts the longest copy in sync.
 
 It waits for the ISR, in which each member has every acknowledged change (`membership/projection`), and for branches,
 whose changes it merges.
@@ -88,11 +88,6 @@ class Takeover:
             expected = []
         self._expected[partition] = expected
 
-    def _is_in_isr(self, partition: int, node_id: str) -> bool:
-        """Whether another member is in sync, by the view that is installed."""
-        view = self.replica_states.view
-        return view is not None and node_id in view.replicas[partition]
-
     def begun(self) -> None:
         """The view is installed: continue with partitions that wait for no report."""
         for partition in list(self._expected):
@@ -126,11 +121,11 @@ class Takeover:
         longest = mine
         source = ""
         others_complete = False
-        for node_id in replica_states.others:
+        for node_id in replicas:  # what only others have was not acknowledged
             report = self.lead.reports.get(node_id, {}).get(partition)
             if report is None or report.holding.state != COMPLETE or report.holding.seq == 0:
                 continue
-            others_complete = others_complete or node_id in replicas
+            others_complete = True
             # One that has parted from the copy here has nothing that counts: this one is in sync.
             if later(report.holding, longest) and includes(report.holding, mine) == YES:
                 longest = report.holding
@@ -177,16 +172,9 @@ class Takeover:
             return
         if body[10] == _CANNOT:
             del self._asked[partition]
-            if self._is_in_isr(partition, node_id):
-                # It has all that is here, and more, which it has only as rows. So it leads, and this copy is filled.
-                # Nobody should have acknowledged more than is here; but a folder that was set back says so, too.
-                replica_states.unfit.append(partition)
-                return
-            # The copy here is in sync, and has all committed changes: none beyond it was acknowledged.
-            replica_states.event(
-                WARNING, "tail_lost", partition, f"{node_id} no longer has its newest changes in memory"
-            )
-            self._adopted(partition)
+            # It has all that is here, and more, which it has only as rows. So it leads, and this copy is filled.
+            # Nobody should have acknowledged more than is here; but a folder that was set back says so, too.
+            replica_states.unfit.append(partition)
             return
         for other, change in decode_changes(body, _HEAD_BYTES, replica_states.partitions):
             if other != partition or not replica_states.is_next(partition, change):
