@@ -47,7 +47,7 @@ BUGS = [
     Planted(
         "partial_counts",
         "a copy that is being filled counts as complete",
-        25,
+        31,
         ("peer resets", "crashes"),
         recent_bytes_max=300,
         copy_bytes_per_s=8000,
@@ -146,7 +146,7 @@ SHOWN_BY = {
     "gaps": 22,
     "no_barrier": 11,
     "outbox_forgotten": 14,
-    "partial_counts": 19,
+    "partial_counts": 31,
     "unasked": 6,
     "unfenced": 19,
 }
