@@ -16,12 +16,7 @@ STEPS = 150
 SEEDS = seeds(range(1, 6), range(1, 301)) if is_compiled() else range(1, 21)
 RARE_SEEDS = (2, 4, 8, 16, 18, 47, 52, 57, 65, 67, 76, 88, 89, 92)
 """Seeds that have reached all that is rare: the search begins there, and goes on when they reach it no more."""
-REFUSED_WILL = pytest.mark.xfail(
-    reason="a known defect (docs/limits): the will of a refused client, whose session was led by a node that was cut off",
-    raises=AssertionError,
-    strict=True,
-)
-SPLIT_SEEDS = [*range(111, 114), pytest.param(114, marks=REFUSED_WILL), *range(115, 121)]
+SPLIT_SEEDS = range(111, 121)
 LOST_LINK_SEEDS = seeds(range(137, 140), range(131, 151)) if is_compiled() else range(137, 139)
 
 RARE = (

@@ -83,3 +83,26 @@ def test_who_waits_at_its_leader_that_is_put_out_is_not_refused_if_its_will_is_p
     assert peer.closed
     refused = [packet for packet in peer.receive() if isinstance(packet, Connack) and packet.code]
     assert watch.payloads() == ([] if refused else [b"will"])
+
+
+def test_who_waits_for_a_leader_that_is_cut_off_with_the_only_copy_is_closed() -> None:
+    cluster = SimulatedCluster(3, partitions=PARTITIONS, split_policy="majority", replicas=1)
+    site = cluster["n1"]
+    led = site.cluster_node.fabric.leaders
+    holder = cluster[led[hash64(b"c") % PARTITIONS]]
+    front, other = [one for one in cluster.live() if one is not holder]
+    peer = front.client("c")
+    peer.open()
+    holder.hold_writes()
+    will = Will(b"w", b"will", 1, False, None)
+    peer.send(Connect(5, peer.client_id, False, 0, None, None, will, properties(session_expiry=EVER)))
+    assert peer.receive() == []
+    cluster.cut(holder.name, front.name, other.name)
+    cluster.advance(5 * SECOND)
+    assert peer.closed
+    assert peer.receive() == [], "its will may be published"
+    again = front.client("c")
+    again.open()
+    again.send(Connect(5, "c", False, 0, None, None, None, properties(session_expiry=EVER)))
+    cluster.advance(SECOND)
+    assert again.take(Connack).code == 0x88, "nobody was asked"

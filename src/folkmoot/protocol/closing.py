@@ -61,9 +61,17 @@ class Closing:
             self.state.counters.sent_connack += 1
 
     def absent(self, connection: Connection, partition: int) -> None:
-        """Refuse a client whose session is in a partition that nobody leads, because no copy in sync is here."""
+        """Refuse a client whose session is in a partition that nobody leads, because no copy in sync is here.
+
+        One whose leader had been asked is only closed: its session and will may be on the disk of that leader, which
+        can not be told now, and publishes the will when it comes back.
+        """
         why = f"no copy of partition {partition}, with the session, is in sync here: try again, or elsewhere"
-        self.refuse(connection, reason.SERVER_UNAVAILABLE, why)
+        if connection.relay is None or not connection.relay.announced:
+            self.refuse(connection, reason.SERVER_UNAVAILABLE, why)
+            return
+        self._note(connection, "disconnected", reason.SERVER_UNAVAILABLE, why)
+        self.close(connection)
 
     def disconnect(self, connection: Connection, code: int, why: str, without_will: bool = False) -> None:
         """Send DISCONNECT with a reason code (version 5 only [MQTT-3.14.0-1]), then close.
