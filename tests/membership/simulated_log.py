@@ -109,6 +109,7 @@ class Group:
         rng = self.rng = Rng(seed)
         options = Options()
         options.heartbeat_ns = 100
+        options.hurry_ns = 50
         options.election_ns = ELECTION
         options.learner_heartbeat_ns = 2000
         options.kept_entries = rng.below(6)

@@ -27,6 +27,7 @@ class Explorer:
         self.checker = Checker()
         options = Options()
         options.heartbeat_ns = 100
+        options.hurry_ns = 50
         options.election_ns = 1000
         options.learner_heartbeat_ns = 2000
         options.kept_entries = rng.below(4)

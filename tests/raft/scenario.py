@@ -49,6 +49,7 @@ class Scenario:
         self.checker = Checker()
         self.options = Options()
         self.options.heartbeat_ns = 100
+        self.options.hurry_ns = 50
         self.options.learner_heartbeat_ns = 100
         self.options.election_ns = 1000
         self.planted: list[str] = []

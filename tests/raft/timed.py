@@ -48,6 +48,7 @@ class Timed:
         self.checker = Checker()
         options = Options()
         options.heartbeat_ns = HEARTBEAT
+        options.hurry_ns = HEARTBEAT // 2
         options.election_ns = ELECTION
         options.learner_heartbeat_ns = 2 * ELECTION
         options.kept_entries = rng.below(8)

@@ -347,6 +347,7 @@ def test_a_fault_of_the_node_ends_the_node() -> None:
         elif method == "written":
             bench.turns.written(1)
         elif method == "wake":
+            bench.node.due = 0
             bench.turns._timer()
         elif method == "storage":
             bench.turns.storage("space", "full")

@@ -119,6 +119,9 @@ def test_a_deadline_sets_a_timer_and_an_earlier_one_replaces_it(bench: Bench) ->
     bench.turn()
     assert [timer for timer in bench.loop.timers if not timer.cancelled] == active, "a later one needs no new timer"
     bench.loop.advance(10.0)
+    assert bench.node.named("wake") == [], "what was due has been put off"
+    bench.node.due = now
+    bench.loop.timers[-1].callback()
     assert len(bench.node.named("wake")) == 1
 
 

@@ -295,7 +295,17 @@ class Turns(CommitListener, CheckListener):
     def _timer(self) -> None:
         self._wake_handle = None
         self._wake_us = NEVER
-        self._wake()
+        if self.halted:
+            return
+        try:
+            due = self.node.next_wake()
+        except Exception as error:  # noqa: BLE001 - as in `_end`
+            self.fail(error)
+            return
+        if due > self.clock.read():
+            self._set_wake(due)  # what was due then has been put off since
+        else:
+            self._wake()
 
     def _wake(self) -> None:
         if self.halted:
