@@ -2,7 +2,8 @@
 
 Owns this section's clients, kills and table. Each client publishes with QoS 1, one message at a time, to a persistent
 session of its own; a client is concerned when the killed node led that session, or when it was connected to that node.
-The nodes are compiled or not as the rest; what is found lost afterwards is a fault.
+Between kills each session is read until it is empty, so that the last kill finds as much data as the first one. The
+nodes are compiled or not as the rest; what is found lost afterwards is a fault.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ WAIT_S = 20.0
 DIAL_S = 0.05
 REST_S = 0.3
 ANSWER_S = 3.0
+EMPTY_S = 0.1
 IDLE_S, IDLE_QUICK_S, IDLE_REST_S = 20.0, 5.0, 5.0
 LED, CONNECTED = "session led by it, connected elsewhere", "connected to it"
 
@@ -90,6 +92,7 @@ class Failing(threading.Thread):
         self.ended = threading.Event()
         self.acknowledged: list[tuple[float, float]] = []  # when it was sent (again), when PUBACK came
         self.count = 0
+        self.found: set[int] = set()  # the messages that its session has had
 
     def prepare(self) -> None:
         """Make the session."""
@@ -134,16 +137,19 @@ class Failing(threading.Thread):
         return next((came for sent, came in list(self.acknowledged) if sent > moment), None)
 
     def missing(self) -> int:
-        """Return how many acknowledged messages its session does not have."""
+        """Return how many acknowledged messages its session has never had."""
+        self.fetch(ANSWER_S)
+        return len(set(range(1, self.count + 1)) - self.found)
+
+    def fetch(self, patience_s: float) -> None:
+        """Read its session until nothing has come for so long."""
         line = Line(self.ports[self.at], self.session, clean=False)
-        found: set[int] = set()
         with contextlib.suppress(ConnectionError):
-            while len(found) < self.count and (packet := line.receive(ANSWER_S)) is not None:
+            while len(self.found) < self.count and (packet := line.receive(patience_s)) is not None:
                 if isinstance(packet, Publish):
-                    found.add(int(packet.payload))
+                    self.found.add(int(packet.payload))
                     line.send(Ack(PUBACK, packet.packet_id))
         line.socket.close()
-        return len(set(range(1, self.count + 1)) - found)
 
 
 @dataclass
@@ -215,6 +221,8 @@ def strike(nodes: Nodes, name: str, clients: list[Failing], times: Times) -> Non
     for client in clients:
         client.at = client.home
         client.acknowledged = client.acknowledged[-1:]
+    for client in clients:
+        client.fetch(EMPTY_S)
     time.sleep(REST_S)
 
 

@@ -1,4 +1,4 @@
-"""Taking over a partition: the new leader waits for all reports that may show a change, and adopts the longest of the ISR.
+"""Taking over a partition: the new leader waits for all reports that may show a change, and adopts the longest copy.
 
 It waits for the ISR, in which each member has every acknowledged change (`membership/projection`), and for branches,
 whose changes it merges.
