@@ -67,11 +67,11 @@ class Closing:
         can not be told now, and publishes the will when it comes back.
         """
         why = f"no copy of partition {partition}, with the session, is in sync here: try again, or elsewhere"
-        if connection.relay is None or not connection.relay.announced:
+        if _is_announced(connection):
+            self._note(connection, "disconnected", reason.SERVER_UNAVAILABLE, why)
+            self.close(connection)
+        else:
             self.refuse(connection, reason.SERVER_UNAVAILABLE, why)
-            return
-        self._note(connection, "disconnected", reason.SERVER_UNAVAILABLE, why)
-        self.close(connection)
 
     def disconnect(self, connection: Connection, code: int, why: str, without_will: bool = False) -> None:
         """Send DISCONNECT with a reason code (version 5 only [MQTT-3.14.0-1]), then close.
@@ -143,7 +143,7 @@ class Closing:
                     self.close(connection)
             elif connection.state == OPEN or connection.state == NEW:
                 self.disconnect(connection, busy, why)
-            elif connection.session is not None or (connection.relay is not None and connection.relay.announced):
+            elif connection.session is not None or _is_announced(connection):
                 self.close(connection)  # its session and will may be on their way to the leader, so it is not refused
             else:
                 self.refuse(connection, unavailable, why)
@@ -254,3 +254,8 @@ class Closing:
         self.state.timers.cancel(TIMER_QUOTA, connection.id)
         self.state.counters.connections -= 1
         self.state.counters.connections_closed += 1
+
+
+def _is_announced(connection: Connection) -> bool:
+    """Whether a leader at another node may have the session and the will of a client on its disk."""
+    return connection.relay is not None and connection.relay.announced
