@@ -758,6 +758,9 @@ class Control:
             return False  # it goes on soon
         if lineage:
             self.events.append(Event(WARNING, "lineage_left", {"before": log.lineage, "lineage": lineage}))
+            member = self.member
+            if member is not None and is_leaving(member.state):
+                self.leaving = True  # the members of the other lineage may not have heard of the order
             if self._fallback == 0 and configuration is not None:
                 self._fallback = log.lineage
         elif configuration is None:

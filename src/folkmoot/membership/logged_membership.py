@@ -78,7 +78,7 @@ class LoggedMembership:
         self._roles: list[tuple[int, int]] = []  # by partition, the leader epoch and the version in the view
         self._starts: dict[str, tuple[int, int]] = {}  # by node in the view, its disk and when it came up
         self._is_up = False
-        self._is_told = False  # to leave, by the configuration
+        self._told = 0  # the lineage whose configuration tells this node to leave; 0: none does
         self._is_refused = False  # a leave, because nobody would be left
         self._stalled: dict[str, int] = {}  # what has stalled, and since when
         self._load: dict[str, int] = {}
@@ -532,8 +532,8 @@ class LoggedMembership:
         if member is None or configuration is None:
             return
         leaves = is_leaving(member.state)
-        if self._is_told and not leaves:  # the leave was taken back
-            self._is_told = False
+        if self._told == configuration.lineage and not leaves:  # the leave was taken back
+            self._told = 0
             control.leaving = False
         if not self._is_up:
             return
@@ -547,7 +547,7 @@ class LoggedMembership:
             return
         self._is_refused = False
         if leaves:
-            self._is_told = True
+            self._told = configuration.lineage
             control.leaving = True
 
     def _take(self, control: Control, now_ns: int) -> None:

@@ -9,6 +9,10 @@ Three rules keep the leader in place that reaches a quorum, and no other (docs/a
 - Raft's rule that a voter elects only a log as new as its own stays. But where the one candidate that reaches a quorum
   lacks entries, it *fetches* them from the voter with the newest log of a quorum, and asks again in the same term.
 
+A member with the proof that its leader has ended does not wait for an election timeout. Several of them may campaign at
+once: after each vote that was split they wait twice as long. One that was not elected is in a later term, and its next
+answer deposes the leader; this has a follower succeed it at once (3.10), whom the others need not refuse.
+
 Why fetching is safe. A candidate that has raised its term has confirmed nothing in that term. What it removes
 conflicts with a log whose last term L is at least its own last term. Suppose that an entry e of term t, which it has
 confirmed, is removed. Then t < L (with t = L the logs would agree up to e), and the leader of L did not have e when it
@@ -41,6 +45,7 @@ from folkmoot.raft.role import CANDIDATE, FOLLOWER, LEADER, PRE_CANDIDATE, PRE_E
 __all__ = ["Election"]
 
 _HURRIES: Final = 16  # how often a member asks again soon after a proof that the leader has ended
+_STANDS_MAX: Final = 16  # how often the wait for votes is doubled at most
 
 
 class Election:
@@ -57,6 +62,7 @@ class Election:
         self._behind: dict[int, tuple[int, int]] = {}  # (last term, last index) of voters whose logs are newer
         self._attempts: int = 0
         self._hurries: int = 0
+        self._stands: int = 0  # terms in which this member stood since it heard a leader, and was not elected
         self._lease_end_ns: int = 0  # of a leader that was forgotten on a proof that it has ended
         self.is_early: bool = False  # a vote of the last campaign was given before that
         self._is_told = False
@@ -83,6 +89,7 @@ class Election:
         self.heard_ns = self._member.now
         self._attempts = 0
         self._hurries = 0
+        self._stands = 0
         self.stop()
         self.reset()
 
@@ -128,6 +135,15 @@ class Election:
         self.source = 0
         self.is_partial = False
 
+    def won(self) -> list[int]:
+        """End the campaign of this member, which leads from now on; return who has voted for it."""
+        electors = self._granted
+        self._attempts = 0
+        self._hurries = 0
+        self._stands = 0
+        self.stop()
+        return electors
+
     def campaign(self) -> None:
         """Ask the voters whether they would vote; raise the term at once if this voter is a quorum."""
         member = self._member
@@ -141,8 +157,7 @@ class Election:
             return
         if self._hurries:
             self._hurries -= 1
-            half_ns = member.options.hurry_ns // 2
-            self.deadline_ns = member.now + half_ns + member.rng.below(half_ns)
+            self._hurry()
         member.change_role(TIMEOUT)
         self._attempts += 1
         self._granted = [member.me]
@@ -150,6 +165,12 @@ class Election:
             self._stand(PRE_ELECTED)
             return
         self._ask(PRE_VOTE, member.term + 1)
+
+    def _hurry(self) -> None:
+        """Wait not long for answers, but twice as long after each vote that was split: the disks may be slow."""
+        options = self._member.options
+        half_ns = min((options.hurry_ns // 2) << self._stands, options.election_ns // 2)
+        self.deadline_ns = self._member.now + half_ns + self._member.rng.below(half_ns)
 
     def told(self) -> None:
         """The leader hands leadership over: campaign without asking first (3.10)."""
@@ -165,6 +186,9 @@ class Election:
         self.stop()
         member.leader = 0
         member.change_role(event)
+        self._stands = min(self._stands + 1, _STANDS_MAX)
+        if self._hurries:
+            self._hurry()
         self._is_told = event == TOLD
         self.is_early = member.now < self._lease_end_ns
         member.set_term(member.term + 1, member.me)

@@ -53,10 +53,15 @@ class _Batch:
 
 
 class Leader:
-    """The state of a leader; it ends with the leadership."""
+    """The state of a leader; it ends with the leadership.
 
-    def __init__(self, member: Member) -> None:
+    Args:
+        electors: The voters that have elected it.
+    """
+
+    def __init__(self, member: Member, electors: list[int]) -> None:
         self._member = member
+        self._electors = electors
         self.progress: dict[int, Progress] = {}
         self.reads: list[ReadState] = []  # answers to reads of this member
         self.transfer_to: int = 0
@@ -549,6 +554,8 @@ class Leader:
             progress = self.progress.get(voter)
             if progress is None or progress.contact_ns <= since:
                 continue
+            if progress.acked_round == 0 and voter not in self._electors:
+                continue  # it has not been heard in this term
             if best == 0 or progress.match > self.progress[best].match:
                 best = voter
         return best

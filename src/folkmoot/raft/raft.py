@@ -400,8 +400,18 @@ class Raft:
             self._stale(message)
         else:
             if message.term > self.term:
+                if kind in (APPEND_RESPONSE, VOTE_RESPONSE) and message.verdict == STALE:
+                    self._hand_on()
                 self._newer_term(message.term)
             self._current(message)
+
+    def _hand_on(self) -> None:
+        """A candidate that was not elected has a later term, so this leader steps down: its followers need not wait."""
+        leader = self._leader
+        if leader is not None and leader.transfer_to == 0:
+            heir = leader.heir()
+            if heir:
+                leader.tell(heir)
 
     def _check_quorum(self) -> None:
         """Step down if no quorum answers, before a candidate is refused because this member leads."""
@@ -563,10 +573,10 @@ class Raft:
         if not self._election.is_won():
             return
         member.change_role(ELECTED)
-        self._election.stop()
+        electors = self._election.won()
         assert self._leader is None, "a member leads once at a time"
         member.leader = member.me
-        self._leader = Leader(member)
+        self._leader = Leader(member, electors)
 
     def _step_down(self, event: int) -> None:
         """Become a follower that knows no leader."""
