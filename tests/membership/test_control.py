@@ -176,6 +176,25 @@ def test_others_than_the_first_seed_wait_for_it() -> None:
     cluster.until(cluster.is_whole, 10 * S)
 
 
+def test_an_empty_first_seed_founds_nothing_beside_a_cluster_that_it_has_heard_of() -> None:
+    cluster = begun(3, 3)
+    first, second = cluster.machines[:2]
+    for machine in cluster.machines:
+        cluster.kill(machine)
+    cluster.wipe(first)
+    first.events.clear()
+    cluster.start(first)
+    cluster.start(second)
+    cluster.run(2 * S)
+    cluster.kill(second)
+    cluster.run(60 * S)
+    assert "cluster_founded" not in first.events
+    assert control(first).cluster == 0
+    cluster.wipe(second)
+    cluster.start(second)
+    cluster.until(lambda: control(first).is_up and control(second).is_up, 30 * S)
+
+
 def founders(cluster: Cluster) -> list[str]:
     """Return the machines that have founded a cluster."""
     return [machine.name for machine in cluster.machines if "cluster_founded" in machine.events]
@@ -504,6 +523,26 @@ def test_the_controller_leaves() -> None:
     cluster.until(lambda: control(machine).has_left, 30 * S)
     cluster.kill(machine)
     cluster.until(cluster.is_whole, 10 * S)
+
+
+def test_a_leave_that_was_ordered_in_a_fork_holds_when_it_is_merged() -> None:
+    cluster = begun(23, 4)
+    machine = follower(cluster)
+    others = [one for one in cluster.machines if one is not machine]
+    for other in others:
+        cluster.cut(machine, other, True)
+        cluster.cut(other, machine, True)
+    cluster.until(lambda: "cluster_forked" in machine.events and control(machine).is_up, 30 * S)
+    control(machine).leave(machine.name)
+    cluster.run(5 * S)
+    assert not control(machine).has_left, "nobody could take over what it has"
+    cluster.kill(machine)
+    for other in others:
+        cluster.cut(machine, other, False)
+        cluster.cut(other, machine, False)
+    cluster.start(machine)
+    cluster.until(lambda: control(machine).has_left, 60 * S)
+    assert "lineage_left" in machine.events
 
 
 def test_a_leave_is_taken_back() -> None:

@@ -12,8 +12,9 @@ Otherwise the seeds decide:
   cluster that it can not reach at the moment.
 - A process without seeds founds at once.
 
-All others join. A witness never founds. A process that knows of a cluster never founds another one, and one that has
-joined or founded never does so again: its disk says to which cluster it belongs.
+All others join. A witness never founds. A process that has heard of a cluster never founds another one, also when
+nobody of that cluster answers any more; and one that has joined or founded never does so again: its disk says to which
+cluster it belongs.
 
 Why there are no two founders. Each process says whom it takes for the founder, one at a time, and says it by the second
 rule only when it has reached all its seeds. A founder by that rule is named by all of its list, itself included; two
@@ -36,6 +37,7 @@ __all__ = ["Founding"]
 
 _COMPLAIN_NS: Final = 10_000_000_000
 _ASK_NS: Final = 300_000_000
+_HEARD_MAX: Final = 64
 
 
 class Founding:
@@ -57,6 +59,7 @@ class Founding:
         self._asked_ns: int = 0
         self._foreign: bool = False
         self._promised: Neighbour | None = None  # the process for which this one waits, with `expect`
+        self._heard: dict[str, bool] = {}  # the nodes that had a cluster when they were heard last
         self._why = ""
 
     def look(
@@ -75,6 +78,7 @@ class Founding:
         self.due_ns = now + options.heartbeat_ns
         if self._complain_ns == 0:
             self._complain_ns = now + options.found_ns + options.reply_ns
+        self._hear(neighbours)
         found = self._see_clusters(neighbours, options)
         if found is not None:
             self.cluster = found.cluster
@@ -90,7 +94,12 @@ class Founding:
             return  # it has a cluster, without a leader at the moment
         self.founder = ""
         self.listed = False
-        if options.expect > 1 and self._keeps_promise(neighbours):
+        if self._heard and not self._planted.found_beside:
+            self._why = (
+                f"{', '.join(sorted(self._heard))} had a cluster, and no node of it answers: start it, or start this "
+                "node again if it is to begin another cluster"
+            )
+        elif options.expect > 1 and self._keeps_promise(neighbours):
             pass
         elif self.belongs:
             self._why = (
@@ -127,6 +136,16 @@ class Founding:
             if best is None or (greeting.strength, -greeting.lineage) > (best.strength, -best.lineage):
                 best = greeting
         return best
+
+    def _hear(self, neighbours: Neighbours) -> None:
+        """Note which nodes have a cluster; one that answers with an empty folder has none any more."""
+        for neighbour in neighbours.links.values():
+            if neighbour.greeting is None:
+                continue
+            if neighbour.greeting.cluster == 0:
+                self._heard.pop(neighbour.node_id, None)
+            elif len(self._heard) < _HEARD_MAX:
+                self._heard[neighbour.node_id] = True
 
     def _knows_cluster(self, neighbours: Neighbours, options: ControlOptions, now: int) -> bool:
         for neighbour in neighbours.links.values():

@@ -9,9 +9,10 @@ Three rules keep the leader in place that reaches a quorum, and no other (docs/a
 - Raft's rule that a voter elects only a log as new as its own stays. But where the one candidate that reaches a quorum
   lacks entries, it *fetches* them from the voter with the newest log of a quorum, and asks again in the same term.
 
-A member with the proof that its leader has ended does not wait for an election timeout. Several of them may campaign at
-once: after each vote that was split they wait twice as long. One that was not elected is in a later term, and its next
-answer deposes the leader; this has a follower succeed it at once (3.10), whom the others need not refuse.
+A member with the proof that its leader has ended does not wait for an election timeout. It asks again soon, but gives
+other voters as long to save their votes as it took itself: with slow disks, nobody would win a vote otherwise. Several
+may campaign at once. One that was not elected is in a later term, and its next answer deposes the leader; this has a
+follower succeed it at once (3.10), whom the others need not refuse.
 
 Why fetching is safe. A candidate that has raised its term has confirmed nothing in that term. What it removes
 conflicts with a log whose last term L is at least its own last term. Suppose that an entry e of term t, which it has
@@ -45,7 +46,6 @@ from folkmoot.raft.role import CANDIDATE, FOLLOWER, LEADER, PRE_CANDIDATE, PRE_E
 __all__ = ["Election"]
 
 _HURRIES: Final = 16  # how often a member asks again soon after a proof that the leader has ended
-_STANDS_MAX: Final = 16  # how often the wait for votes is doubled at most
 
 
 class Election:
@@ -62,7 +62,7 @@ class Election:
         self._behind: dict[int, tuple[int, int]] = {}  # (last term, last index) of voters whose logs are newer
         self._attempts: int = 0
         self._hurries: int = 0
-        self._stands: int = 0  # terms in which this member stood since it heard a leader, and was not elected
+        self._stood_ns: int = 0  # when this member raised its term last
         self._lease_end_ns: int = 0  # of a leader that was forgotten on a proof that it has ended
         self.is_early: bool = False  # a vote of the last campaign was given before that
         self._is_told = False
@@ -89,7 +89,6 @@ class Election:
         self.heard_ns = self._member.now
         self._attempts = 0
         self._hurries = 0
-        self._stands = 0
         self.stop()
         self.reset()
 
@@ -140,7 +139,6 @@ class Election:
         electors = self._granted
         self._attempts = 0
         self._hurries = 0
-        self._stands = 0
         self.stop()
         return electors
 
@@ -157,7 +155,7 @@ class Election:
             return
         if self._hurries:
             self._hurries -= 1
-            self._hurry()
+            self._hurry(0)
         member.change_role(TIMEOUT)
         self._attempts += 1
         self._granted = [member.me]
@@ -166,11 +164,10 @@ class Election:
             return
         self._ask(PRE_VOTE, member.term + 1)
 
-    def _hurry(self) -> None:
-        """Wait not long for answers, but twice as long after each vote that was split: the disks may be slow."""
-        options = self._member.options
-        half_ns = min((options.hurry_ns // 2) << self._stands, options.election_ns // 2)
-        self.deadline_ns = self._member.now + half_ns + self._member.rng.below(half_ns)
+    def _hurry(self, disk_ns: int) -> None:
+        """Wait a short time for answers; disk_ns: they come after a write that may take so long."""
+        half_ns = self._member.options.hurry_ns // 2
+        self.deadline_ns = self._member.now + disk_ns + half_ns + self._member.rng.below(half_ns)
 
     def told(self) -> None:
         """The leader hands leadership over: campaign without asking first (3.10)."""
@@ -186,9 +183,9 @@ class Election:
         self.stop()
         member.leader = 0
         member.change_role(event)
-        self._stands = min(self._stands + 1, _STANDS_MAX)
+        self._stood_ns = member.now
         if self._hurries:
-            self._hurry()
+            self.reset()  # until the own vote is durable
         self._is_told = event == TOLD
         self.is_early = member.now < self._lease_end_ns
         member.set_term(member.term + 1, member.me)
@@ -215,6 +212,8 @@ class Election:
         if member.role == CANDIDATE and member.outbox.is_hard_durable() and member.me not in self._granted:
             assert member.vote == member.me, "a candidate has voted for itself"
             self._granted.append(member.me)
+            if self._hurries:
+                self._hurry(member.now - self._stood_ns)  # other disks are about as fast
 
     def is_won(self) -> bool:
         """Tell whether a quorum has voted for this candidate."""
