@@ -148,7 +148,7 @@ class Split:
         return len(self.cell(name).store.scan(prefix, end_of(prefix), 10_000))
 
 
-def test_what_both_sides_have_is_everywhere_and_nothing_is_left_to_remember() -> None:
+def test_what_both_sides_have_is_everywhere_and_only_the_branch_is_remembered() -> None:
     split = Split()
     split.put(split.leader(*KNOWN), "old", "cleared")
     split.view(["n0", "n1"], ["n2"])
@@ -163,7 +163,8 @@ def test_what_both_sides_have_is_everywhere_and_nothing_is_left_to_remember() ->
     split.view(KNOWN)  # the learner is filled
     for name in KNOWN:
         assert split.topics(name) == ["less", "more", "old"]
-        assert split.kind(name, STAMP) == split.kind(name, MERGED) == 0
+        assert split.kind(name, STAMP) == 0
+        assert split.kind(name, MERGED) == 1
     heals = [heal for name in KNOWN for heal in split.cell(name).replication.heals]
     assert [(heal["retained_kept"], heal["retained_cleared"], heal["from"]) for heal in heals] == [(1, 1, ["n2"])]
 

@@ -753,7 +753,7 @@ class Control:
         leads = log.is_leader and log.may_grant(now)
         lineage = 0
         if self._doubt is None:
-            lineage = self._splits.better(self.cluster, log.lineage, configuration, leads, now)
+            lineage = self._splits.better(self.cluster, log.lineage, configuration, leads, log.leader > 0, now)
         elif log.voters == [self.me.disk]:
             return False  # it goes on soon
         if lineage:

@@ -19,8 +19,9 @@ process that is linked knows a newer log, the order has to be given there.
 A lineage has so many ancestors at most (`configuration.ANCESTORS_MAX`): a side that would have more waits.
 
 A member goes over to another lineage of its cluster when that one is the trunk of all that it meets (`fork.trunk_of`),
-its own among them unless it is silent, and the leader of its log, under a lease, would let it up. What it has changed
-in its own lineage is a branch in the other one, which is merged.
+and the leader of its log, under a lease, would let it up. Its own lineage counts among them while it has a lease there,
+or a leader, which a quorum has just elected. What it has changed in its own lineage is a branch in the other one, which
+is merged.
 
 A process that was *only away* follows a lineage that descends from everything that it has, although its own one is an
 ancestor, and although a quorum of its voters may be back. The others have gone on without it, and what they did counts
@@ -156,12 +157,18 @@ class Splits:
         return self._is_silent_for(self._options.fork_ns, now)
 
     def better(
-        self, cluster: int, lineage: int, configuration: ClusterConfiguration | None, leads: bool, now: int
+        self,
+        cluster: int,
+        lineage: int,
+        configuration: ClusterConfiguration | None,
+        leads: bool,
+        is_led: bool,
+        now: int,
     ) -> int:
         """Return the lineage to which this process is to go over now; 0: none.
 
         cluster, lineage: its own; configuration: of its lineage, None if it has none yet. leads: it leads the log, and
-        has applied everything that was committed there before.
+        has applied everything that was committed there before. is_led: its log has a leader.
         """
         if not self._meets_others(cluster, lineage):
             return 0
@@ -179,7 +186,8 @@ class Splits:
         if configuration is None and not self.waited(now):
             return 0
         only_away = follows and leads and self._is_fresh and self._is_silent_for(self._options.lease_ns // 2, now)
-        if configuration is not None and not only_away and not self._is_silent_for(self._options.fork_ns // 2, now):
+        is_silent = not is_led and self._is_silent_for(self._options.fork_ns // 2, now)
+        if configuration is not None and not only_away and not is_silent:
             met[lineage] = lineage_in(configuration)
         if not met:
             return 0

@@ -322,8 +322,9 @@ class Merges:
         taken = self.lead.taken[partition]
         taken.append(holding)
         while len(taken) > _TAKEN_MAX:
-            oldest = taken.pop(0)
-            self.replica_states.writer.delete(partition, mark_key(partition, oldest))
+            oldest = mark_key(partition, taken.pop(0))
+            self.replica_states.writer.delete(partition, oldest)
+            self._marks[partition].pop(oldest, None)
         self._heal.add(merging.summary)
         fields = merging.summary.fields()
         fields["partition"] = partition
@@ -358,19 +359,26 @@ class Merges:
         return self._homes.pop(partition, {})
 
     def tidy(self) -> None:
-        """Forget what was kept for absent nodes, once all known nodes are back and have the merged partitions."""
+        """Forget the times of changes, once all known nodes are back and have the merged partitions."""
         view = self.replica_states.view
         if view is None or not view.replicas or not view.is_whole():
             return
         for partition in range(self.replica_states.partitions):
             led = self.replica_states.phases[partition] == OPEN and not view.learners[partition]
-            if led and (self._marks[partition] or self.replica_states.stamps.count(partition)):
+            if led and self.replica_states.stamps.count(partition):
                 self._sweep(partition)
 
     def _sweep(self, partition: int) -> None:
-        for kind in (STAMP, MERGED):
-            prefix = kind_prefix(partition, kind)
-            self.replica_states.writer.delete_range(partition, prefix, end_of(prefix))
-        self.lead.taken[partition] = []
-        self._marks[partition] = {}
+        """Remove the stamps, and the progress of merges that nobody goes on with.
+
+        Which branches were merged is still known: a node that the other side had let in may come later with one of
+        them, and is none of those that are known here.
+        """
+        writer = self.replica_states.writer
+        prefix = kind_prefix(partition, STAMP)
+        writer.delete_range(partition, prefix, end_of(prefix))
         self.replica_states.stamps.forget(partition)
+        for key, cursor in list(self._marks[partition].items()):
+            if cursor != _DONE:
+                writer.delete(partition, key)
+                del self._marks[partition][key]
