@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from folkmoot.kernel.pack import u16, u64
 from folkmoot.store.key import CHUNK, LEFTOVER, kind_prefix, name_prefix
 from folkmoot.store.memory import MemoryStore
@@ -80,7 +82,7 @@ def test_records_of_the_other_side_come_behind_once_and_those_of_before_the_fork
     for text in ("theirs 1", "theirs 2", "theirs 3"):
         theirs.append(text)
     leave_over(mine, theirs)
-    assert absorb(mine.streams, 0, mine.store, mine.writer, mine.now) == 3
+    assert absorb(mine.streams, 0, mine.store, mine.writer, mine.now, 0) == 3
     mine.end()
     assert mine.texts() == ["old 1", "old 2", "mine 1", "mine 2", "theirs 1", "theirs 2", "theirs 3"]
     prefix = kind_prefix(0, LEFTOVER)
@@ -91,9 +93,88 @@ def test_a_side_that_has_nothing_new_takes_all() -> None:
     mine, theirs = fork("old")
     theirs.append(*[f"theirs {number}" for number in range(40)])
     leave_over(mine, theirs)
-    assert absorb(mine.streams, 0, mine.store, mine.writer, mine.now) == 40
+    assert absorb(mine.streams, 0, mine.store, mine.writer, mine.now, 0) == 40
     mine.end()
     assert len(mine.texts()) == 41
+
+
+def times(side: Side) -> dict[str, int]:
+    """Return the times of all records, by their texts."""
+    page = side.log.read(0, 1 << 40, 1 << 20)
+    assert isinstance(page, Page)
+    return {entry.record.payload.decode(): entry.time_us for chunk in page.chunks for entry in decode_chunk(chunk)}
+
+
+def reopen(side: Side) -> None:
+    """Let the log of a side be opened by a new leader, which gives out what it has."""
+    side.streams.hold(0, False)
+    side.streams.close_in(0)
+    side.streams.open_in(0)
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 40])
+@pytest.mark.parametrize("turns", [1, 3])
+def test_records_of_the_trunk_keep_their_offsets_and_those_of_the_fork_go_behind(count: int, turns: int) -> None:
+    mine, theirs = fork("old 1", "old 2", "old 3")
+    mine.streams.hold(0, True)
+    own = [f"mine {number}" for number in range(count)]
+    if own:
+        mine.append(*own)
+    given: list[str] = []
+    for turn in range(turns):
+        new = [f"theirs {turn}.{number}" for number in range(20)]
+        theirs.append(*new)
+        given += new
+    leave_over(mine, theirs)
+    mine.streams.hold(0, False)
+    mine.streams.abandon_in(0)
+    mine.log.known_end = 0  # another node opens it
+    mine.open()
+    absorb(mine.streams, 0, mine.store, mine.writer, mine.now, 7)
+    mine.end()
+    expected = ["old 1", "old 2", "old 3", *given, *own]
+    assert mine.texts() == expected
+    known = times(theirs)
+    assert {text: at for text, at in times(mine).items() if text in known} == known
+    again = Side(mine.store.copy())
+    again.open()
+    assert again.texts() == expected
+    mine.append("next")
+    assert mine.texts() == [*expected, "next"]
+
+
+def test_a_second_copy_of_the_trunk_adds_what_it_alone_has() -> None:
+    mine, theirs = fork("old")
+    mine.streams.hold(0, True)
+    mine.append("mine")
+    theirs.append("theirs 1", "theirs 2")
+    leave_over(mine, theirs)
+    other = Side(theirs.store.copy())
+    other.now = theirs.now
+    other.open()
+    other.append("theirs 3")
+    for key, value in other.store.scan(kind_prefix(0, CHUNK), kind_prefix(0, CHUNK) + b"\xff", 1000):
+        branch = 7 + (1 << 24)  # a later configuration of the same lineage
+        mine.writer.put(0, name_prefix(0, LEFTOVER, b"s") + u16(0) + u64(branch) + key[-8:], value[16:])
+    mine.end()
+    mine.streams.hold(0, False)
+    mine.streams.abandon_in(0)
+    mine.log.known_end = 0
+    mine.open()
+    absorb(mine.streams, 0, mine.store, mine.writer, mine.now, 7)
+    mine.end()
+    assert mine.texts() == ["old", "theirs 1", "theirs 2", "theirs 3", "mine"]
+
+
+def test_offsets_that_were_given_out_here_stay() -> None:
+    mine, theirs = fork("old")
+    mine.append("mine")
+    theirs.append("theirs")
+    leave_over(mine, theirs)
+    reopen(mine)
+    absorb(mine.streams, 0, mine.store, mine.writer, mine.now, 7)
+    mine.end()
+    assert mine.texts() == ["old", "mine", "theirs"]
 
 
 def test_leftovers_of_a_stream_that_is_not_configured_stay() -> None:
@@ -101,7 +182,7 @@ def test_leftovers_of_a_stream_that_is_not_configured_stay() -> None:
     key = name_prefix(0, LEFTOVER, b"other") + u16(0) + u64(7) + u64(0)
     mine.writer.put(0, key, b"whatever")
     mine.end()
-    assert absorb(mine.streams, 0, mine.store, mine.writer, mine.now) == 0
+    assert absorb(mine.streams, 0, mine.store, mine.writer, mine.now, 0) == 0
     assert mine.store.get(key) is not None
 
 

@@ -48,6 +48,7 @@ class ClusterConfiguration:
         self.parent: int = 0
         self.parent_index: int = 0
         self.ancestors: list[tuple[int, int]] = []  # oldest first: (lineage, counter of what is shared with it)
+        self.trunk: int = 0  # the lineage that gives out offsets of streams: this one, or the ancestor that has done so
         self.strength: int = 0  # partitions that had a leader when this lineage began; 0 if it is no fork
         self.copies: int = 0
         self.features: int = 0  # those that are on
@@ -193,6 +194,7 @@ class ClusterConfiguration:
             assert shared < counter < self.counter(), "each lineage goes on behind what it shares with its parent"
             known.add(lineage)
             shared = counter
+        assert self.trunk in known, "a trunk is this lineage or an ancestor"
         assert len(self.ancestors) <= ANCESTORS_MAX, "ancestors are bounded"
         assert not self.ancestors or self.ancestors[-1][0] == self.parent, "the parent is the newest ancestor"
         assert self.strength <= len(self.partitions), "a partition has one leader"

@@ -26,7 +26,7 @@ def encode_configuration(configuration: ClusterConfiguration) -> bytes:
     parts += [varint(configuration.parent), varint(configuration.parent_index)]
     parts.append(varint(len(configuration.ancestors)))
     parts.extend([varint(lineage) + varint(counter) for lineage, counter in configuration.ancestors])
-    parts.append(varint(configuration.strength))
+    parts += [varint(configuration.trunk), varint(configuration.strength)]
     parts += [varint(configuration.copies), varint(configuration.features)]
     parts.append(varint(len(disks)))
     parts.extend([put_member(configuration.members[disk]) for disk in disks])
@@ -105,6 +105,7 @@ def _take(cursor: Cursor) -> ClusterConfiguration:
     for _ in range(cursor.count(ANCESTORS_MAX)):
         lineage = take_id(cursor, 1, "lineage")
         configuration.ancestors.append((lineage, take_id(cursor, 1, "counter")))
+    configuration.trunk = take_id(cursor, 0, "lineage")
     configuration.strength = cursor.integer()
     configuration.copies = cursor.integer()
     configuration.features = take_id(cursor, 0, "set of features")

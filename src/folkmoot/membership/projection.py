@@ -20,7 +20,8 @@ means for those that read it:
     losses        partitions without leader: their ISR, and whether  holding offsets back, warnings of a forget
                   it is damaged; what was given up, by the entry
                   that did it
-    is_trunk      the lineage is no fork: it has a quorum of voters  offsets of streams, packet ids
+    is_trunk      the lineage is no fork, or a fork that has all     offsets of streams, packet ids
+    trunk         of a fork: the ancestor that gives out offsets     records of streams that are merged
 
 Why roles from configurations are safe, though members take them at different moments: *every member of an ISR has every
 change that was committed before*, on its disk. By induction over the entries of the log, for a change x of partition p
@@ -128,7 +129,10 @@ def view_of(configuration: ClusterConfiguration) -> View:
     view.lasts = lasts
     view.losses = _losses_of(configuration)
     view.crowded = sorted(crowded)
-    view.is_trunk = not configuration.ancestors
+    view.is_trunk = configuration.trunk == configuration.lineage
+    for lineage, shared in configuration.ancestors:
+        if lineage == configuration.trunk:
+            view.trunk = _make(shared, lineage)
     return view
 
 

@@ -30,6 +30,10 @@ leader, and lists it as `damaged`, until the member starts again, because its op
 to be tried again, or it is removed by force. The version fences this, because a copy that was filled since is sound.
 One that is merely behind is not listed: as the last one in sync it has everything that was committed.
 
+The trunk. A fork gives out no offsets of streams, because the lineage from which it descends may give out the same.
+That ends when all members with data are up in the fork and all branches are merged, or the others are forgotten: then
+the fork is the trunk, and goes on with a quorum of its own voters like the lineage that was founded.
+
 Why START raises the base of counters. A member that comes back from another lineage has rows with its epochs. Were
 those of this one lower, new rows would count as older than the ones that they replace. A counter far ahead is refused:
 all would adopt it, and no numbers would be left.
@@ -262,9 +266,21 @@ class Transition:
         configuration.index = index
         if result.is_accepted() and not (result.keys or result.features):
             configuration.changed = configuration.counter()
+            if configuration.trunk != configuration.lineage:
+                self._settle()
         result.partitions = sorted(set(self._changed))
         self._check(result)
         return result
+
+    def _settle(self) -> None:
+        """Make a fork the trunk when it is whole: nobody with data is in another lineage, or has to be merged."""
+        configuration = self.configuration
+        if configuration.branches:
+            return
+        for member in configuration.members.values():
+            if member.kind == DATA and member.started and not is_up(member.state):
+                return
+        configuration.trunk = configuration.lineage
 
     def _apply(self, command: Command, result: Result) -> int:
         if isinstance(command, AlterIsr):
@@ -330,6 +346,7 @@ class Transition:
             return INVALID
         configuration.cluster = command.cluster
         configuration.lineage = command.lineage
+        configuration.trunk = command.lineage
         configuration.parent = command.parent
         configuration.parent_index = command.parent_index
         configuration.copies = command.copies

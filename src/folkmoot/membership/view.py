@@ -21,7 +21,8 @@ class View:
     epoch in which it came up last: who has come up again has dropped what was under way between them. lineage: the
     epochs that are shared with ancestors, newest first. lasts: by id of absent nodes the epochs of the last views in
     which they were. losses: which copies are absent or lost. crowded: ids of members whose disks are full or slow: they
-    lead nothing that another replica can lead. is_trunk: the lineage is no fork, so that it has a quorum of the voters.
+    lead nothing that another replica can lead. is_trunk: no other lineage can have a quorum of the voters. trunk: what is
+    shared with the one that can; 0: it is this one.
     """
 
     def __init__(
@@ -48,6 +49,7 @@ class View:
         self.losses: Losses = Losses()
         self.crowded: list[str] = []
         self.is_trunk: bool = True
+        self.trunk: int = 0
         self._by_id: dict[str, Member] = {member.node_id: member for member in self.members}
         assert len(self.replicas) == len(self.learners), "one list of replicas and one of learners per partition"
 

@@ -191,12 +191,12 @@ class ReplicaStates:
     def is_readable(self, partition: int) -> bool:
         """Whether this side of a split gives out valid stream offsets (promise A9); True without a split.
 
-        It does so in a lineage that is no fork, except in a partition that was begun empty or from an old copy.
+        It does so in the trunk, except in a partition that was begun empty or from an old copy while somebody is away.
         """
         view = self.view
-        if view is None or view.is_whole():
+        if view is None:
             return True
-        if view.losses.holders(partition) or self.stamps.began_empty(partition):
+        if not view.is_whole() and (view.losses.holders(partition) or self.stamps.began_empty(partition)):
             return False
         return view.is_trunk
 

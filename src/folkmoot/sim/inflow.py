@@ -6,14 +6,18 @@ checks what a client can check of a server: Receive Maximum, packet ids, topic a
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from folkmoot.kernel.clock import SECOND
 from folkmoot.mqtt.packet import PUBACK, PUBCOMP, PUBREC, Ack, Publish
 
 if TYPE_CHECKING:
     from folkmoot.sim.client import Client
 
 __all__ = ["Inflow"]
+
+_GIVE_UP_US: Final = 20 * SECOND
+"""After this a flow is not going on, while its client is connected to a cluster without faults."""
 
 
 class Inflow:
@@ -22,6 +26,7 @@ class Inflow:
     def __init__(self, client: Client) -> None:
         self.client = client
         self.incoming: dict[int, Publish] = {}  # QoS 2 flows whose PUBREL has not come
+        self._since: dict[int, int] = {}  # when they began
         self._open: dict[int, bytes] = {}  # ids that the present connection uses
         self._aliases: dict[int, bytes] = {}
         self._acks: list[Ack] = []
@@ -30,7 +35,21 @@ class Inflow:
     @property
     def idle(self) -> bool:
         """Whether no acknowledgement waits and no QoS 2 flow is unfinished."""
+        if self.incoming:
+            self._give_up_flows()
         return not self._acks and not self.incoming
+
+    def _give_up_flows(self) -> None:
+        """Forget flows whose PUBREL never comes because the session went on as it was on another side of a split.
+
+        Their messages come again, with other packet ids (docs/limits.md, When the network splits).
+        """
+        client = self.client
+        before_us = client.world.now - _GIVE_UP_US
+        old = [packet_id for packet_id in self.incoming if self._since[packet_id] < before_us]
+        if old and client.record is not None and client.oracle.ledger.judge.shares_ids(client.record):
+            for packet_id in old:
+                del self.incoming[packet_id]
 
     def connected(self, present: bool) -> None:
         """A connection was accepted; without a session on the other side, forget the flows."""
@@ -64,6 +83,7 @@ class Inflow:
             client.world.mark("QoS 2 duplicate recognised")
         else:
             self.incoming[packet.packet_id] = packet
+            self._since[packet.packet_id] = client.world.now
             if client.profile.late:
                 client.held(packet)
             else:

@@ -2,14 +2,19 @@
 
 The merge of a partition stores the chunks that the other side has written since the fork in LEFTOVER rows. Small chunks
 grow, so they may begin with records from before the fork. Those have the same offsets here and are skipped.
+
+Offsets are given out by one lineage, the trunk. Where a fork goes on, because the members of the trunk have come over
+to it, the records of the trunk keep their offsets and times: those of the fork have none yet, and go behind them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 from folkmoot.kernel.errors import CorruptStore
 from folkmoot.kernel.pack import get_u16, get_u64
+from folkmoot.store.epoch import tag_of
 from folkmoot.store.key import LEFTOVER, end_of, kind_prefix, name_of
 from folkmoot.store.reader import Reader
 from folkmoot.store.writer import VERSION_BYTES, Writer
@@ -23,43 +28,93 @@ __all__ = ["absorb"]
 _ROWS: Final = 16
 
 
-def absorb(streams: Streams, partition: int, reader: Reader, writer: Writer, now: int) -> int:
+def absorb(streams: Streams, partition: int, reader: Reader, writer: Writer, now: int, trunk: int) -> int:
     """Append the records of a partition's LEFTOVER rows and remove the rows, in one turn; return the number of records.
 
-    On CorruptStore, all rows stay. Rows of streams that are not configured here stay in any case.
+    On CorruptStore, all rows stay. Rows of streams that are not configured here stay in any case. `trunk`: the tag of
+    the lineage in which offsets were given out since the fork; 0: this one.
     """
-    prefix = kind_prefix(partition, LEFTOVER)
-    start = prefix
     appended = 0
     done: list[bytes] = []
-    branch = b""
-    parted = False
-    ends: dict[bytes, int] = {}  # ends of the logs before the appends, by row prefix
-    while True:
-        rows = reader.scan(start, end_of(prefix), _ROWS)
-        for key, value in rows:
+    places: dict[bytes, _Place] = {}  # by row prefix of the log
+    for of_trunk in (True, False) if trunk else (False,):
+        branch = b""
+        parted = False
+        for key, value in _rows(reader, partition):
             log = _log_of(streams, key)
-            if log is None:
+            if log is None or (trunk > 0 and tag_of(get_u64(key, len(key) - 16)) == trunk) != of_trunk:
                 continue
             if key[:-8] != branch:
                 branch = key[:-8]
                 parted = False
-            end = ends.setdefault(key[: 7 + len(name_of(key))], log.next_offset)
             why = fault(value, VERSION_BYTES)
             if why is not None:
                 raise CorruptStore(f"{log}, left over at offset {get_u64(key, len(key) - 8)}: {why}")
+            place = places.setdefault(key[: 7 + len(name_of(key))], _Place(log))
             for entry in decode_chunk(value, VERSION_BYTES):
-                parted = parted or not _is_here(log, entry, end)
-                if parted:
-                    log.append(entry.record, now)
+                parted = parted or not place.has(entry)
+                if parted and not (of_trunk and place.restore(entry, writer)):
+                    place.behind.append(entry)
                     appended += 1
             done.append(key)
-        if len(rows) < _ROWS:
-            break
-        start = rows[-1][0] + b"\0"
-    for key in done:  # only after all of them have been read
+    for place in places.values():  # only after all of them have been read
+        for entry in place.behind:
+            place.log.append(entry.record, now)
+        appended += place.restored
+    for key in done:
         writer.delete(partition, key)
     return appended
+
+
+class _Place:
+    """Where the records of other branches go in one log."""
+
+    def __init__(self, log: StreamLog) -> None:
+        self.log = log
+        self.restored = 0
+        self.behind: list[Entry] = []  # in their order
+        self._end = log.next_offset
+        self._at = -1  # of the first record that was restored
+        self._entries: list[Entry] = []
+
+    def has(self, entry: Entry) -> bool:
+        """Whether a record is from before the fork: it is the same at this offset, or retention has removed it here."""
+        log = self.log
+        if entry.offset < log.oldest:
+            oldest_us = log.oldest_time_us
+            return oldest_us is not None and entry.time_us < oldest_us
+        return entry.offset < self._end and _is_same(log.stored(entry.offset), entry)
+
+    def restore(self, entry: Entry, writer: Writer) -> bool:
+        """Put a record back to the offset that was given out, before those that have none yet; tell whether it is there.
+
+        It is not if offsets were given out here as well, or if retention has removed records before it.
+        """
+        log = self.log
+        if self._at < 0:
+            if not log.given_end <= entry.offset <= self._end:
+                return False
+            if entry.offset < self._end:
+                self.behind = [*log.displace(entry.offset, writer), *self.behind]
+            self._at = entry.offset
+        if self._at <= entry.offset < log.next_offset:  # another copy of the branch had it
+            return _is_same(self._entries[entry.offset - self._at], entry)
+        if entry.offset != log.next_offset:
+            return False
+        log.append(entry.record, entry.time_us)
+        self._entries.append(entry)
+        self.restored += 1
+        return True
+
+
+def _rows(reader: Reader, partition: int) -> Iterator[tuple[bytes, bytes]]:
+    """Return the LEFTOVER rows of a partition, in their order."""
+    prefix = kind_prefix(partition, LEFTOVER)
+    start = prefix
+    while start:
+        rows = reader.scan(start, end_of(prefix), _ROWS)
+        yield from rows
+        start = rows[-1][0] + b"\0" if len(rows) == _ROWS else b""
 
 
 def _log_of(streams: Streams, key: bytes) -> StreamLog | None:
@@ -69,19 +124,14 @@ def _log_of(streams: Streams, key: bytes) -> StreamLog | None:
     return None if stream is None or index >= len(stream.logs) else stream.logs[index]
 
 
-def _is_here(log: StreamLog, entry: Entry, end: int) -> bool:
-    """Whether a record is from before the fork: it is the same at this offset, or retention has removed it here."""
-    if entry.offset < log.oldest:
-        oldest_us = log.oldest_time_us
-        return oldest_us is not None and entry.time_us < oldest_us
-    mine = log.entry(entry.offset) if entry.offset < end else None
-    if mine is None or mine.time_us != entry.time_us:
+def _is_same(mine: Entry, other: Entry) -> bool:
+    if mine.time_us != other.time_us:
         return False
-    one, other = mine.record, entry.record
+    one, two = mine.record, other.record
     return (one.topic, one.payload, one.flags, one.publisher, one.properties) == (
-        other.topic,
-        other.payload,
-        other.flags,
-        other.publisher,
-        other.properties,
+        two.topic,
+        two.payload,
+        two.flags,
+        two.publisher,
+        two.properties,
     )

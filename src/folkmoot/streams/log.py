@@ -63,6 +63,7 @@ class StreamLog:
         self._row_partitions = 0  # from the STREAM row; 0: there is no row
         self.held = False
         self.known_end = 0  # the readable end when this node had it open before
+        self.given_end = 0  # when it was opened: records before it were certainly readable
         self._committed_end = 0
         self._mark = 0  # the readable end in the STREAM row
         self._unmarked = 0  # turns with records since the STREAM row was updated
@@ -99,11 +100,10 @@ class StreamLog:
         else:
             self._open_chunks(newest[0], newest[1], floor)
         self._committed_end = self.next_offset
-        self.readable_end = self.next_offset
-        if self.held:
-            # In a fork it is unknown which of the newest records the other side has, too. What was
-            # readable has its offsets for ever, and is in every copy that can be opened.
-            self.readable_end = max(self.oldest, min(max(self._mark, self.known_end), self.next_offset))
+        # In a fork it is unknown which of the newest records the other side has, too. What was
+        # readable has its offsets for ever, and is in every copy that can be opened.
+        self.given_end = max(self.oldest, min(max(self._mark, self.known_end), self.next_offset))
+        self.readable_end = self.given_end if self.held else self.next_offset
         self.known_end = self.readable_end
 
     def _open_row(self, row: bytes) -> int:
@@ -158,6 +158,40 @@ class StreamLog:
         offset = self.next_offset
         self.next_offset = offset + 1
         return offset
+
+    def displace(self, offset: int, writer: Writer) -> list[Entry]:
+        """Remove the records from `offset` on, which were not readable yet, and return them, to be appended anew.
+
+        Raises CorruptStore; then nothing has changed. The log was just opened, and the turn must end with `flush`.
+        """
+        assert self.given_end <= offset < self.next_offset, "there are such records"
+        assert not self._open, "nothing was appended since it was opened"
+        first = self._head(self._seek(offset), offset)
+        before = self.entry(first.first - 1)
+        entries: list[Entry] = []
+        keys: list[bytes] = []
+        start = self._prefix + u64(first.first)
+        while start:
+            rows = self._reader.scan(start, self._end, SCAN_ROWS_MAX)
+            for key, value in rows:
+                why = fault(value, VERSION_BYTES)
+                if why is not None:
+                    raise self._corrupt(sequence_of(key), why)
+                entries.extend(decode_chunk(value, VERSION_BYTES))
+                keys.append(key)
+            start = rows[-1][0] + b"\0" if len(rows) == SCAN_ROWS_MAX else b""
+        for key in keys:
+            writer.delete(self.store_partition, key)
+        self.next_offset = first.first
+        self._position = first.position
+        self._clock_us = 0 if before is None else before.time_us
+        self._committed_end = min(self._committed_end, offset)
+        self.readable_end = min(self.readable_end, offset)
+        self.known_end = self.readable_end
+        for entry in entries:
+            if entry.offset < offset:
+                self.append(entry.record, entry.time_us)
+        return [entry for entry in entries if entry.offset >= offset]
 
     def flush(self, writer: Writer) -> int:
         """End a turn: put the chunks of the appended records, and those that they absorb, into the batch.
@@ -351,6 +385,10 @@ class StreamLog:
         """Return a record from the store, readable or not; None if it was removed or never existed."""
         if not self.oldest <= offset < self.next_offset:
             return None
+        return self.stored(offset)
+
+    def stored(self, offset: int) -> Entry:
+        """Return a record that the store has, also one that this turn removes; raises CorruptStore."""
         value = self._seek(offset)
         why = fault(value, VERSION_BYTES)
         if why is not None:
