@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from folkmoot.kernel.pack import u16, u64
-from folkmoot.store.key import CHUNK, LEFTOVER, kind_prefix, name_prefix
+from folkmoot.store.key import CHUNK, LEFTOVER, kind_prefix, leftover_key, name_prefix
 from folkmoot.store.memory import MemoryStore
 from folkmoot.store.writer import Writer
 from folkmoot.streams.chunk import decode_chunk
@@ -63,13 +63,12 @@ def fork(*texts: str) -> tuple[Side, Side]:
     return mine, theirs
 
 
-def leave_over(mine: Side, theirs: Side) -> None:
+def leave_over(mine: Side, theirs: Side, *, of_trunk: bool = False, epoch: int = 7) -> None:
     """Do with the chunks of the other side what a merge does."""
     prefix = kind_prefix(0, CHUNK)
     for key, value in theirs.store.scan(prefix, prefix + b"\xff", 1000):
         if mine.store.get(key) != value:
-            leftover = name_prefix(0, LEFTOVER, b"s") + u16(0) + u64(7) + key[-8:]
-            mine.writer.put(0, leftover, value[16:])
+            mine.writer.put(0, leftover_key(key, epoch, of_trunk), value[16:])
     batch = mine.writer.take()
     assert batch is not None
     mine.store.apply(batch)
@@ -82,7 +81,7 @@ def test_records_of_the_other_side_come_behind_once_and_those_of_before_the_fork
     for text in ("theirs 1", "theirs 2", "theirs 3"):
         theirs.append(text)
     leave_over(mine, theirs)
-    assert absorb(mine.streams, 0, mine.store, mine.writer, mine.now, 0) == 3
+    assert absorb(mine.streams, 0, mine.store, mine.writer, mine.now) == 3
     mine.end()
     assert mine.texts() == ["old 1", "old 2", "mine 1", "mine 2", "theirs 1", "theirs 2", "theirs 3"]
     prefix = kind_prefix(0, LEFTOVER)
@@ -93,7 +92,7 @@ def test_a_side_that_has_nothing_new_takes_all() -> None:
     mine, theirs = fork("old")
     theirs.append(*[f"theirs {number}" for number in range(40)])
     leave_over(mine, theirs)
-    assert absorb(mine.streams, 0, mine.store, mine.writer, mine.now, 0) == 40
+    assert absorb(mine.streams, 0, mine.store, mine.writer, mine.now) == 40
     mine.end()
     assert len(mine.texts()) == 41
 
@@ -125,12 +124,12 @@ def test_records_of_the_trunk_keep_their_offsets_and_those_of_the_fork_go_behind
         new = [f"theirs {turn}.{number}" for number in range(20)]
         theirs.append(*new)
         given += new
-    leave_over(mine, theirs)
+    leave_over(mine, theirs, of_trunk=True)
     mine.streams.hold(0, False)
     mine.streams.abandon_in(0)
     mine.log.known_end = 0  # another node opens it
     mine.open()
-    absorb(mine.streams, 0, mine.store, mine.writer, mine.now, 7)
+    absorb(mine.streams, 0, mine.store, mine.writer, mine.now)
     mine.end()
     expected = ["old 1", "old 2", "old 3", *given, *own]
     assert mine.texts() == expected
@@ -148,20 +147,17 @@ def test_a_second_copy_of_the_trunk_adds_what_it_alone_has() -> None:
     mine.streams.hold(0, True)
     mine.append("mine")
     theirs.append("theirs 1", "theirs 2")
-    leave_over(mine, theirs)
+    leave_over(mine, theirs, of_trunk=True)
     other = Side(theirs.store.copy())
     other.now = theirs.now
     other.open()
     other.append("theirs 3")
-    for key, value in other.store.scan(kind_prefix(0, CHUNK), kind_prefix(0, CHUNK) + b"\xff", 1000):
-        branch = 7 + (1 << 24)  # a later configuration of the same lineage
-        mine.writer.put(0, name_prefix(0, LEFTOVER, b"s") + u16(0) + u64(branch) + key[-8:], value[16:])
-    mine.end()
+    leave_over(mine, other, of_trunk=True, epoch=8)
     mine.streams.hold(0, False)
     mine.streams.abandon_in(0)
     mine.log.known_end = 0
     mine.open()
-    absorb(mine.streams, 0, mine.store, mine.writer, mine.now, 7)
+    absorb(mine.streams, 0, mine.store, mine.writer, mine.now)
     mine.end()
     assert mine.texts() == ["old", "theirs 1", "theirs 2", "theirs 3", "mine"]
 
@@ -170,9 +166,9 @@ def test_offsets_that_were_given_out_here_stay() -> None:
     mine, theirs = fork("old")
     mine.append("mine")
     theirs.append("theirs")
-    leave_over(mine, theirs)
+    leave_over(mine, theirs, of_trunk=True)
     reopen(mine)
-    absorb(mine.streams, 0, mine.store, mine.writer, mine.now, 7)
+    absorb(mine.streams, 0, mine.store, mine.writer, mine.now)
     mine.end()
     assert mine.texts() == ["old", "mine", "theirs"]
 
@@ -182,7 +178,7 @@ def test_leftovers_of_a_stream_that_is_not_configured_stay() -> None:
     key = name_prefix(0, LEFTOVER, b"other") + u16(0) + u64(7) + u64(0)
     mine.writer.put(0, key, b"whatever")
     mine.end()
-    assert absorb(mine.streams, 0, mine.store, mine.writer, mine.now, 0) == 0
+    assert absorb(mine.streams, 0, mine.store, mine.writer, mine.now) == 0
     assert mine.store.get(key) is not None
 
 

@@ -115,7 +115,7 @@ class Restore:
         state = self.state
         try:
             self.streams.open_in(partition)
-            absorb(self.streams, partition, state.reader, state.writer, state.clock.time, state.trunk_tag)
+            absorb(self.streams, partition, state.reader, state.writer, state.clock.time)
         except CorruptStore:
             self.streams.abandon_in(partition)
             raise

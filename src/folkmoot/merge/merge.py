@@ -39,6 +39,7 @@ from folkmoot.store.key import (
     TRANSACTION,
     WILL,
     kind_prefix,
+    leftover_key,
     numbered_key,
     plain_name_of,
     sequence_of,
@@ -92,6 +93,7 @@ class Merge:
         self._theirs = theirs
         self._branch = branch
         self._first_number = first_number
+        self.of_trunk = False  # offsets of streams were given out at the other side
         self.foreign: dict[int, bool] = {}  # partitions that go on as they were at the other side
         self._bodies: dict[int, bool] = {}  # that queue rows name afterwards
 
@@ -205,9 +207,7 @@ class Merge:
             self._add(name, [(PUT, key, body_of(theirs))])
         elif kind == CHUNK and not self._mine.knows(theirs):
             self.summary.chunks += 1
-            cut = len(key) - 8
-            leftover = key[:2] + bytes([LEFTOVER]) + key[3:cut] + u64(self._branch) + key[cut:]
-            self._add(name, [(PUT, leftover, body_of(theirs))])
+            self._add(name, [(PUT, leftover_key(key, self._branch, self.of_trunk), body_of(theirs))])
 
     def _mark(self, name: bytes, key: bytes, mine: bytes | None, theirs: int) -> None:
         """Keep what this partition has applied of another one's outbox, in the numbers of the side that goes on there.

@@ -37,7 +37,6 @@ from folkmoot.peer.peer import PeerChange
 from folkmoot.peer.peers import Peers
 from folkmoot.replica.replication import Replication
 from folkmoot.store.batch import Batch
-from folkmoot.store.epoch import tag_of
 from folkmoot.turn.fabric import Fabric
 from folkmoot.turn.receipt import Evidence
 from folkmoot.turn.state import State
@@ -415,7 +414,6 @@ class ClusterNode:
             self._empty_inbox(node_id)  # it was sent in the view before
         self.broker.flush()  # rows of this turn are changes of the view before
         self.state.in_fork = not view.is_trunk
-        self.state.trunk_tag = tag_of(view.trunk)
         self.replication.install(view, now)
         members = {member.node_id: member.incarnation for member in view.members if member.node_id != self.me.node_id}
         before = self._members

@@ -25,7 +25,7 @@ from folkmoot.replica.offer import AskNotice, OfferNotice, encode_ask
 from folkmoot.replica.page import read_page
 from folkmoot.replica.replica_states import MERGING, OPEN, ReplicaStates
 from folkmoot.store.batch import PUT
-from folkmoot.store.epoch import counter_of
+from folkmoot.store.epoch import counter_of, tag_of
 from folkmoot.store.key import (
     CHUNK,
     HISTORY,
@@ -267,6 +267,8 @@ class Merges:
         mine.meet(holding)
         theirs.meet(replica_states.holding(partition))
         merge = Merge(partition, mine, theirs, holding.epoch, number)
+        view = replica_states.view
+        merge.of_trunk = view is not None and view.trunk > 0 and tag_of(view.trunk) == tag_of(holding.epoch)
         merge.foreign = foreign_homes(replica_states.view, replica_states.node_id, merging.source)
         merging.merge = merge
         merging.steps = merge.steps()

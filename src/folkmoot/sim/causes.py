@@ -77,6 +77,14 @@ class Causes(Judge):
         """Whether the node of this connection may have been of another side than some other one."""
         return not self.majority and self.history.forked(link.server.name, since_us, until_us)
 
+    def _is_unaware(self, message: Message, since_us: int, until_us: int) -> bool:
+        """Whether a side that took the message may have gone on from a copy that is older than this time."""
+        end = min(message.acked_us, self.world.now)
+        return not self.majority and any(
+            self.history.unaware(attempt.link.server.name, since_us, until_us, message.first_us, end)
+            for attempt in message.attempts
+        )
+
     def _links_of(self, record: SessionRecord, messages: list[Message], since_us: int) -> list[Link]:
         return [attempt.link for message in messages for attempt in message.attempts] + record.links_since(since_us)
 
@@ -95,6 +103,7 @@ class Causes(Judge):
                 until = min(message.acked_us, self.world.now)
                 links = [sub.link, *[attempt.link for attempt in message.attempts]]
                 changed = any(self._is_forked(link, since, until) for link in links)
+                changed = changed or self._is_unaware(message, since, min(max(since, sub.since_us), self.world.now))
         return self._decide("A2", "subscription changed on another side", changed)
 
     def expires_late(self, message: Message) -> bool:
@@ -183,6 +192,8 @@ class Causes(Judge):
                 return self._excuse("A1", "subscribed on another side")
             if record.expiry_low_s < NEVER_EXPIRES_S:
                 return self._excuse("A1", "finite session on two sides")
+        if self._is_unaware(message, sub.asked_us, min(sub.since_us, self.world.now)):
+            return self._excuse("A1", "subscribed on another side")
         if record.expiry_low_s < NEVER_EXPIRES_S and self._on_two_sides(record.links, record.created_us):
             return self._excuse("A1", "finite session on two sides")
         self.judge("A1")

@@ -102,6 +102,7 @@ class FolderFaults(Acting):
         self.world.mark("old folder restored")
         self.world.note(host.name, "old folder restored")
         host.blank = True
+        host.emptied_us.append(self.world.now)
         host.disk.wipe()
         host.disk.store = copy.copy()
 

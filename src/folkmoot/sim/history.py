@@ -195,6 +195,21 @@ class History:
         """Whether a machine may have been of another side than some other one at some moment of this time."""
         return any(self.apart(name, host.name, since_us, until_us) for host in self.hosts if host.starts_us)
 
+    def unaware(self, name: str, since_us: int, until_us: int, later_us: int, end_us: int) -> bool:
+        """Whether a machine may have been later of a side without anybody who ran in this time, and has kept its disk.
+
+        Such a side goes on from an older copy.
+        """
+        for host in self.hosts:
+            kept = not any(at >= since_us for at in host.emptied_us)
+            ran = bool(host.starts_us) and host.starts_us[0] <= since_us and not self.down(host.name, since_us, until_us)
+            here = host.name == name or not (
+                self.down(host.name, later_us, end_us) or self.apart(host.name, name, later_us, end_us)
+            )
+            if kept and ran and here:
+                return False
+        return True
+
     # The present
 
     def reached(self) -> list[list[Host]]:

@@ -38,6 +38,7 @@ class Machine(Server):
         self.node: Core | None = None
         self.peering: Peering | None = None  # None: no cluster
         self.life = 0
+        self.emptied_us: list[int] = []  # when what its disk had was lost, or set back
         self.births = 0  # times that it began with an empty disk
         self.blank = (
             False  # its folder was emptied or set back: it knows less than the others until all are whole again
@@ -132,6 +133,7 @@ class Machine(Server):
         if not same_id:
             self.births += 1
         self.blank = True
+        self.emptied_us.append(self.world.now)
         self.disk.wipe()
 
     def hang(self) -> None:

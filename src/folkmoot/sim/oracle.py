@@ -160,7 +160,8 @@ class Oracle:
     def _check_gone(self, record: SessionRecord, message: Message) -> None:
         """After UNSUBACK no message that is published later comes any more [MQTT-3.10.4-2]."""
         first_us = message.first_us
-        if first_us < NEVER and all(sub.gone_us < first_us for sub in record.matching(message.topic)):
+        subs = record.matching(message.topic)
+        if subs and first_us < NEVER and all(sub.gone_us < first_us for sub in subs):
             if self.judge.sent_after_unsubscribe(record, message):
                 return
             self.world.violate("A2", f"{record} got {message}, published after UNSUBACK")

@@ -18,7 +18,8 @@ MARK          origin: node id, or 0 and "p", partition  newest request of the or
 OUTBOX        sequence (8 bytes)                        a message that other partitions must get exactly once
 STAMP         kind and rest of another key              when that row was written or removed while nodes were away
 MERGED        epoch, sequence (8 bytes each)            a branch of a split that was merged into the partition
-LEFTOVER      as CHUNK, before the offset an epoch      records of another branch, to be appended again
+LEFTOVER      as CHUNK, before the offset an epoch and  records of another branch, to be appended again
+              whether it is of the trunk
 TRANSACTION   app                                       its last committed transaction, and how far all are published
 COMMITTED     app, number (8 bytes)                     the parts of a transaction that is not completely published
 STAGED        app, number, part, chunk (4 bytes)        size and time of a staged chunk
@@ -64,10 +65,13 @@ __all__ = [
     "chunk_key",
     "end_of",
     "is_left",
+    "is_of_trunk",
     "kind_of",
     "history_key",
+    "is_of_trunk",
     "kind_prefix",
     "left_name",
+    "leftover_key",
     "name_of",
     "name_prefix",
     "numbered_key",
@@ -106,6 +110,8 @@ COMMITTED: Final = 22
 STAGED: Final = 23
 PACKETS: Final = 24
 HISTORY: Final = 14
+
+_OF_TRUNK: Final = 1 << 63  # in the epoch of a LEFTOVER row
 
 
 def kind_prefix(partition: int, kind: int) -> bytes:
@@ -197,6 +203,18 @@ def body_key(partition: int, sequence: int) -> bytes:
 def chunk_key(partition: int, stream: bytes, stream_partition: int, first_offset: int) -> bytes:
     """Return the key of the chunk of a stream partition that starts at `first_offset`."""
     return name_prefix(partition, CHUNK, stream) + u16(stream_partition) + u64(first_offset)
+
+
+def leftover_key(key: bytes, epoch: int, of_trunk: bool) -> bytes:
+    """Return the key under which the chunk of another branch waits; of_trunk: its offsets were given out."""
+    assert epoch < _OF_TRUNK, "an epoch leaves a bit"
+    cut = len(key) - 8
+    return key[:2] + bytes([LEFTOVER]) + key[3:cut] + u64(epoch | (_OF_TRUNK if of_trunk else 0)) + key[cut:]
+
+
+def is_of_trunk(key: bytes) -> bool:
+    """Tell whether the offsets of a LEFTOVER row were given out."""
+    return get_u64(key, len(key) - 16) >= _OF_TRUNK
 
 
 def stamp_key(key: bytes) -> bytes:

@@ -14,8 +14,7 @@ from typing import Final
 
 from folkmoot.kernel.errors import CorruptStore
 from folkmoot.kernel.pack import get_u16, get_u64
-from folkmoot.store.epoch import tag_of
-from folkmoot.store.key import LEFTOVER, end_of, kind_prefix, name_of
+from folkmoot.store.key import LEFTOVER, end_of, is_of_trunk, kind_prefix, name_of
 from folkmoot.store.reader import Reader
 from folkmoot.store.writer import VERSION_BYTES, Writer
 from folkmoot.streams.chunk import decode_chunk, fault
@@ -28,21 +27,20 @@ __all__ = ["absorb"]
 _ROWS: Final = 16
 
 
-def absorb(streams: Streams, partition: int, reader: Reader, writer: Writer, now: int, trunk: int) -> int:
+def absorb(streams: Streams, partition: int, reader: Reader, writer: Writer, now: int) -> int:
     """Append the records of a partition's LEFTOVER rows and remove the rows, in one turn; return the number of records.
 
-    On CorruptStore, all rows stay. Rows of streams that are not configured here stay in any case. `trunk`: the tag of
-    the lineage in which offsets were given out since the fork; 0: this one.
+    On CorruptStore, all rows stay. Rows of streams that are not configured here stay in any case.
     """
     appended = 0
     done: list[bytes] = []
     places: dict[bytes, _Place] = {}  # by row prefix of the log
-    for of_trunk in (True, False) if trunk else (False,):
+    for of_trunk in (True, False):
         branch = b""
         parted = False
         for key, value in _rows(reader, partition):
             log = _log_of(streams, key)
-            if log is None or (trunk > 0 and tag_of(get_u64(key, len(key) - 16)) == trunk) != of_trunk:
+            if log is None or is_of_trunk(key) != of_trunk:
                 continue
             if key[:-8] != branch:
                 branch = key[:-8]
