@@ -6,6 +6,8 @@ connection of a link is used. Never decides which nodes belong to the cluster, a
 
 from __future__ import annotations
 
+from typing import Final
+
 from folkmoot.kernel.clock import NEVER
 from folkmoot.kernel.pack import u64
 from folkmoot.kernel.rng import Rng
@@ -18,6 +20,8 @@ from folkmoot.peer.peer import CLOSED, OPEN, PeerConnection
 from folkmoot.peer.switch import Switch
 
 __all__ = ["Peers"]
+
+_PINGS_EVERY: Final = 16  # quarters of the time after which a peer is silent, in which one is pinged that is not
 
 
 class Peers:
@@ -328,9 +332,11 @@ class Peers:
             self._switch.close(peer, f"nothing heard for {self._config.silence_us / 1e6:g} s")
             return
         if now >= link.ping_due_us:
-            # An idle peer counts as silent only after four unanswered pings.
-            link.ping_due_us = now + self._config.silence_us // 4
-            if peer.writable:
+            # A peer counts as silent only after three unanswered pings; one that is not silent is rarely asked.
+            pause_us = self._config.silence_us // 4
+            is_heard = now - link.heard_us < pause_us and now - link.ping_sent_us < _PINGS_EVERY * pause_us
+            link.ping_due_us = (link.heard_us if is_heard else now) + pause_us
+            if peer.writable and not is_heard:
                 link.ping_sent_us = now
                 peer.put(frame(PING, u64(now)))
         if now >= link.ack_due_us:

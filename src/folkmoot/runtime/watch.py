@@ -14,6 +14,8 @@ from folkmoot.runtime.loop import Turns
 __all__ = ["STALL_US", "StallWatch"]
 
 LOOK_S: Final = 0.1
+# How soon to look again while the disk has nothing to do: shorter than any stall.
+REST_S: Final = 0.3
 # A busy disk takes this long occasionally. A longer stall is reported; a shorter one if `stall_us` is shorter.
 STALL_US: Final = 500_000
 # An iteration of the loop that is this late is no stall, but the node counts it as load.
@@ -21,7 +23,7 @@ LAG_US: Final = 100_000
 
 
 class StallWatch:
-    """Checks ten times a second, reports changes to the node; `stall_us`: a disk that stalls this long is reported."""
+    """Checks up to ten times a second, reports changes to the node; `stall_us`: a disk that stalls this long is reported."""
 
     def __init__(self, turns: Turns, stall_us: int = STALL_US) -> None:
         self._turns = turns
@@ -33,8 +35,10 @@ class StallWatch:
 
     def start(self) -> None:
         """Begin to check."""
-        self._expected_s = self._turns.loop.time() + LOOK_S
-        self._handle = self._turns.loop.call_later(LOOK_S, self._look)
+        rests = not self._lagged and not self._turns.waiting_since()
+        pause_s = min(REST_S, self._stall_us / 1e6) if rests else LOOK_S
+        self._expected_s = self._turns.loop.time() + pause_s
+        self._handle = self._turns.loop.call_later(pause_s, self._look)
 
     def stop(self) -> None:
         """Stop checking; idempotent."""
