@@ -113,6 +113,18 @@ def test_a_learner_knows_its_leader_between_heartbeats() -> None:
         assert scenario.nodes[4].raft.leader == 1
 
 
+def test_a_voter_that_only_learns_from_now_on_knows_its_leader_too() -> None:
+    scenario = cluster(4, 0)
+    scenario.do("change 1 demote 4")
+    scenario.do("settle")
+    told: list[str] = []
+    for _ in range(40):
+        scenario.do(f"run {IDLE // 10}")
+        told += [line for line in scenario.lines if "pre-candidate" in line]
+        assert scenario.nodes[4].raft.leader == 1
+    assert told == []
+
+
 @pytest.mark.parametrize("lost", ["entry", "commit"])
 def test_what_a_learner_misses_comes_with_the_next_heartbeat(lost: str) -> None:
     scenario = cluster(3, 1)

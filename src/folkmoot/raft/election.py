@@ -146,10 +146,15 @@ class Election:
         """Ask the voters whether they would vote; raise the term at once if this voter is a quorum."""
         member = self._member
         assert member.role != LEADER, "a leader does not campaign"
+        is_promotable = self.is_promotable()
+        patience_ns = member.options.election_ns + member.options.learner_heartbeat_ns
+        if not is_promotable and member.now < self.heard_ns + patience_ns and member.leader:
+            self.deadline_ns = self.heard_ns + patience_ns  # when it heard the leader last, it was a voter
+            return
         self.stop()
         self.reset()
         member.leader = 0
-        if not self.is_promotable():
+        if not is_promotable:
             if member.role != FOLLOWER:
                 member.change_role(REMOVED)
             return
