@@ -374,6 +374,8 @@ class Control:
     def down(self, node_id: str, incarnation: int, disk: int, refused: bool, now: int) -> None:
         """A link has ended; refused: the host of the process answers that nothing listens, so it has ended."""
         self.neighbours.down(node_id, incarnation)
+        if self.controller is not None:
+            self.controller.held.forget(node_id)
         if refused and disk:
             self.neighbours.proved(disk, incarnation, now)
             if self.controller is not None:
@@ -473,8 +475,11 @@ class Control:
             log.step(neighbour.disk, body, now)
 
     def _take_beat(self, neighbour: Neighbour, beat: Beat, now: int) -> None:
-        if self.controller is not None:
-            answer = self.controller.beat(neighbour, beat, now)
+        controller = self.controller
+        if controller is not None:
+            answer = controller.beat(neighbour, beat, now)
+            if controller.held.holds(neighbour.node_id, beat, answer, now):
+                return
         else:
             answer = BeatAnswer(beat.lineage, 0, beat.number, 0, NOT_LEADING)
         self.out.append((neighbour.node_id, CONTROL, answer.encoded()))
@@ -650,7 +655,7 @@ class Control:
             return min(due, self._founding.due_ns) if self.phase == OUTSIDE else due
         due = min(self._beat_ns, log.deadline())
         if self.controller is not None:
-            due = min(due, self.controller.deadline())
+            due = min(due, self.controller.deadline(), self.controller.held.due_ns)
         return due
 
     def step(self, now: int) -> None:
@@ -1057,6 +1062,9 @@ class Control:
             if to is not None and to.greeting is not None:  # it may have to say that this folder was set back
                 self.out.append((to.node_id, CONFIGURATION_LOG, data))
         log.out.clear()
+        if controller is not None:
+            others = [node_id for node_id, _kind, _body in self.out]
+            self.out.extend([(node_id, CONTROL, body) for node_id, body in controller.held.release(others, now)])
         self._extend_lease(log)
 
     def _note_doubt(self, writer: Writer, lineage: int) -> None:

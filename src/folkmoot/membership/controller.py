@@ -67,6 +67,7 @@ from folkmoot.membership.control_message import (
     Reply,
 )
 from folkmoot.membership.control_option import ControlOptions
+from folkmoot.membership.held_answers import HeldAnswers
 from folkmoot.membership.lease import GrantedLeases
 from folkmoot.membership.lifecycle import JOINING, is_leaving, is_up
 from folkmoot.membership.neighbours import Neighbour, Neighbours
@@ -136,6 +137,7 @@ class Controller:
         self.term = log.term
         self.out: list[tuple[int, Reply]] = []  # replies, and the disks to which they go
         self.events: list[Event] = []
+        self.held = HeldAnswers(options.heartbeat_ns)
         self.successor: int = 0  # the disk to which the leadership of the log is to go; 0: none
         self._neighbours = neighbours
         self._me = me
