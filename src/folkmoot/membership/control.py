@@ -1057,15 +1057,20 @@ class Control:
         log.results.clear()
         log.restored = False
         self.seen = max(self.seen, log.configuration.counter())
+        self._send(log, now)
+        self._extend_lease(log)
+
+    def _send(self, log: ConfigurationLog, now: int) -> None:
+        """Send the messages of the log, and the answers to heartbeats that leave with them."""
         for disk, data in log.out:
             to = self.neighbours.of(disk)
             if to is not None and to.greeting is not None:  # it may have to say that this folder was set back
                 self.out.append((to.node_id, CONFIGURATION_LOG, data))
         log.out.clear()
-        if controller is not None:
+        if self.controller is not None:
             others = [node_id for node_id, _kind, _body in self.out]
-            self.out.extend([(node_id, CONTROL, body) for node_id, body in controller.held.release(others, now)])
-        self._extend_lease(log)
+            answers = self.controller.held.release(others, now)
+            self.out.extend([(node_id, CONTROL, body) for node_id, body in answers])
 
     def _note_doubt(self, writer: Writer, lineage: int) -> None:
         """Let the disk say whether it may lack rows of its lineage."""

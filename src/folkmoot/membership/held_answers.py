@@ -11,6 +11,7 @@ from folkmoot.membership.control_message import GRANTED, Beat, BeatAnswer
 
 __all__ = ["HeldAnswers"]
 
+
 class HeldAnswers:
     """The newest answer to each member, by node; `due_ns`: when the first of them leaves at the latest."""
 

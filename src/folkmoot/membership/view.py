@@ -21,8 +21,8 @@ class View:
     epoch in which it came up last: who has come up again has dropped what was under way between them. lineage: the
     epochs that are shared with ancestors, newest first. lasts: by id of absent nodes the epochs of the last views in
     which they were. losses: which copies are absent or lost. crowded: ids of members whose disks are full or slow: they
-    lead nothing that another replica can lead. is_trunk: no other lineage can have a quorum of the voters. trunk: what is
-    shared with the one that can; 0: it is this one.
+    lead nothing that another replica can lead. is_trunk: no other lineage can have a quorum of the voters. trunk: what
+    is shared with the one that can; 0: it is this one.
     """
 
     def __init__(

@@ -23,7 +23,7 @@ LAG_US: Final = 100_000
 
 
 class StallWatch:
-    """Checks up to ten times a second, reports changes to the node; `stall_us`: a disk that stalls this long is reported."""
+    """Checks a few times a second, reports changes to the node; stall_us: a disk that stalls this long is reported."""
 
     def __init__(self, turns: Turns, stall_us: int = STALL_US) -> None:
         self._turns = turns

@@ -202,7 +202,9 @@ class History:
         """
         for host in self.hosts:
             kept = not any(at >= since_us for at in host.emptied_us)
-            ran = bool(host.starts_us) and host.starts_us[0] <= since_us and not self.down(host.name, since_us, until_us)
+            ran = (
+                bool(host.starts_us) and host.starts_us[0] <= since_us and not self.down(host.name, since_us, until_us)
+            )
             here = host.name == name or not (
                 self.down(host.name, later_us, end_us) or self.apart(host.name, name, later_us, end_us)
             )

@@ -68,7 +68,6 @@ __all__ = [
     "is_of_trunk",
     "kind_of",
     "history_key",
-    "is_of_trunk",
     "kind_prefix",
     "left_name",
     "leftover_key",

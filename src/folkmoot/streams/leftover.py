@@ -84,7 +84,7 @@ class _Place:
         return entry.offset < self._end and _is_same(log.stored(entry.offset), entry)
 
     def restore(self, entry: Entry, writer: Writer) -> bool:
-        """Put a record back to the offset that was given out, before those that have none yet; tell whether it is there.
+        """Put a record back to the offset that was given out, before those that have none; tell whether it is there.
 
         It is not if offsets were given out here as well, or if retention has removed records before it.
         """
