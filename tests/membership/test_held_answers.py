@@ -64,11 +64,13 @@ def test_what_is_new_does_not_wait_and_replaces_what_does(held: HeldAnswers, wha
     heartbeat.fresh = what == "fresh"
     heartbeat.up = what != "down"
     assert not held.holds("n1", heartbeat, new, 1150)
+    assert held.due_ns == NEVER, "nothing waits"
     assert held.release(["n1"], 1160) == []
 
 
 def test_a_member_that_is_not_reached_gets_nothing(held: HeldAnswers) -> None:
     assert held.holds("n1", beat(2), answer(2), 1100)
     held.forget("n1")
+    assert held.due_ns == NEVER, "nothing waits"
     assert held.release(["n1"], 1160) == []
     assert not held.holds("n1", beat(3), answer(3), 1170), "it may wait for its first answer"

@@ -29,7 +29,7 @@ class HeldAnswers:
         is_new = answer.verdict != GRANTED or len(answer.loads) > 0 or beat.fresh or not beat.up
         if is_new or now - self._sent_ns.get(node_id, 0) > 2 * self._heartbeat_ns:
             self._sent_ns[node_id] = now
-            self._waiting.pop(node_id, None)
+            self._take(node_id)
             return False
         self._waiting[node_id] = answer
         self.due_ns = min(self.due_ns, now + self._heartbeat_ns)
@@ -42,15 +42,19 @@ class HeldAnswers:
             return found
         names = list(self._waiting) if now >= self.due_ns else [name for name in others if name in self._waiting]
         for node_id in names:
-            answer = self._waiting.pop(node_id, None)
+            answer = self._take(node_id)
             if answer is not None:
                 found.append((node_id, answer.encoded()))
                 self._sent_ns[node_id] = now
-        if not self._waiting:
-            self.due_ns = NEVER
         return found
 
     def forget(self, node_id: str) -> None:
         """A node is not reached any more."""
-        self._waiting.pop(node_id, None)
+        self._take(node_id)
         self._sent_ns.pop(node_id, None)
+
+    def _take(self, node_id: str) -> BeatAnswer | None:
+        answer = self._waiting.pop(node_id, None)
+        if not self._waiting:
+            self.due_ns = NEVER
+        return answer

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from folkmoot.broker.dispatch import EARLY_BYTES_MAX
 from folkmoot.kernel.limits import Limits
 from folkmoot.merge.stamp import STAMPS_MAX
 from folkmoot.sim.check_quota import miscounted
@@ -28,9 +29,6 @@ _FRAME_BYTES: Final = 1 << 20
 
 _COPIES: Final = 8
 """One received byte is kept at most so many times: for the disk, for other nodes, for acknowledgements."""
-
-_EARLY_MAX: Final = 20_000
-"""Messages of a node that is not a member yet."""
 
 
 _PACKET_STEPS: Final = 360
@@ -96,8 +94,9 @@ class BoundChecker:
         recent_max = replica_states.recent.bytes_max + held_max + spare
         self._check(host, "bytes of recent changes", replica_states.recent.bytes, recent_max)
         self._check(host, "topics with routes", len(broker.delivery.routes.cache), limits.route_cache_max)
-        early = sum([len(waiting.messages) for waiting in broker.cluster.dispatch._early.values()])
-        self._check(host, "messages that came early", early, _EARLY_MAX)
+        for waiting in broker.cluster.dispatch._early.values():
+            size = sum([len(body) for _kind, body in waiting.messages])
+            self._check(host, "bytes that came early", size, EARLY_BYTES_MAX)
         for partition in range(node.config.partitions):
             self._check(host, "stamps", replica_states.stamps.count(partition), STAMPS_MAX)
         for session in node._state.sessions.values():
