@@ -47,7 +47,7 @@ BUGS = [
     Planted(
         "partial_counts",
         "a copy that is being filled counts as complete",
-        31,
+        47,
         ("peer resets", "crashes"),
         recent_bytes_max=300,
         copy_bytes_per_s=8000,
@@ -146,7 +146,7 @@ SHOWN_BY = {
     "gaps": 22,
     "no_barrier": 11,
     "outbox_forgotten": 14,
-    "partial_counts": 31,
+    "partial_counts": 46,
     "unasked": 6,
     "unfenced": 19,
     "untouched": 25,
