@@ -118,6 +118,8 @@ class FolderFaults(Acting):
                 self._change_folder(host, copy)
                 self._until(self.duration(), self.start, host)
             return
+        if not self.trouble.leaves_one([host]):
+            return
         self.trouble.weaken([host])
         others = self._shuffled([other for other in self.site.running if other is not host])
         stale = others[:1]

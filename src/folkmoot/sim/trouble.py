@@ -114,14 +114,18 @@ class Trouble:
         """Whether these machines may lose what their disks had, with those that have lost it already.
 
         With the policy "majority" a quorum of the voters must keep its disks: without one, nothing goes on until an
-        operator says which disks will not come back. One that runs keeps its disk in any case: nobody knows of the
-        cluster else, and empty folders begin another one.
+        operator says which disks will not come back.
         """
         members = [host for host in self.hosts if host.member]
         lost = [host for host in members if host.blank or host in hosts]
-        if not [host for host in members if host.node is not None and host not in lost]:
-            return False
         return not self.majority or 2 * len(lost) < voters_wanted(len(members))
+
+    def leaves_one(self, hosts: list[Host]) -> bool:
+        """Whether a member runs that has its disk, without these: empty folders alone would begin another cluster."""
+        for host in self.hosts:
+            if host.member and host.node is not None and not host.blank and host not in hosts:
+                return True
+        return False
 
     def weaken(self, hosts: list[Host]) -> None:
         """Record the failure of machines; beyond the budget the contents of the others are unknown."""
