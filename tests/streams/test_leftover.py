@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from folkmoot.kernel.errors import CorruptStore
 from folkmoot.kernel.pack import u16, u64
-from folkmoot.store.key import CHUNK, LEFTOVER, kind_prefix, leftover_key, name_prefix
+from folkmoot.store.key import CHUNK, LEFTOVER, chunk_key, kind_prefix, leftover_key, name_prefix
 from folkmoot.store.memory import MemoryStore
 from folkmoot.store.writer import Writer
 from folkmoot.streams.chunk import decode_chunk
@@ -160,6 +161,23 @@ def test_a_second_copy_of_the_trunk_adds_what_it_alone_has() -> None:
     absorb(mine.streams, 0, mine.store, mine.writer, mine.now)
     mine.end()
     assert mine.texts() == ["old", "theirs 1", "theirs 2", "theirs 3", "mine"]
+
+
+def test_a_row_that_cannot_be_read_leaves_everything_as_it_was() -> None:
+    mine, theirs = fork("old")
+    mine.streams.hold(0, True)
+    mine.append("mine")
+    theirs.append("theirs")
+    leave_over(mine, theirs, of_trunk=True)
+    mine.writer.put(0, leftover_key(chunk_key(0, b"s", 0, 9), 9, False), b"damaged")
+    mine.end()
+    mine.streams.hold(0, False)
+    mine.streams.abandon_in(0)
+    mine.log.known_end = 0
+    mine.open()
+    with pytest.raises(CorruptStore):
+        absorb(mine.streams, 0, mine.store, mine.writer, mine.now)
+    assert mine.writer.take() is None, "nothing is removed"
 
 
 def test_offsets_that_were_given_out_here_stay() -> None:

@@ -35,10 +35,11 @@ def absorb(streams: Streams, partition: int, reader: Reader, writer: Writer, now
     appended = 0
     done: list[bytes] = []
     places: dict[bytes, _Place] = {}  # by row prefix of the log
+    rows = list(_rows(reader, partition))
     for of_trunk in (True, False):
         branch = b""
         parted = False
-        for key, value in _rows(reader, partition):
+        for key, value in rows:
             log = _log_of(streams, key)
             if log is None or is_of_trunk(key) != of_trunk:
                 continue
@@ -51,11 +52,12 @@ def absorb(streams: Streams, partition: int, reader: Reader, writer: Writer, now
             place = places.setdefault(key[: 7 + len(name_of(key))], _Place(log))
             for entry in decode_chunk(value, VERSION_BYTES):
                 parted = parted or not place.has(entry)
-                if parted and not (of_trunk and place.restore(entry, writer)):
+                if parted and not (of_trunk and place.restore(entry)):
                     place.behind.append(entry)
                     appended += 1
             done.append(key)
     for place in places.values():  # only after all of them have been read
+        done.extend(place.displaced)
         for entry in place.behind:
             place.log.append(entry.record, now)
         appended += place.restored
@@ -71,6 +73,7 @@ class _Place:
         self.log = log
         self.restored = 0
         self.behind: list[Entry] = []  # in their order
+        self.displaced: list[bytes] = []  # keys of rows whose records are appended again
         self._end = log.next_offset
         self._at = -1  # of the first record that was restored
         self._entries: list[Entry] = []
@@ -83,7 +86,7 @@ class _Place:
             return oldest_us is not None and entry.time_us < oldest_us
         return entry.offset < self._end and _is_same(log.stored(entry.offset), entry)
 
-    def restore(self, entry: Entry, writer: Writer) -> bool:
+    def restore(self, entry: Entry) -> bool:
         """Put a record back to the offset that was given out, before those that have none; tell whether it is there.
 
         It is not if offsets were given out here as well, or if retention has removed records before it.
@@ -93,7 +96,8 @@ class _Place:
             if not log.given_end <= entry.offset <= self._end:
                 return False
             if entry.offset < self._end:
-                self.behind = [*log.displace(entry.offset, writer), *self.behind]
+                own, self.displaced = log.displace(entry.offset)
+                self.behind = [*own, *self.behind]
             self._at = entry.offset
         if self._at <= entry.offset < log.next_offset:  # another copy of the branch had it
             return _is_same(self._entries[entry.offset - self._at], entry)

@@ -159,10 +159,11 @@ class StreamLog:
         self.next_offset = offset + 1
         return offset
 
-    def displace(self, offset: int, writer: Writer) -> list[Entry]:
-        """Remove the records from `offset` on, which were not readable yet, and return them, to be appended anew.
+    def displace(self, offset: int) -> tuple[list[Entry], list[bytes]]:
+        """End before `offset`; return the records from there on, which were not readable yet, to be appended anew.
 
-        Raises CorruptStore; then nothing has changed. The log was just opened, and the turn must end with `flush`.
+        The caller deletes the rows whose keys are returned, too. Raises CorruptStore; then nothing has changed. The log
+        was just opened, and the turn must end with `flush`.
         """
         assert self.given_end <= offset < self.next_offset, "there are such records"
         assert not self._open, "nothing was appended since it was opened"
@@ -180,8 +181,6 @@ class StreamLog:
                 entries.extend(decode_chunk(value, VERSION_BYTES))
                 keys.append(key)
             start = rows[-1][0] + b"\0" if len(rows) == SCAN_ROWS_MAX else b""
-        for key in keys:
-            writer.delete(self.store_partition, key)
         self.next_offset = first.first
         self._position = first.position
         self._clock_us = 0 if before is None else before.time_us
@@ -191,7 +190,7 @@ class StreamLog:
         for entry in entries:
             if entry.offset < offset:
                 self.append(entry.record, entry.time_us)
-        return [entry for entry in entries if entry.offset >= offset]
+        return [entry for entry in entries if entry.offset >= offset], keys
 
     def flush(self, writer: Writer) -> int:
         """End a turn: put the chunks of the appended records, and those that they absorb, into the batch.
