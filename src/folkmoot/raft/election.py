@@ -147,7 +147,7 @@ class Election:
         member = self._member
         assert member.role != LEADER, "a leader does not campaign"
         is_promotable = self.is_promotable()
-        patience_ns = member.options.election_ns + member.options.learner_heartbeat_ns
+        patience_ns = member.options.patience_ns()
         if not is_promotable and member.now < self.heard_ns + patience_ns and member.leader:
             self.deadline_ns = self.heard_ns + patience_ns  # when it heard the leader last, it was a voter
             return

@@ -284,13 +284,9 @@ class Leader:
         pause_ns = options.heartbeat_ns // 2
         if not votes and progress.attended_ns <= member.now:
             is_idle = progress.state == REPLICATE and progress.match == progress.next - 1
-            if is_idle or progress.contact_ns < member.now - self._patience_ns():
+            if is_idle or progress.contact_ns < member.now - self._member.options.patience_ns():
                 pause_ns = options.learner_heartbeat_ns - pause_ns
         return progress.sent_ns <= member.now - pause_ns
-
-    def _patience_ns(self) -> int:
-        """Return after how long without an answer a learner is taken for unreachable."""
-        return self._member.options.election_ns + self._member.options.learner_heartbeat_ns
 
     def attend(self, peer: int) -> None:
         """Send a follower heartbeats as to a voter for the time of an election timeout, beginning at once."""
@@ -424,7 +420,7 @@ class Leader:
             if self._member.log.commit < index:
                 continue
             progress = self.progress[peer]
-            lost = progress.contact_ns < self._member.now - self._patience_ns()
+            lost = progress.contact_ns < self._member.now - self._member.options.patience_ns()
             if lost or (progress.match >= index and progress.sent_commit >= index):
                 del self._departing[peer]
                 del self.progress[peer]

@@ -52,6 +52,10 @@ class Options:
         self.reads: int = 10_000
         self.drift_percent: int = 1
 
+    def patience_ns(self) -> int:
+        """Return after how long without a word a learner and its leader take each other for unreachable."""
+        return self.election_ns + self.learner_heartbeat_ns
+
     def check(self) -> None:
         """Assert that the settings fit each other."""
         assert self.heartbeat_ns > 0, "there are heartbeats"
