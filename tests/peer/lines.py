@@ -179,7 +179,7 @@ class Net:
 
     def wake(self) -> None:
         for site in list(self.sites.values()):
-            if site.alive and site.peers.next_wake() <= self.now:
+            if site.alive and min(site.peers.next_wake(), site.peers.background_us) <= self.now:
                 site.peers.wake(self.now)
                 self.turn(site)
 

@@ -66,6 +66,28 @@ def test_one_turn_is_one_frame_and_what_is_acknowledged_is_forgotten() -> None:
     assert a.peers.backlog_bytes("b") == 0
 
 
+def test_an_acknowledgement_waits_for_a_turn_and_for_none_if_the_answer_carried_it() -> None:
+    net, a, b = pair()
+    net.run(500_000)
+    waits = [site.peers.background_us for site in (a, b)]
+    assert min(waits) > net.now + a.config.ack_delay_us, "only pings are due"
+    a.peers.send("b", KIND, b"question")
+    net.turn(a)
+    (line,) = live(net)
+    side = 0 if line.ends[0].site is b else 1
+    line_end = line.ends[side]
+    b.peers.received(line_end.peer, bytes(line_end.coming), net.now)
+    line_end.coming.clear()
+    b.peers.send("a", KIND, b"answer")
+    net.turn(b)
+    assert b.peers.background_us == waits[1], "the answer acknowledges"
+    net.settle()
+    assert a.peers.background_us == net.now + a.config.ack_delay_us
+    assert a.peers.next_wake() > a.peers.background_us, "no turn of its own is due for that"
+    net.run(a.config.ack_delay_us + 10_000)
+    assert b.peers.backlog_bytes("a") == 0
+
+
 def test_simultaneous_dials_leave_one_connection_that_the_lower_id_dialled() -> None:
     net, a, b = pair()
     (line,) = live(net)

@@ -164,6 +164,9 @@ class FakeLoop:
         self.timers.append(handle)
         return handle
 
+    def call_at(self, when: float, callback: Callable[..., None], *arguments: Any) -> FakeHandle:
+        return self.call_later(when - self.now, callback, *arguments)
+
     def iterate(self) -> None:
         """One iteration: what is ready now, not what becomes ready by it."""
         ready, self.ready = self.ready, []

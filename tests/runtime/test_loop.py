@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from folkmoot.kernel.event import INFO, Event
+from folkmoot.runtime.clock import Clock
 from folkmoot.runtime.drain import LINGER_BYTES_MAX, LINGER_S
 from folkmoot.runtime.gate import Gate
-from folkmoot.runtime.loop import LARGE_BYTES, TURN_BYTES_MAX, WAKE_S_MAX, Turns
+from folkmoot.runtime.loop import LARGE_BYTES, REARM_US, TURN_BYTES_MAX, WAKE_S_MAX, Turns
 from folkmoot.runtime.tcp import TcpProtocol
 from folkmoot.store.batch import Batch
 from tests.runtime.fake import FakeLoop, FakeNode, FakeTransport
@@ -44,6 +45,17 @@ class Bench:
 @pytest.fixture
 def bench() -> Bench:
     return Bench()
+
+
+@pytest.fixture
+def timed(bench: Bench) -> Bench:
+    """Return a driver whose clock is that of the loop."""
+
+    def time_ns() -> int:
+        return 10**18 + round(bench.loop.now * 1e9)
+
+    bench.turns.clock = Clock(time_ns, time_ns)
+    return bench
 
 
 def test_all_chunks_of_an_iteration_make_one_turn_and_one_write_per_connection(bench: Bench) -> None:
@@ -117,12 +129,37 @@ def test_a_deadline_sets_a_timer_and_an_earlier_one_replaces_it(bench: Bench) ->
     bench.turns.begin()
     bench.node.due = now + 20_000_000
     bench.turn()
-    assert [timer for timer in bench.loop.timers if not timer.cancelled] == active, "a later one needs no new timer"
+    assert [timer for timer in bench.loop.timers if not timer.cancelled] == active, "the timer was set just now"
     bench.loop.advance(10.0)
     assert bench.node.named("wake") == [], "what was due has been put off"
     bench.node.due = now
     bench.loop.timers[-1].callback()
     assert len(bench.node.named("wake")) == 1
+
+
+def test_a_deadline_that_is_put_off_moves_the_timer_if_it_was_not_set_just_now(timed: Bench) -> None:
+    now = timed.turns.begin()
+    timed.node.due = now + 300_000
+    timed.turn()
+    timed.loop.advance(REARM_US / 1e6)
+    timed.turns.begin()
+    timed.node.due = now + 500_000
+    timed.turn()
+    (timer,) = [timer for timer in timed.loop.timers if not timer.cancelled]
+    assert timer.when == pytest.approx(0.5)
+    timed.turns.stop_timers()
+    timed.turns.begin()
+    timed.turn()
+    assert all(timer.cancelled for timer in timed.loop.timers), "a node that ends sets no timer"
+
+
+def test_a_timer_never_fires_before_its_deadline(timed: Bench) -> None:
+    timed.node.due = timed.turns.begin() + 12_400
+    timed.turn()
+    (timer,) = timed.loop.timers
+    assert timer.when == pytest.approx(0.013), "a loop that counts in milliseconds would call at 12"
+    timed.loop.advance(0.013)
+    assert len(timed.node.named("wake")) == 1
 
 
 def test_a_far_deadline_is_looked_at_again_because_the_clock_may_be_set(bench: Bench) -> None:

@@ -34,6 +34,7 @@ import h11
 from folkmoot.admin.bound import BODY_AHEAD_BYTES, GRACE_S, HEAD_BYTES_MAX, HEAD_S, IDLE_S, FramingBound, Patience
 from folkmoot.admin.exchange import Application, BadTarget, Carrier, Exchange, response, scope_of
 from folkmoot.runtime.address import limit_key
+from folkmoot.runtime.clock import next_beat
 from folkmoot.runtime.drain import LINGER_BYTES_MAX, LINGER_S, close_in_order, reset
 
 __all__ = ["HttpConnection", "HttpServer", "Say"]
@@ -509,8 +510,8 @@ class HttpServer:
     def _sweep(self) -> None:
         """Close the connections of clients that are too slow."""
         assert self._loop is not None, "it is running"
-        self._sweeper = self._loop.call_later(SWEEP_S, self._sweep)
         now_s = self._loop.time()
+        self._sweeper = self._loop.call_at(next_beat(now_s, SWEEP_S), self._sweep)
         for connection in list(self._connections):
             connection.look(now_s)
 

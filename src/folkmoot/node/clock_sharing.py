@@ -60,7 +60,7 @@ class ClockSharing:
             self._ask(node_id)
         clock.look()
 
-    def next_wake(self) -> int:
+    def due_us(self) -> int:
         """Return when `step` is due."""
         return self._due_us
 

@@ -12,6 +12,7 @@ from typing import Final
 
 from folkmoot.auth.remembered import Remembered
 from folkmoot.broker.broker import Broker
+from folkmoot.kernel.clock import MILLISECOND
 from folkmoot.kernel.event import Event
 from folkmoot.kernel.feature import features_on
 from folkmoot.membership.holding import DAMAGED
@@ -44,6 +45,8 @@ from folkmoot.turn.state import State
 __all__ = ["ClusterNode"]
 
 _INBOX_BYTES_MAX: Final = 1 << 20  # of messages that wait; beyond it no more frames of their node are read
+# An idle node takes the turns of its heartbeats for what is due in the background; without turns, it waits no longer.
+_BACKGROUND_US: Final = 100 * MILLISECOND
 _MESSAGE_BYTES: Final = 64  # approximate overhead of a message
 
 
@@ -335,20 +338,33 @@ class ClusterNode:
         self.meter.step(now)
         self.heal_log.step()
         self.logins.step()
-        self.clock_sharing.step()
         self.step()
         if self.opening.step():
             self._progress()
 
     def next_wake(self) -> int:
         """Return when `wake` is due, in microseconds."""
-        others = min(self.membership.next_wake(), self.replication.next_wake())
-        return min(self.peers.next_wake(), self.clock_sharing.next_wake(), others)
+        others = min(self.peers.next_wake(), self.replication.next_wake())
+        return min(self.membership.next_wake(), others, self._background_us() + _BACKGROUND_US)
+
+    def _background_us(self) -> int:
+        """Return when acknowledgements, pings, digests and questions about clocks are due."""
+        return min(self.peers.background_us, self.clock_sharing.due_us(), self.replication.background_us)
+
+    def _work_in_background(self) -> None:
+        """Do what is due and can wait for a turn like this one, so that an idle node does not wake up for it."""
+        now = self.state.now
+        self.peers.wake(now)
+        self.replication.work_in_background(now)
+        self.clock_sharing.step()
+        self.step()
 
     # -- what goes ----------------------------------------------------------------------------------------------------
 
     def prepare(self) -> None:
         """Let the membership put its rows into the batch of this turn, before that is taken."""
+        if self.state.now >= self._background_us():
+            self._work_in_background()
         self.membership.know_refusals(self.peers.refused_us, self.peers.twin_us)
         self.membership.step(self.state.writer, self.state.now)
         if self.membership.take_doubt():

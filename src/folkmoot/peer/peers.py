@@ -46,6 +46,7 @@ class Peers:
         self._config = config
         self._switch = switch
         self._dirty: list[Link] = []
+        self._owed: list[Link] = []
 
     @property
     def refused_us(self) -> int:
@@ -159,12 +160,12 @@ class Peers:
         self._switch.complaints.unreachable(address, why, self._switch.now)
 
     def wake(self, now: int) -> None:
-        """A deadline of `next_wake` has come."""
+        """A deadline of `next_wake` or `background_us` has come."""
         switch = self._switch
         switch.tick(now)
-        if switch.now < switch.wake_us:
+        if switch.now < switch.wake_us and switch.now < switch.background_us:
             return
-        switch.wake_us = NEVER
+        switch.wake_us = switch.background_us = NEVER
         for peer in list(switch.handshakes.values()):
             if switch.now >= peer.deadline_us:
                 switch.reject(peer, "it did not finish its handshake in time")
@@ -182,6 +183,11 @@ class Peers:
     def next_wake(self) -> int:
         """Return when `wake` must be called at the latest, in microseconds, or NEVER."""
         return self._switch.wake_us
+
+    @property
+    def background_us(self) -> int:
+        """Return from when on a turn should call `wake` for what can wait for it, such as acknowledgements."""
+        return self._switch.background_us
 
     def replace_secrets(self, words: list[bytes], now: int) -> None:
         """Use other secrets of the cluster: the first to prove, all to accept.
@@ -248,8 +254,6 @@ class Peers:
     def flush(self, now: int) -> None:
         """End the turn: its messages to a peer leave as one frame."""
         self._switch.tick(now)
-        if not self._dirty:
-            return
         for link in self._dirty:
             link.dirty = False
             if self._switch.links.get(link.node_id) is not link:
@@ -262,6 +266,9 @@ class Peers:
                 link.acknowledge()
             self._switch.pump(link)
         self._dirty.clear()
+        for link in self._owed:
+            self._switch.about(link.ack_due_us)  # NEVER if a frame of this turn acknowledges
+        self._owed.clear()
 
     def forget(self, node_id: str) -> None:
         """Drop a node's link and connection without a report. It may come back, with nothing resumed."""
@@ -315,7 +322,7 @@ class Peers:
                 self._dirty.append(link)
         elif link.ack_due_us == NEVER:
             link.ack_due_us = self._switch.now + self._config.ack_delay_us
-            self._switch.at(link.ack_due_us)
+            self._owed.append(link)
 
     def _tend(self, link: Link) -> None:
         """Do what is due for a link: acknowledge, ping, close a silent connection, drop an old link."""
@@ -342,4 +349,5 @@ class Peers:
         if now >= link.ack_due_us:
             link.acknowledge()
         self._switch.pump(link)
-        self._switch.at(min(link.ping_due_us, link.ack_due_us, silent_from_us + self._config.silence_us))
+        self._switch.at(silent_from_us + self._config.silence_us)
+        self._switch.about(min(link.ping_due_us, link.ack_due_us))

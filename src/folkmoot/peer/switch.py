@@ -61,6 +61,7 @@ class Switch:
         self.twin_us = 0  # when that was last because there is another process with the id of this one; 0 = never
         self.now = 0
         self.wake_us: int = NEVER
+        self.background_us: int = NEVER
         self.links: dict[str, Link] = {}
         self.handshakes: dict[int, PeerConnection] = {}
         self.complaints = Complaints(self.events)
@@ -88,6 +89,11 @@ class Switch:
         """Have `wake` called at `due_us` at the latest."""
         if due_us < self.wake_us:
             self.wake_us = due_us
+
+    def about(self, due_us: int) -> None:
+        """Have `wake` called in a turn soon after `due_us`, of which there may be one anyway."""
+        if due_us < self.background_us:
+            self.background_us = due_us
 
     # Handshake
 

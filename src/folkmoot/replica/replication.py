@@ -171,7 +171,17 @@ class Replication:
     def next_wake(self) -> int:
         """Return when `wake` must be called at the latest, in microseconds, or NEVER."""
         waiting = min(self.gaps.due_us(), self.takeover.due_us())
-        return min(self.source.due_us(), self.digests.due_us(), self.drops.due_us(), waiting)
+        return min(self.source.due_us(), self.drops.due_us(), waiting)
+
+    @property
+    def background_us(self) -> int:
+        """Return from when on a turn should call `work_in_background`."""
+        return self.digests.due_us()
+
+    def work_in_background(self, now: int) -> None:
+        """Compare a page with other replicas, if it is time to."""
+        self.replica_states.now = now
+        self.digests.step()
 
     def more(self) -> bool:
         """Whether there is work for the next turn."""
@@ -184,7 +194,6 @@ class Replication:
         if self.replica_states.fresh:
             self._take_effect()
         self.source.step()
-        self.digests.step()
         self.gaps.step()
         self.takeover.step()
         if self._untidy:

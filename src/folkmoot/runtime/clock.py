@@ -7,16 +7,25 @@ like lag, or makes another node silent. What the wall clock means for stored tim
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from typing import Final
 
-__all__ = ["Clock"]
+__all__ = ["Clock", "next_beat"]
 
 # It goes on while the machine is suspended, so that the node notices; only Linux has it.
 _BOOTTIME: Final = getattr(time, "CLOCK_BOOTTIME", None)
 _STEP_US: Final = 1000
 """A smaller step of the wall clock is not worth a report."""
+
+
+def next_beat(time_s: float, period_s: float) -> float:
+    """Return the next multiple of a period, half of one away at least.
+
+    What is done periodically is done at such times, so that an idle process wakes up once for all of it.
+    """
+    return math.ceil(time_s / period_s + 0.5) * period_s
 
 
 def _steady_ns() -> Callable[[], int]:

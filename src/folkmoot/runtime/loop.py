@@ -32,6 +32,8 @@ __all__ = ["LARGE_BYTES", "TURN_BYTES_MAX", "Carrier", "Turns", "pause_reading",
 
 # A machine may be suspended, which the timers of the loop do not count: none is trusted for longer than this.
 WAKE_S_MAX: Final = 60.0
+# A timer whose deadline was put off is set again, rather than fire in vain, unless that was done so recently.
+REARM_US: Final = 10_000
 # Pieces of at least LARGE_BYTES count as large. A turn reads TURN_BYTES_MAX of them, and one more per connection.
 LARGE_BYTES: Final = 16_384
 TURN_BYTES_MAX: Final = 256 << 10
@@ -87,6 +89,7 @@ class Turns(CommitListener, CheckListener):
         self._waiting: deque[tuple[int, int, int]] = deque()  # token, since when, bytes
         self._wake_handle: TimerHandle | None = None
         self._wake_us = NEVER
+        self._set_us = 0  # when the timer was set last
         # In the order of their deadlines; a plain dictionary passes over all that were removed to find its first entry.
         self._lingering: OrderedDict[int, tuple[float, Connection]] = OrderedDict()
         self._linger_handle: TimerHandle | None = None
@@ -216,7 +219,7 @@ class Turns(CommitListener, CheckListener):
         except Exception as error:  # noqa: BLE001 - a bug: the node must not continue after half a turn
             self.fail(error)
             return
-        if due < self._wake_us:
+        if due < self._wake_us or (due > self._wake_us and self.now - self._set_us >= REARM_US):
             self._set_wake(due)
         self.node.histograms.turn_us.record(self.clock.read() - self.now)
         if self._written:
@@ -288,8 +291,10 @@ class Turns(CommitListener, CheckListener):
     def _set_wake(self, due: int) -> None:
         if self._wake_handle is not None:
             self._wake_handle.cancel()
-        delay = (due - self.clock.read()) / 1e6
+        # Timers of the loop count in whole milliseconds: one that is rounded down comes too early, again and again.
+        delay = -(-(due - self.clock.read()) // 1000) / 1000
         self._wake_us = due
+        self._set_us = self.now
         self._wake_handle = self.loop.call_later(min(max(delay, 0.0), WAKE_S_MAX), self._timer)
 
     def _timer(self) -> None:
@@ -472,6 +477,7 @@ class Turns(CommitListener, CheckListener):
             if handle is not None:
                 handle.cancel()
         self._wake_us = 0  # nothing is due earlier
+        self._set_us = NEVER  # nor is it put off
 
 
 def pause_reading(handle: Handle) -> None:

@@ -12,6 +12,7 @@ from asyncio import TimerHandle
 from pathlib import Path
 from typing import Final
 
+from folkmoot.runtime.clock import next_beat
 from folkmoot.runtime.loop import Turns
 from folkmoot.turn.memory import REFUSING
 
@@ -162,7 +163,8 @@ class MemoryWatch:
     def _set(self) -> None:
         counters = self._turns.node.counters
         near = counters.memory_bytes * 10 > counters.memory_budget_bytes * 7
-        self._handle = self._turns.loop.call_later(LOOK_SOON_S if near else LOOK_S, self._look)
+        due_s = next_beat(self._turns.loop.time(), LOOK_SOON_S if near else LOOK_S)
+        self._handle = self._turns.loop.call_at(due_s, self._look)
 
 
 def _nothing() -> None:

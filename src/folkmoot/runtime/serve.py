@@ -26,6 +26,7 @@ from folkmoot.config.settings import Settings
 from folkmoot.kernel.errors import FolkmootError
 from folkmoot.node import Node, NodeConfig
 from folkmoot.runtime.audit import Audit, open_audit
+from folkmoot.runtime.clock import next_beat
 from folkmoot.runtime.commit import Committer
 from folkmoot.runtime.descriptors import Descriptors, raise_limit
 from folkmoot.runtime.disk import Disk
@@ -427,7 +428,8 @@ async def keep_house(serving: ServingNode, room: RoomWatch, listeners: list[List
         if short and not serving.gate.short:
             serving.say("warning", "descriptors_short", limit=serving.descriptors.limit)
         serving.gate.short = short
-        await asyncio.sleep(HOUSEKEEPING_S)
+        time_s = serving.turns.loop.time()
+        await asyncio.sleep(next_beat(time_s, HOUSEKEEPING_S) - time_s)
 
 
 def keep_logs(serving: ServingNode) -> None:

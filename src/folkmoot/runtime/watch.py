@@ -9,13 +9,14 @@ from __future__ import annotations
 from asyncio import TimerHandle
 from typing import Final
 
+from folkmoot.runtime.clock import next_beat
 from folkmoot.runtime.loop import Turns
 
 __all__ = ["STALL_US", "StallWatch"]
 
 LOOK_S: Final = 0.1
 # How soon to look again while the disk has nothing to do: shorter than any stall.
-REST_S: Final = 0.3
+REST_S: Final = 0.5
 # A busy disk takes this long occasionally. A longer stall is reported; a shorter one if `stall_us` is shorter.
 STALL_US: Final = 500_000
 # An iteration of the loop that is this late is no stall, but the node counts it as load.
@@ -37,8 +38,8 @@ class StallWatch:
         """Begin to check."""
         rests = not self._lagged and not self._turns.waiting_since()
         pause_s = min(REST_S, self._stall_us / 1e6) if rests else LOOK_S
-        self._expected_s = self._turns.loop.time() + pause_s
-        self._handle = self._turns.loop.call_later(pause_s, self._look)
+        self._expected_s = next_beat(self._turns.loop.time(), pause_s)
+        self._handle = self._turns.loop.call_at(self._expected_s, self._look)
 
     def stop(self) -> None:
         """Stop checking; idempotent."""
