@@ -489,6 +489,8 @@ class Cluster:
         encoded = encode_configuration(configuration)
         if self.configurations.setdefault(place, encoded) != encoded:
             raise Violation(f"two configurations at {place}")
+        if machine.witness and configuration.holds(machine.disk):
+            raise Violation(f"{machine.name} is a witness and holds data")
         self.check_leaders()
 
     def install(self, machine: Machine) -> None:

@@ -12,7 +12,7 @@ from folkmoot.membership.lifecycle import is_up
 from folkmoot.membership.planted import PlantedControl
 from folkmoot.membership.transition import NO_NUMBERS, OTHER_NUMBER
 from folkmoot.peer.kind import CONTROL
-from tests.membership.simulated_control import MS, Cluster, Machine, S
+from tests.membership.simulated_control import MS, Cluster, Machine, S, Violation
 
 
 def control(machine: Machine) -> Control:
@@ -730,13 +730,25 @@ def test_a_slow_member_hands_its_leaderships_over_and_gets_them_back() -> None:
     cluster.until(lambda: len(cluster.leads(machine)) >= 2, 10 * S)
 
 
-def test_a_witness_votes_and_holds_nothing() -> None:
+def with_witness(planted: list[str]) -> Cluster:
+    """Return a cluster of two members and a witness, the third one."""
     cluster = Cluster(59, 3)
-    witness = cluster.machines[2]
-    witness.witness = True
+    cluster.planted = planted
+    cluster.machines[2].witness = True
     for machine in cluster.machines:
         cluster.start(machine)
     cluster.until(cluster.is_whole, 10 * S)
+    return cluster
+
+
+def test_a_witness_that_joins_with_data_is_found() -> None:
+    with pytest.raises(Violation, match="is a witness and holds data"):
+        with_witness(["keeps_data"])
+
+
+def test_a_witness_votes_and_holds_nothing() -> None:
+    cluster = with_witness([])
+    witness = cluster.machines[2]
     cluster.until(lambda: len(control(controller(cluster)).log.voters) == 3, 10 * S)  # type: ignore[union-attr]
     configuration = control(controller(cluster)).configuration
     assert configuration is not None

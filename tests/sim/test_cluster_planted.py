@@ -89,6 +89,8 @@ BUGS = [
 
 SCENARIOS = [
     ("no_stamps", "unsubscribed-in-a-split"),
+    ("unleased", "slow-clock-and-a-lease"),
+    ("unleased", "stutter-and-a-lease"),
     ("own_time", "one-clock-of-three"),
     ("unbounded_time", "one-clock-of-three"),
     ("wall_deadlines", "one-clock-of-three"),

@@ -30,6 +30,7 @@ PLANTED: Final[list[str]] = [
     "unbounded_time",
     "uncounted",
     "unfenced",
+    "unleased",
     "unmarked",
     "untouched",
     "wall_deadlines",
@@ -58,6 +59,8 @@ class Planted:
         self.clears_kept: bool = "clears_kept" in names  # a retained message is cleared at its leader only
         self.no_stamps: bool = "no_stamps" in names  # changes during a split are not dated
         self.endless_turns: bool = "endless_turns" in names  # a turn handles all its input, however much that is
+        # Leases
+        self.unleased: bool = "unleased" in names  # what leaves a node needs no lease
         # Time
         self.own_time: bool = "own_time" in names  # a node expires by its own clock, whatever others say
         self.unbounded_time: bool = "unbounded_time" in names  # the clock that is furthest ahead pulls all

@@ -22,7 +22,7 @@ from typing import Final
 from folkmoot.kernel.errors import CorruptStore
 from folkmoot.kernel.event import ERROR, INFO, WARNING, Event
 from folkmoot.kernel.rng import Rng
-from folkmoot.membership.cluster_member import ID_MAX, KINDS, ClusterMember
+from folkmoot.membership.cluster_member import DATA, ID_MAX, KINDS, ClusterMember
 from folkmoot.membership.command import (
     FORGOTTEN,
     Command,
@@ -206,6 +206,8 @@ class Control:
         self._reader = reader
         self._rng = Rng(seed)
         self._planted = PlantedControl([] if planted is None else planted)
+        if self._planted.keeps_data:
+            self.me.kind = DATA
         self._lease = Lease(options.lease_ns)
         self._founding = Founding(now, self._planted)
         self._splits = Splits(self.me, self.neighbours, options, self._planted)

@@ -18,6 +18,7 @@ PLANTED: Final[list[str]] = [
     "found_beside",
     "grant_alone",
     "ignores_links",
+    "keeps_data",
     "stays_set_back",
     "trusts_numbers",
     "trusts_proofs",
@@ -39,6 +40,7 @@ class PlantedControl:
         self.found_beside: bool = "found_beside" in names  # any process founds a cluster, not the first one
         self.grant_alone: bool = "grant_alone" in names  # a leader that may be deposed answers heartbeats
         self.ignores_links: bool = "ignores_links" in names  # members without a link between them stay
+        self.keeps_data: bool = "keeps_data" in names  # a witness joins as a member that holds partitions
         self.stays_set_back: bool = "stays_set_back" in names  # a folder that was set back goes on as it is
         self.trusts_numbers: bool = "trusts_numbers" in names  # a start number names one process for ever
         self.trusts_proofs: bool = "trusts_proofs" in names  # a leader that was taken for ended has granted nothing

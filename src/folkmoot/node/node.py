@@ -5,6 +5,7 @@ from __future__ import annotations
 from folkmoot.auth.access import Access
 from folkmoot.auth.remembered import Remembered
 from folkmoot.broker.broker import Broker
+from folkmoot.kernel.clock import NEVER
 from folkmoot.kernel.event import INFO
 from folkmoot.kernel.planted import Planted
 from folkmoot.kernel.rng import Rng
@@ -68,8 +69,9 @@ class Node:
         self._state.routes_known = self._state.routes_whole = alone
         self._clock_report = ClockReport(self._state)
         fabric = Fabric(config.node_id, config.partitions, alone)
+        self._planted = fabric.planted
         if config.cluster is not None:
-            fabric.planted = Planted(config.cluster.planted)
+            self._planted = fabric.planted = Planted(config.cluster.planted)
             self._state.work.endless = fabric.planted.endless_turns
         self._broker = Broker(self._state, fabric, self.streams)
         self._withheld = Withheld(self._state, fabric, self._broker)
@@ -468,7 +470,7 @@ class Node:
         effects = Effects()
         effects.write = self._write
         self._write = None
-        effects.until_ns = state.speaks_until_ns
+        effects.until_ns = NEVER if self._planted.unleased else state.speaks_until_ns
         speaks = steady_ns < effects.until_ns
         cluster_node = self.cluster_node
         if cluster_node is not None:
