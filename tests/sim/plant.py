@@ -6,6 +6,7 @@ from folkmoot.kernel.clock import MILLISECOND
 from folkmoot.mqtt.framer import Framer
 from folkmoot.mqtt.varint import encode_varint
 from folkmoot.node import Effects
+from folkmoot.sim.core import Core
 from folkmoot.sim.disk import Disk
 from folkmoot.sim.host import Host
 from folkmoot.sim.network import Link
@@ -220,3 +221,11 @@ class LateHost(Host):
     def _late(self, link: Link, data: bytes) -> None:
         if link.server_open:
             self.output(link, data)
+
+
+class RestlessHost(Host):
+    """As if the node had a deadline in the past that no turn does away with."""
+
+    def _set_wake(self, node: Core) -> None:
+        self._wake_us = self.world.now
+        self.world.later(0, self._wake, self.life, self._wake_us)

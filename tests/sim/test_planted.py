@@ -34,6 +34,7 @@ HOSTS: list[tuple[type[Host], tuple[str, ...]]] = [
     (plant.DropsHost, ("A1",)),
     (plant.LateHost, ("A6",)),
     (plant.RepeatsHost, ("A2",)),
+    (plant.RestlessHost, ("liveness",)),
     (plant.SwapsHost, ("A3",)),
 ]
 

@@ -29,6 +29,9 @@ __all__ = ["Host", "MakeNode"]
 _DEPART_US: Final = 2 * SECOND
 """A process that stops waits for the others no longer than this."""
 
+_WAKES_MAX: Final = 10_000
+"""A timer that goes off so often at one moment of virtual time would never let time pass."""
+
 MakeNode = Callable[["Host", Reader, int], Core]
 """Builds the node of a host over a store, with a seed."""
 
@@ -62,6 +65,8 @@ class Host(Machine):
         self.refilled = False  # a copy here was replaced: until it is filled it counts for nothing
         self._patience_us = 0  # until then a stopping node waits for the others
         self._wake_us = NEVER
+        self._woken_us = 0  # when its timer went off last, and how often it did at that moment
+        self._wakes = 0
         self._told_ahead_us = 0  # by how much the wall clock is ahead, as the node knows
         self._by_number: dict[int, Link] = {}  # connections of this life, also those that are gone
 
@@ -418,6 +423,12 @@ class Host(Machine):
     def _wake(self, life: int, due: int) -> None:
         if life == self.life and due == self._wake_us:
             self._wake_us = NEVER
+            if self._woken_us != self.world.now:
+                self._woken_us = self.world.now
+                self._wakes = 0
+            self._wakes += 1
+            if self._wakes > _WAKES_MAX:
+                self.world.violate("liveness", f"{self.name} sets its timer to the same moment again and again")
             self.tell(self._awake)
 
 
