@@ -37,7 +37,7 @@ __all__ = ["Founding"]
 
 _COMPLAIN_NS: Final = 10_000_000_000
 _ASK_NS: Final = 300_000_000
-_HEARD_MAX: Final = 64
+_HEARD_MAX: Final = 64  # names to tell; one is enough to found no cluster
 
 
 class Founding:
