@@ -278,3 +278,13 @@ def test_a_fork_is_ranked_below_what_it_comes_from() -> None:
         assert outranks(lineage_in(parent), lineage_in(one))
     assert outranks(lineage_in(twin), lineage_in(fork))
     assert outranks(lineage_in(twin), lineage_in(below))
+
+
+def test_a_fork_that_a_witness_left_first_is_no_trunk() -> None:
+    parent = ClusterConfiguration()
+    transition = Transition(parent)
+    assert transition.apply_command(1, founded([2, 3], witnesses=[1])).is_accepted()
+    fork = fork_of(parent, 7, [], 3)
+    assert [disk for disk in fork.disks() if is_up(fork.members[disk].state)] == [3]
+    assert fork.trunk == parent.lineage
+    assert fork_of(parent, 7, [(1, 1), (2, 1)], 3, [1, 2]).trunk == 7, "nobody else will be back"

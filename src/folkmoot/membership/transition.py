@@ -220,7 +220,10 @@ class Transition:
     def apply_command(self, index: int, command: Command) -> Result:
         """Apply a command that was decoded already."""
         assert index > self.configuration.index, "entries are applied in their order"
-        return self._apply_at(index, command)
+        result = self._apply_at(index, command)
+        if result.is_accepted():
+            self._settle()
+        return result
 
     def begin(self, index: int, deaths: list[MarkAway], forgotten: list[int], founder: int = 0) -> None:
         """Make the first configuration of a fork (`membership/fork`): what is known at once is one entry.
@@ -251,6 +254,7 @@ class Transition:
             assert removed.is_accepted(), "who is forgotten is away"
         configuration.index = index
         configuration.changed = configuration.counter()
+        self._settle()  # as a whole: after the first deaths, those that follow seem to be up
 
     def _apply_at(self, index: int, command: Command) -> Result:
         configuration = self.configuration
@@ -266,8 +270,6 @@ class Transition:
         configuration.index = index
         if result.is_accepted() and not (result.keys or result.features):
             configuration.changed = configuration.counter()
-            if configuration.trunk != configuration.lineage:
-                self._settle()
         result.partitions = sorted(set(self._changed))
         self._check(result)
         return result
@@ -275,7 +277,7 @@ class Transition:
     def _settle(self) -> None:
         """Make a fork the trunk when it is whole: nobody with data is in another lineage, or has to be merged."""
         configuration = self.configuration
-        if configuration.branches:
+        if configuration.trunk == configuration.lineage or configuration.branches:
             return
         for member in configuration.members.values():
             if member.kind == DATA and member.started and not is_up(member.state):
