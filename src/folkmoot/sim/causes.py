@@ -347,6 +347,11 @@ class Causes(Judge):
         apart = self._is_forked(life.link, life.connect_us, until_us)
         return self._decide("A7", "its node was of another side", apart)
 
+    def client_given_up(self, life: Life, until_us: int) -> bool:
+        """Whether the connection was open while its node did nothing: a hung node does not close it."""
+        idle = self.history.down(life.link.server.name, life.connect_us, until_us - 1)
+        return idle and self._excuse("A7", "its node hung while it was connected")
+
     def will_early(self, life: Life, until_us: int) -> bool:
         """Whether the other nodes may have taken its node for dead."""
         name = life.link.server.name

@@ -85,6 +85,13 @@ class WillChecker:
             return NO
         if life.accepted_us == NEVER:
             return MAYBE
+        outcome = self._of_accepted(life)
+        if outcome == NO and self.judge.client_given_up(life, min(link.cut_us, link.ended_us)):
+            return MAYBE
+        return outcome
+
+    def _of_accepted(self, life: Life) -> str:
+        link = life.link
         ended_us = min(link.cut_us, link.ended_us, life.goodbye_us)
         if self.judge.will_unsure(life, max(ended_us, self._last_us(life))):
             return MAYBE  # the side without its node takes the client for dead

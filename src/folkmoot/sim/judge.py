@@ -167,6 +167,10 @@ class Judge(ABC):
         """Whether other nodes may have taken the client of a connection for dead, or alive."""
 
     @abstractmethod
+    def client_given_up(self, life: Life, until_us: int) -> bool:
+        """Whether the others gave up the client of a connection before `until_us`, when that ended."""
+
+    @abstractmethod
     def will_early(self, life: Life, until_us: int) -> bool:
         """Whether a will may be published before its delay is over."""
 

@@ -232,6 +232,10 @@ class Windows(Judge):
         """Whether the side without its node may have taken the client for dead."""
         return self.trouble.torn(life.connect_us, until_us)
 
+    def client_given_up(self, life: Life, until_us: int) -> bool:
+        """Whether its node failed while the connection was open."""
+        return self.trouble.failed(life.link.server.name, life.connect_us, until_us - 1)
+
     def will_early(self, life: Life, until_us: int) -> bool:
         """Whether the other nodes may have taken its node for dead."""
         if self.trouble.alone:
