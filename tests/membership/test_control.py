@@ -881,3 +881,19 @@ def test_two_starts_on_one_copy_of_a_folder_are_told_apart(seed: int) -> None:
 def test_a_start_number_alone_would_not_tell_them_apart(seed: int) -> None:
     machine, disk = restored_twice(seed, ["trusts_numbers"])
     assert machine.disk == disk
+
+
+def test_figures_of_a_member_that_has_left_are_told_to_nobody() -> None:
+    cluster = begun(61, 4)
+    machine, other = [one for one in cluster.machines if one is not controller(cluster)][:2]
+    control(machine).set_load({"sessions": 7})
+    cluster.until(lambda: control(other).loads.get(machine.disk) == {"sessions": 7}, 5 * S)
+    disk = machine.disk
+    control(machine).leave(machine.name)
+    cluster.until(lambda: disk not in control(controller(cluster)).configuration.members, 30 * S)  # type: ignore[union-attr]
+    cluster.kill(machine)
+    cluster.kill(other)
+    cluster.start(other)
+    cluster.until(cluster.is_whole, 10 * S)
+    cluster.run(S)
+    assert disk not in control(other).loads

@@ -177,7 +177,7 @@ class Controller:
         """Take a heartbeat and return the answer."""
         verdict = self._judge(process, beat, now)
         answer = BeatAnswer(self.log.lineage, self.term, beat.number, self.log.commit, verdict)
-        if beat.load is not None:
+        if beat.load is not None and verdict != STRANGER:
             wanted = self._loads.get(process.disk, {}).get("replicas", 0)
             self._loads[process.disk] = beat.load
             if beat.load.get("replicas", 0) != wanted:
@@ -406,6 +406,7 @@ class Controller:
         self._hand_over()
         if self._is_dirty and now >= self._retry_ns:
             self._is_dirty = False
+            self._forget_former_members()
             self._plan(now)
             self._change_voters(now)
 
@@ -483,6 +484,15 @@ class Controller:
             member = self.log.configuration.members.get(disk)
             if member is None or member.incarnation != self._evictions[disk] or member.evicted >= member.incarnation:
                 del self._evictions[disk]
+
+    def _forget_former_members(self) -> None:
+        members = self.log.configuration.members
+        for disk in [disk for disk in self._loads if disk not in members]:
+            del self._loads[disk]
+            for told in self._loads_told.values():
+                told.pop(disk, None)
+        for disk in [disk for disk in self._loads_told if disk not in members]:
+            del self._loads_told[disk]
 
     def _find_lost(self, now: int, succeeded: bool) -> None:
         """Mark members as away whose lease is certainly over, and put out those that an operator named.
