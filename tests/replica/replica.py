@@ -114,7 +114,7 @@ class Cell:
         replication.events.clear()
         if replication.more():
             world.at(world.now + 100, self.wake_of(self.incarnation))
-        due = max(replication.next_wake(), world.now + MILLISECOND)
+        due = max(min(replication.next_wake(), replication.background_us), world.now + MILLISECOND)
         if due < world.now + SECOND:
             world.at(due, self.wake_of(self.incarnation))
 
@@ -129,6 +129,7 @@ class Cell:
             if self.alive and self.incarnation == incarnation and self.world.now > self.woken_us:
                 self.woken_us = self.world.now
                 self.replication.wake(self.world.now)
+                self.replication.work_in_background(self.world.now)
                 self.turn()
 
         return wake
