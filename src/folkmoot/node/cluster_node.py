@@ -16,7 +16,7 @@ from folkmoot.kernel.clock import MILLISECOND
 from folkmoot.kernel.event import Event
 from folkmoot.kernel.feature import features_on
 from folkmoot.membership.holding import DAMAGED
-from folkmoot.membership.logged_membership import LoggedMembership
+from folkmoot.membership.membership import Membership
 from folkmoot.membership.view import View
 from folkmoot.node.birth import Birth
 from folkmoot.node.clock_sharing import ClockSharing
@@ -111,7 +111,7 @@ class ClusterNode:
         broker.turn.receipts.evidence = _Disks(self.replication)
         holdings = ReplicaHoldings(self.replication)
         rng = state.rng.fork()
-        self.membership = LoggedMembership(self.me, config, state.partitions, rng, holdings, state.reader)
+        self.membership = Membership(self.me, config, state.partitions, rng, holdings, state.reader)
         self.membership.held.former = birth.former
         state.speaks_until_ns = 0
         clock = state.clock

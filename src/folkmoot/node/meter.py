@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from folkmoot.kernel.clock import SECOND
-from folkmoot.membership.logged_membership import LoggedMembership
+from folkmoot.membership.membership import Membership
 from folkmoot.metrics.counters import Counters
 from folkmoot.peer.peers import Peers
 from folkmoot.replica.replication import Replication
@@ -18,9 +18,7 @@ _EVERY_US: Final = SECOND
 class Meter:
     """Reads the parts and writes the counters."""
 
-    def __init__(
-        self, counters: Counters, peers: Peers, membership: LoggedMembership, replication: Replication
-    ) -> None:
+    def __init__(self, counters: Counters, peers: Peers, membership: Membership, replication: Replication) -> None:
         self._counters = counters
         self._peers = peers
         self._membership = membership

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from folkmoot.kernel.event import INFO, Event
-from folkmoot.membership.logged_membership import LoggedMembership
+from folkmoot.membership.membership import Membership
 
 __all__ = ["temper"]
 
 
-def temper(events: list[Event], membership: LoggedMembership) -> None:
+def temper(events: list[Event], membership: Membership) -> None:
     """Report the end of a connection to another node as information if that node, or this one, stops."""
     for event in events:
         if event.kind != "peer_down":

@@ -12,7 +12,7 @@ from typing import Final
 from folkmoot.broker.broker import Broker
 from folkmoot.kernel.clock import SECOND
 from folkmoot.kernel.event import INFO
-from folkmoot.membership.logged_membership import LoggedMembership
+from folkmoot.membership.membership import Membership
 from folkmoot.turn.state import State
 
 __all__ = ["Shutdown"]
@@ -24,7 +24,7 @@ _PATIENCE_US: Final = 5 * SECOND  # for clients that do not disconnect, and for 
 class Shutdown:
     """The end of one node's membership."""
 
-    def __init__(self, state: State, broker: Broker, membership: LoggedMembership) -> None:
+    def __init__(self, state: State, broker: Broker, membership: Membership) -> None:
         self._state = state
         self._broker = broker
         self._membership = membership

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from folkmoot.kernel.feature import lacking
 from folkmoot.membership.holding import DAMAGED
-from folkmoot.membership.logged_membership import LoggedMembership
+from folkmoot.membership.membership import Membership
 from folkmoot.membership.view import View
 from folkmoot.merge.heals import Heals
 from folkmoot.node.load import own_load
@@ -28,7 +28,7 @@ class ClusterPicture(Picture):
         self,
         me: Member,
         config: ClusterConfig,
-        membership: LoggedMembership,
+        membership: Membership,
         peers: Peers,
         replication: Replication,
         state: State,

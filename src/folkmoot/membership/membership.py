@@ -35,7 +35,7 @@ from folkmoot.store.epoch import counter_of
 from folkmoot.store.reader import Reader
 from folkmoot.store.writer import Writer
 
-__all__ = ["LoggedMembership"]
+__all__ = ["Membership"]
 
 _US: Final = 1000  # nanoseconds
 _NOTHING: Final = ClusterSettings()
@@ -43,7 +43,7 @@ _NO_FEATURES: Final = 0  # those of today are on while all members have them, so
 _LOOK_US: Final = 100_000  # between two looks at what changes slowly
 
 
-class LoggedMembership:
+class Membership:
     """One node's membership; `open` comes before everything else. No call raises for what others send.
 
     out: (node, kind, body) to be sent. installs: views to be installed, at most one in a turn. events: facts for the
