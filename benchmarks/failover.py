@@ -1,15 +1,18 @@
-"""Failover: from kill -9 of a node to the next acknowledged publish of each client that it concerns.
+"""Failover: from kill -9, or SIGSTOP, of a node to the next acknowledged publish of each client that it concerns.
 
 Owns this section's clients, kills and table. Each client publishes with QoS 1, one message at a time, to a persistent
 session of its own; a client is concerned when the killed node led that session, or when it was connected to that node.
 Between kills each session is read until it is empty, so that the last kill finds as much data as the first one. The
-nodes are compiled or not as the rest; what is found lost afterwards is a fault.
+nodes are compiled or not as the rest; what is found lost afterwards is a fault. A node that is stopped closes no
+connections: how long its own clients wait for it is up to them, so only the others are counted.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 import select
+import signal
 import socket
 import threading
 import time
@@ -35,6 +38,8 @@ REST_S = 0.3
 ANSWER_S = 3.0
 EMPTY_S = 0.1
 IDLE_S, IDLE_QUICK_S, IDLE_REST_S = 20.0, 5.0, 5.0
+RESUME_S = 1.0
+HANGS_EVERY = 5  # kills, for which a node is stopped once
 LED, CONNECTED = "session led by it, connected elsewhere", "connected to it"
 
 
@@ -157,6 +162,7 @@ class Times:
     """Pauses in seconds, by why a client was concerned."""
 
     pauses: dict[str, list[float]] = field(default_factory=lambda: {LED: [], CONNECTED: []})
+    hangs: list[float] = field(default_factory=list)
     stuck: int = 0
 
 
@@ -175,6 +181,10 @@ def run(bench: Bench) -> Figures:
         for kill in range(bench.kills):
             bench.note(f"kill {kill + 1} of {bench.kills}")
             strike(nodes, nodes.names[kill % len(nodes.names)], clients, times)
+        hangs = max(bench.kills // HANGS_EVERY, 1)
+        for hang in range(hangs):
+            bench.note(f"hang {hang + 1} of {hangs}")
+            suspend(nodes, nodes.names[hang % len(nodes.names)], clients, times)
         for client in clients:
             client.ended.set()
         for client in clients:
@@ -189,6 +199,8 @@ def run(bench: Bench) -> Figures:
     figures["idle_share_of_core"] = digits(idle)
     figures["pauses"] = {why: quantiles(found) for why, found in times.pauses.items()}
     figures["pauses"]["all"] = quantiles([pause for found in times.pauses.values() for pause in found])
+    figures["hangs"] = hangs
+    figures["hang_pauses"] = quantiles(times.hangs)
     faults = {"lost": missing, "stuck": times.stuck}
     if any(faults.values()):
         figures["faults"] = {kind: count for kind, count in faults.items() if count}
@@ -197,6 +209,32 @@ def run(bench: Bench) -> Figures:
 
 def strike(nodes: Nodes, name: str, clients: list[Failing], times: Times) -> None:
     """Kill a node, note the pauses, and bring it back."""
+    concerned = concerned_by(nodes, name, clients)
+    moment = nodes.kill(name)
+    for why, found in times.pauses.items():
+        waiting = [client for client, reason in concerned.items() if reason == why]
+        times.stuck += await_answers(waiting, moment, found)
+    nodes.start(name)
+    recover(nodes, clients)
+
+
+def suspend(nodes: Nodes, name: str, clients: list[Failing], times: Times) -> None:
+    """Stop a node with SIGSTOP, note the pauses of clients that are connected elsewhere, and let it go on."""
+    concerned = concerned_by(nodes, name, clients)
+    pid = nodes.pids()[name]
+    os.kill(pid, signal.SIGSTOP)
+    moment = time.monotonic()
+    try:
+        waiting = [client for client, reason in concerned.items() if reason == LED]
+        times.stuck += await_answers(waiting, moment, times.hangs)
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    time.sleep(RESUME_S)  # until it knows that the others went on without it
+    recover(nodes, clients)
+
+
+def concerned_by(nodes: Nodes, name: str, clients: list[Failing]) -> dict[Failing, str]:
+    """Return the clients that the end of a node concerns, and why."""
     leaders = nodes.leaders()
     concerned = {}
     for client in clients:
@@ -204,20 +242,26 @@ def strike(nodes: Nodes, name: str, clients: list[Failing], times: Times) -> Non
             concerned[client] = CONNECTED
         elif leaders[hash64(client.session.encode()) % len(leaders)] == name:
             concerned[client] = LED
-    moment = nodes.kill(name)
+    return concerned
+
+
+def await_answers(clients: list[Failing], moment: float, pauses: list[float]) -> int:
+    """Note how long after a moment each client was served again; return how many were not."""
+    waiting = list(clients)
     deadline = moment + WAIT_S
-    waiting = dict(concerned)
     while waiting and time.monotonic() < deadline:
-        for client, why in list(waiting.items()):
+        for client in list(waiting):
             when = client.next_after(moment)
             if when is not None:
-                times.pauses[why].append(when - moment)
-                del waiting[client]
+                pauses.append(when - moment)
+                waiting.remove(client)
         time.sleep(0.01)
-    times.stuck += len(waiting)
-    nodes.start(name)
+    return len(waiting)
+
+
+def recover(nodes: Nodes, clients: list[Failing]) -> None:
+    """Wait until all copies are complete, have the clients come back to their nodes, and empty their sessions."""
     nodes.await_whole()
-    # Those who left come back, so that each node has some again.
     for client in clients:
         client.at = client.home
         client.acknowledged = client.acknowledged[-1:]
@@ -258,6 +302,9 @@ def table(figures: Figures) -> str:
     for why, found in figures["pauses"].items():
         cells = [number(found[name]) if name in found else "-" for name in ("p50_ms", "p99_ms", "max_ms")]
         rows.append([f"clients {why}" if why != "all" else "all", f"{found['count']:,}", *cells])
+    hangs = figures["hang_pauses"]
+    cells = [number(hangs[name]) if name in hangs else "-" for name in ("p50_ms", "p99_ms", "max_ms")]
+    rows.append([f"SIGSTOP instead, {figures['hangs']} times: {LED}", f"{hangs['count']:,}", *cells])
     text = markdown(head, rows)
     lost = figures.get("faults")
     said = (
