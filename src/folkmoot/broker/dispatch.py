@@ -174,7 +174,9 @@ class Dispatch:
 
     def _dispatch(self, node_id: str, kind: int, body: bytes) -> None:
         if kind == ENTER:
-            self._entered[node_id] = get_varint(body, 0)[0]
+            epoch, _ = get_varint(body, 0)
+            self._entered[node_id] = epoch
+            self.hosting.entered(node_id, epoch)
         elif self._entered.get(node_id, 0) < self.leadership.met.get(node_id, 0):
             # It was sent before this node and that one started over with each other, perhaps at another side of a
             # split: its link has kept it, and its broker sends again what still counts.

@@ -41,7 +41,7 @@ from folkmoot.turn.work import PACKET_STEPS
 
 __all__ = ["UNKNOWN_CLIENT", "Hosting"]
 
-_VIEWS_KEPT = 2
+_NOBODY: dict[int, int] = {}
 _OPENED = 1  # flag of OUTPUT: it contains the CONNACK
 UNKNOWN_CLIENT = 2  # flag of OUTPUT: this node knows nothing of the client
 
@@ -82,10 +82,9 @@ class Hosting:
         self._early: list[tuple[str, int, int, int, bytes]] = []  # packets of clients that came before that
         # Clients that want into a partition which this node is to lead and does not yet: what was said
         self._deferred_hosts: dict[tuple[str, int], bytes] = {}
-        # Clients whose sessions others lead now, and the view in which this changed: packets that their nodes have sent
-        # here without knowing it are for the next leader, to which they will be sent again.
-        self._left: dict[tuple[str, int], int] = {}
-        self._views = 0
+        # Clients whose sessions others lead now, by node and number, and the view in which this changed, oldest first:
+        # packets that their nodes have sent in an earlier view are for the next leader, which asks for them.
+        self._left: dict[str, dict[int, int]] = {}
         self._count = 0
 
     def __len__(self) -> int:
@@ -137,7 +136,7 @@ class Hosting:
             return
         connection, _ = self._connection(node_id, entry)
         self.remotes[(node_id, number)] = connection
-        self._left.pop((node_id, number), None)
+        self._return(node_id, number)
         self.admission.admit(connection, entry[7])
 
     def packets(self, node_id: str, body: bytes) -> None:
@@ -161,7 +160,7 @@ class Hosting:
             self._packet(connection, packet, first, rest)
         elif connection is not None or self.expecting or (node_id, number) in self._deferred_hosts:
             self._early.append((node_id, number, packet, first, rest))
-        elif packet and (node_id, number) not in self._left:
+        elif packet and number not in self._left.get(node_id, _NOBODY):
             # This node does not know the client: its session is over, or it leads another partition now. Without an
             # answer the other node would keep the packet for ever.
             self.fabric.send(node_id, OUTPUT, self._output(number, packet, UNKNOWN_CLIENT, [], b""))
@@ -324,17 +323,28 @@ class Hosting:
             self.catch_up(self.expecting)
 
     def installed(self, fresh: list[str]) -> None:
-        """A view was installed. By the second one after a session has moved, all nodes know that it has.
+        """A view was installed; fresh: members with which this node starts over.
 
-        fresh: members with which this node starts over: they send again what they had sent of their clients.
+        They send again what they had sent of their clients.
         """
-        self._views += 1
         for node_id in fresh:
             self._forget_deferred_hosts(node_id)
         self._early = [early for early in self._early if early[0] not in fresh]
-        if self._left:
-            oldest = self._views - _VIEWS_KEPT
-            self._left = {key: view for key, view in self._left.items() if view >= oldest}
+
+    def entered(self, node_id: str, epoch: int) -> None:
+        """A node has installed a view: it knows which sessions this node has left before."""
+        left = self._left.get(node_id)
+        if left is None:
+            return
+        known: list[int] = []
+        for number, since in left.items():
+            if since > epoch:
+                break
+            known.append(number)
+        for number in known:
+            del left[number]
+        if not left:
+            del self._left[node_id]
 
     def gone(self, node_id: str) -> None:
         """A node is no longer a member: its clients have lost their connections (A7), and their wills are due."""
@@ -447,7 +457,7 @@ class Hosting:
             return
         self.state.accounts.hand_over(session, connection.username, connection.is_proved, self.state.now)
         self.remotes[(node_id, number)] = connection
-        self._left.pop((node_id, number), None)
+        self._return(node_id, number)
         self.attaching.resume(connection, session, packet, sequences)
 
     def turn_away(self, node_id: str, entry: HOST_ENTRY) -> None:
@@ -486,10 +496,17 @@ class Hosting:
         """This node no longer leads the client's partition: the client's node asks the new leader."""
         remote = connection.remote
         assert remote is not None, "a hosted connection is elsewhere"
-        self._left[(remote.node_id, remote.number)] = self._views
+        left = self._left.setdefault(remote.node_id, {})
+        left.pop(remote.number, None)
+        left[remote.number] = self.fabric.epoch
         remote.gone = True  # its next leader, which may be this node again, sends the answers that it waits for
         connection.state = CONNECTION_CLOSED
         self._drop(connection)
+
+    def _return(self, node_id: str, number: int) -> None:
+        left = self._left.get(node_id)
+        if left is not None:
+            left.pop(number, None)
 
     def leave(self, session: Session) -> None:
         """This node no longer leads the session: drop its connection, which is at another node."""
