@@ -897,3 +897,40 @@ def test_figures_of_a_member_that_has_left_are_told_to_nobody() -> None:
     cluster.until(cluster.is_whole, 10 * S)
     cluster.run(S)
     assert disk not in control(other).loads
+
+
+def test_a_member_behind_a_firewall_that_answers_with_resets_is_silent_when_others_lead() -> None:
+    cluster, machine = behind_firewall([])
+    assert not machine.is_live(cluster.now)
+
+
+def test_two_leaders_would_speak_if_it_kept_its_lease() -> None:
+    with pytest.raises(Violation, match="lead"):
+        behind_firewall(["keeps_lease"])
+
+
+def behind_firewall(planted: list[str]) -> tuple[Cluster, Machine]:
+    """Return a cluster in which others lead what a machine led that they take for ended, and that machine."""
+    cluster = Cluster(71, 3)
+    cluster.planted = planted
+    for machine in cluster.machines:
+        cluster.start(machine)
+    cluster.until(cluster.is_whole, 10 * S)
+    machine = follower(cluster)
+    assert cluster.leads(machine)
+    for other in cluster.machines:
+        if other is not machine:
+            reset_between(cluster, machine, other)
+    cluster.until(lambda: served(cluster, machine), 5 * S)
+    return cluster, machine
+
+
+def reset_between(cluster: Cluster, one: Machine, other: Machine) -> None:
+    """Cut two machines off from each other by resets: each finds a port that refuses."""
+    for here, there in ((one, other), (other, one)):
+        cluster.cut(here, there, True)
+        link = cluster.link(here, there)
+        if link.up:
+            cluster.close(here, there, link)
+        end = (there.name, control(there).me.incarnation, there.disk, True)
+        cluster.happen(here, lambda here=here, end=end: cluster._down(here, *end))  # type: ignore[misc]

@@ -380,12 +380,32 @@ class Control:
             self.controller.held.forget(node_id)
         if refused and disk:
             self.neighbours.proved(disk, incarnation, now)
+            self._doubt_lease(now)
             if self.controller is not None:
                 self.controller.ended(disk, incarnation, now)
             if self.log is not None and not self.neighbours.is_linked(disk):
                 self.log.leader_ended(disk, now)
                 if self.me.disk in self.log.voters:  # a second witness for the controller, and not hundreds
                     self._beat_ns = min(self._beat_ns, now)
+
+    def _doubt_lease(self, now: int) -> None:
+        """Go on under the next lease only, when this process may be the one that is taken for ended.
+
+        A firewall that answers with resets looks like the end of a process, from both of its sides. Two members prove
+        an end, and its lease counts for nothing at once; so a process that sees two of them end may be their proof.
+        """
+        configuration = self.configuration
+        if configuration is None or self._planted.keeps_lease:
+            return
+        ended: dict[int, bool] = {}
+        for disk, _incarnation in self.neighbours.ended:
+            member = configuration.members.get(disk)
+            if member is not None and is_up(member.state) and not self.neighbours.is_linked(disk):
+                ended[disk] = True
+        if len(ended) >= 2 and self._lease.until_ns > now:
+            self._lease.give_back()
+            self._held.clear()
+            self._beat_ns = min(self._beat_ns, now)
 
     def _hurry(self, now: int) -> None:
         """Send a heartbeat soon, if this process waits to be let up; others say what is new with the next one."""

@@ -22,6 +22,7 @@ from folkmoot.peer.switch import Switch
 __all__ = ["Peers"]
 
 _PINGS_EVERY: Final = 16  # quarters of the time after which a peer is silent, in which one is pinged that is not
+_PROBED: Final = 4  # links
 
 
 class Peers:
@@ -157,6 +158,7 @@ class Peers:
         ):
             link.refused = True
             self._switch.tell_down(link, why, True)
+            self._probe()
         self._switch.complaints.unreachable(address, why, self._switch.now)
 
     def wake(self, now: int) -> None:
@@ -324,6 +326,22 @@ class Peers:
             link.ack_due_us = self._switch.now + self._config.ack_delay_us
             self._owed.append(link)
 
+    def _ping(self, link: Link) -> None:
+        peer = link.current
+        if peer is not None and peer.writable:
+            link.ping_sent_us = self._switch.now
+            peer.put(frame(PING, u64(self._switch.now)))
+
+    def _probe(self) -> None:
+        """Ping the links that have been silent for longest.
+
+        A firewall that has answered one link with a reset may be in front of others, and answers only what is sent.
+        """
+        links = [link for link in self._switch.links.values() if link.current is not None]
+        links.sort(key=_heard_us)
+        for link in links[:_PROBED]:
+            self._ping(link)
+
     def _tend(self, link: Link) -> None:
         """Do what is due for a link: acknowledge, ping, close a silent connection, drop an old link."""
         now = self._switch.now
@@ -343,11 +361,14 @@ class Peers:
             pause_us = self._config.silence_us // 4
             is_heard = now - link.heard_us < pause_us and now - link.ping_sent_us < _PINGS_EVERY * pause_us
             link.ping_due_us = (link.heard_us if is_heard else now) + pause_us
-            if peer.writable and not is_heard:
-                link.ping_sent_us = now
-                peer.put(frame(PING, u64(now)))
+            if not is_heard:
+                self._ping(link)
         if now >= link.ack_due_us:
             link.acknowledge()
         self._switch.pump(link)
         self._switch.at(silent_from_us + self._config.silence_us)
         self._switch.about(min(link.ping_due_us, link.ack_due_us))
+
+
+def _heard_us(link: Link) -> int:
+    return link.heard_us
