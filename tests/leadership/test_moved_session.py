@@ -1,4 +1,4 @@
-"""A session moves to another leader, and the node with the connection learns of it late: no packet of the client is lost."""
+"""A session moves to another leader, and the node with the connection learns of it late: nothing that was sent is lost."""
 
 from __future__ import annotations
 
