@@ -1,4 +1,4 @@
-"""A session moves to another leader, and the node with the connection learns of it late: nothing that was sent is lost."""
+"""A session moves to another leader, and the node with the connection learns of it late."""
 
 from __future__ import annotations
 
