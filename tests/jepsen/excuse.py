@@ -17,6 +17,9 @@ __all__ = ["EXCUSES", "HEAL_US", "Excuse", "Excuses"]
 HEAL_US: Final = 15_000_000
 """How long two sides may still be apart after their links are back."""
 
+NOTICE_US: Final = 500_000
+"""How long a node may take to see that others refuse it."""
+
 
 @dataclass(frozen=True)
 class Excuse:
@@ -57,6 +60,11 @@ EXCUSES: Final = {
         "A6",
         "`available`: a link was cut of one of the two nodes to which the client id is connected",
         "One client id is connected on both sides.",
+    ),
+    "resets-id": Excuse(
+        "A6",
+        "half a second before, resets began to answer for the node of the older connection at two others",
+        "A firewall that answers with resets looks like the end of a node",
     ),
     "two-sides-retained": Excuse(
         "A8",
@@ -105,6 +113,8 @@ class Excuses:
 
     def two_alive(self, one: Connection, other: Connection, at: int) -> str:
         """For two connections of one client id that are both served."""
+        if self.world.refused(one.node, at - NOTICE_US, at):
+            return "resets-id"
         nodes = {one.node, other.node}
         return "two-sides-id" if self.splits and self.world.cut_off(nodes, one.accepted - HEAL_US, at) else ""
 
