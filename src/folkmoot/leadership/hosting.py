@@ -41,7 +41,6 @@ from folkmoot.turn.work import PACKET_STEPS
 
 __all__ = ["UNKNOWN_CLIENT", "Hosting"]
 
-_NOBODY: dict[int, int] = {}
 _OPENED = 1  # flag of OUTPUT: it contains the CONNACK
 UNKNOWN_CLIENT = 2  # flag of OUTPUT: this node knows nothing of the client
 
@@ -82,9 +81,9 @@ class Hosting:
         self._early: list[tuple[str, int, int, int, bytes]] = []  # packets of clients that came before that
         # Clients that want into a partition which this node is to lead and does not yet: what was said
         self._deferred_hosts: dict[tuple[str, int], bytes] = {}
-        # Clients whose sessions others lead now, by node and number, and the view in which this changed, oldest first:
-        # packets that their nodes have sent in an earlier view are for the next leader, which asks for them.
-        self._left: dict[str, dict[int, int]] = {}
+        # Clients whose sessions this node has left, by node and number: the view in which it did, and the partition.
+        self._left: dict[str, dict[int, tuple[int, int]]] = {}
+        self._entered: dict[str, int] = {}  # by node: the view in which it sent what comes now
         self._count = 0
 
     def __len__(self) -> int:
@@ -160,10 +159,24 @@ class Hosting:
             self._packet(connection, packet, first, rest)
         elif connection is not None or self.expecting or (node_id, number) in self._deferred_hosts:
             self._early.append((node_id, number, packet, first, rest))
-        elif packet and number not in self._left.get(node_id, _NOBODY):
+        elif packet and not self._asks_next(node_id, number):
             # This node does not know the client: its session is over, or it leads another partition now. Without an
             # answer the other node would keep the packet for ever.
             self.fabric.send(node_id, OUTPUT, self._output(number, packet, UNKNOWN_CLIENT, [], b""))
+
+    def _asks_next(self, node_id: str, number: int) -> bool:
+        """Whether the next leader of a client's session asks for the packets that its node has sent here.
+
+        They were sent in a view in which this node still led it; or this node leads it again, and is about to ask.
+        """
+        left = self._left.get(node_id)
+        if left is None or number not in left:
+            return False
+        since, partition = left[number]
+        return self._entered.get(node_id, 0) < since or self._is_next(partition)
+
+    def _is_next(self, partition: int) -> bool:
+        return self.fabric.leaders[partition] == self.fabric.node_id and not self.state.leads[partition]
 
     def _packet(self, connection: Connection, packet: int, first: int, rest: bytes) -> None:
         remote = connection.remote
@@ -333,18 +346,15 @@ class Hosting:
 
     def entered(self, node_id: str, epoch: int) -> None:
         """A node has installed a view: it knows which sessions this node has left before."""
+        self._entered[node_id] = epoch
         left = self._left.get(node_id)
-        if left is None:
-            return
-        known: list[int] = []
-        for number, since in left.items():
-            if since > epoch:
-                break
-            known.append(number)
-        for number in known:
-            del left[number]
         if not left:
-            del self._left[node_id]
+            return
+        self._left[node_id] = {
+            number: (since, partition)
+            for number, (since, partition) in left.items()
+            if since > epoch or self._is_next(partition)
+        }
 
     def gone(self, node_id: str) -> None:
         """A node is no longer a member: its clients have lost their connections (A7), and their wills are due."""
@@ -496,9 +506,8 @@ class Hosting:
         """This node no longer leads the client's partition: the client's node asks the new leader."""
         remote = connection.remote
         assert remote is not None, "a hosted connection is elsewhere"
-        left = self._left.setdefault(remote.node_id, {})
-        left.pop(remote.number, None)
-        left[remote.number] = self.fabric.epoch
+        partition = self.state.partition_of(connection.client_id.encode())
+        self._left.setdefault(remote.node_id, {})[remote.number] = (self.fabric.epoch, partition)
         remote.gone = True  # its next leader, which may be this node again, sends the answers that it waits for
         connection.state = CONNECTION_CLOSED
         self._drop(connection)
