@@ -393,7 +393,7 @@ def test_a_message_that_was_sent_to_one_side_only_has_no_excuse() -> None:
     assert broken(check(events)) == {("A4", "twice")}
 
 
-def refused(name: str, after_s: float) -> Story:
+def behind_resets(name: str, after_s: float) -> Story:
     """A client moves to another node while its former one is cut off, and both answer it."""
     story = Story()
     older = story.connect("twin", "n1")
@@ -407,10 +407,10 @@ def refused(name: str, after_s: float) -> Story:
 
 
 def test_a_node_that_is_refused_by_others_may_answer_until_it_has_seen_it() -> None:
-    found = check(refused("split-reset", 0.1).events)
+    found = check(behind_resets("split-reset", 0.1).events)
     assert (broken(found), excused(found)) == (set(), {"resets-id"})
-    assert broken(check(refused("split", 0.1).events)) == {("A6", "two connections")}
-    assert broken(check(refused("split-reset", 1.0).events)) == {("A6", "two connections")}
+    assert broken(check(behind_resets("split", 0.1).events)) == {("A6", "two connections")}
+    assert broken(check(behind_resets("split-reset", 1.0).events)) == {("A6", "two connections")}
 
 
 def alone(policy: str, replicas: int) -> list[Event]:
