@@ -80,7 +80,6 @@ class Dispatch:
         self.answers = orders.answers
         self.orders = orders
         self.leadership = leadership
-        self._entered: dict[str, int] = {}  # by node: the view in which it sent what comes now
         self._processes: dict[str, int] = {}  # by node: the incarnation of the process to which there is a link
         self._members: dict[str, int] = {}  # by node: the incarnation of the process that is a member
         # Of processes that are not yet members; without messages: of a node whose former process still is one.
@@ -144,7 +143,7 @@ class Dispatch:
 
     def _is_ahead(self, node_id: str) -> bool:
         """Whether a node has installed a newer view than this one: it may be a member there."""
-        epoch = self._entered.get(node_id, 0)
+        epoch = self.fabric.entered.get(node_id, 0)
         for kind, body in self._early[node_id].messages:
             if kind == ENTER and body:
                 epoch = get_varint(body, 0)[0]
@@ -174,15 +173,14 @@ class Dispatch:
 
     def _dispatch(self, node_id: str, kind: int, body: bytes) -> None:
         if kind == ENTER:
-            epoch, _ = get_varint(body, 0)
-            self._entered[node_id] = epoch
-            self.hosting.entered(node_id, epoch)
-        elif self._entered.get(node_id, 0) < self.leadership.met.get(node_id, 0):
+            self.fabric.entered[node_id] = get_varint(body, 0)[0]
+            self.hosting.entered(node_id)
+        elif self.fabric.entered.get(node_id, 0) < self.leadership.met.get(node_id, 0):
             # It was sent before this node and that one started over with each other, perhaps at another side of a
             # split: its link has kept it, and its broker sends again what still counts.
             self.state.counters.cluster_messages_void += 1
         elif kind == FORWARD:
-            self.forward_receiver.receive(node_id, body, self._entered.get(node_id, 0))
+            self.forward_receiver.receive(node_id, body, self.fabric.entered.get(node_id, 0))
         elif kind == FORWARD_ACK:
             self.forward_sender.done(node_id, body)
         elif kind == RELAY:

@@ -83,7 +83,6 @@ class Hosting:
         self._deferred_hosts: dict[tuple[str, int], bytes] = {}
         # Clients whose sessions this node has left, by node and number: the view in which it did, and the partition.
         self._left: dict[str, dict[int, tuple[int, int]]] = {}
-        self._entered: dict[str, int] = {}  # by node: the view in which it sent what comes now
         self._count = 0
 
     def __len__(self) -> int:
@@ -130,7 +129,7 @@ class Hosting:
         if not self.state.leads[partition]:
             # This node is to lead the partition: admit the client then. Its node may believe that this one leads
             # already, as after a time without a lease, and asks only once.
-            if self.fabric.leaders[partition] == self.fabric.node_id:
+            if self._is_to_lead(partition):
                 self._deferred_hosts[(node_id, number)] = body
             return
         connection, _ = self._connection(node_id, entry)
@@ -173,9 +172,10 @@ class Hosting:
         if left is None or number not in left:
             return False
         since, partition = left[number]
-        return self._entered.get(node_id, 0) < since or self._is_next(partition)
+        return self.fabric.entered.get(node_id, 0) < since or self._is_to_lead(partition)
 
-    def _is_next(self, partition: int) -> bool:
+    def _is_to_lead(self, partition: int) -> bool:
+        """Whether this node is the leader of a partition, and has not begun to lead it."""
         return self.fabric.leaders[partition] == self.fabric.node_id and not self.state.leads[partition]
 
     def _packet(self, connection: Connection, packet: int, first: int, rest: bytes) -> None:
@@ -344,21 +344,22 @@ class Hosting:
             self._forget_deferred_hosts(node_id)
         self._early = [early for early in self._early if early[0] not in fresh]
 
-    def entered(self, node_id: str, epoch: int) -> None:
+    def entered(self, node_id: str) -> None:
         """A node has installed a view: it knows which sessions this node has left before."""
-        self._entered[node_id] = epoch
         left = self._left.get(node_id)
         if not left:
             return
+        epoch = self.fabric.entered[node_id]
         self._left[node_id] = {
             number: (since, partition)
             for number, (since, partition) in left.items()
-            if since > epoch or self._is_next(partition)
+            if since > epoch or self._is_to_lead(partition)
         }
 
     def gone(self, node_id: str) -> None:
         """A node is no longer a member: its clients have lost their connections (A7), and their wills are due."""
         self._early = [early for early in self._early if early[0] != node_id]
+        self._left.pop(node_id, None)
         self._forget_deferred_hosts(node_id)
         for connection in [connection for key, connection in self.remotes.items() if key[0] == node_id]:
             remote = connection.remote

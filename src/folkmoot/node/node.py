@@ -69,10 +69,10 @@ class Node:
         self._state.routes_known = self._state.routes_whole = alone
         self._clock_report = ClockReport(self._state)
         fabric = Fabric(config.node_id, config.partitions, alone)
-        self._planted = fabric.planted
         if config.cluster is not None:
-            self._planted = fabric.planted = Planted(config.cluster.planted)
+            fabric.planted = Planted(config.cluster.planted)
             self._state.work.endless = fabric.planted.endless_turns
+        self._planted = fabric.planted
         self._broker = Broker(self._state, fabric, self.streams)
         self._withheld = Withheld(self._state, fabric, self._broker)
         self._sealed = False

@@ -35,6 +35,7 @@ class Fabric:
         self.idle = ""  # why this node serves no client
         self.full: dict[str, None] = {}  # nodes whose disk is full
         self.out_of_sync: dict[str, None] = {}
+        self.entered: dict[str, int] = {}  # by node: the view in which it sent what comes now
         self.choked: dict[str, int] = {}  # slow nodes for which much waits: bytes
         self.lane_bytes = 1 << 20  # which the clients of one node may get in a turn
         self.flood_bytes = 0  # more than this waits: a message that may be dropped is not sent
