@@ -21,11 +21,11 @@ _STEP_US: Final = 1000
 
 
 def next_beat(time_s: float, period_s: float) -> float:
-    """Return the next multiple of a period, half of one away at least.
+    """Return the next multiple of a period; one that is a hundredth of it away, or less, has come.
 
     What is done periodically is done at such times, so that an idle process wakes up once for all of it.
     """
-    return math.ceil(time_s / period_s + 0.5) * period_s
+    return (math.floor(time_s / period_s + 0.01) + 1) * period_s
 
 
 def _steady_ns() -> Callable[[], int]:

@@ -15,7 +15,7 @@ from folkmoot.runtime.loop import Turns
 __all__ = ["STALL_US", "StallWatch"]
 
 LOOK_S: Final = 0.1
-# How soon to look again while the disk has nothing to do: shorter than any stall.
+# How soon to look again while the disk has nothing to do: no later than any stall.
 REST_S: Final = 0.5
 # A busy disk takes this long occasionally. A longer stall is reported; a shorter one if `stall_us` is shorter.
 STALL_US: Final = 500_000
