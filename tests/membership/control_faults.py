@@ -177,19 +177,7 @@ class Faults:
         if len([machine for machine in self.cluster.machines if machine.is_live(self.cluster.now)]) < 3:
             return
         self.reset_at = self.cluster.now
-        self.cluster.cut(one, other, True)
-        self.cluster.cut(other, one, True)
-        link = self.cluster.link(one, other)
-        if link.up:
-            self.cluster.close(one, other, link)
-        for here, there in ((one, other), (other, one)):
-            incarnation, disk, name = there.control.me.incarnation, there.disk, there.name  # type: ignore[union-attr]
-            self.cluster.happen(
-                here,
-                lambda here=here, incarnation=incarnation, disk=disk, name=name: self.cluster._down(  # type: ignore[misc]
-                    here, name, incarnation, disk, True
-                ),
-            )
+        self.cluster.reset(one, other)
 
     def heal(self) -> None:
         """Let everything be reached, and nothing be slow."""

@@ -322,6 +322,18 @@ class Cluster:
         if not link.up:
             self.at(self.rng.below(S), lambda: self.dial(sender, to))
 
+    def reset(self, one: Machine, other: Machine) -> None:
+        """Cut two machines off from each other by a firewall that answers with resets: each finds a refusing port."""
+        self.cut(one, other, True)
+        self.cut(other, one, True)
+        link = self.link(one, other)
+        if link.up:
+            self.close(one, other, link)
+        for here, there in ((one, other), (other, one)):
+            assert there.control is not None
+            end = (there.name, there.control.me.incarnation, there.disk, True)
+            self.happen(here, lambda here=here, end=end: self._down(here, *end))  # type: ignore[misc]
+
     def find_dead(self, one: Machine, other: Machine, number: int) -> None:
         """Close a link that has been silent in a direction."""
         link = self.link(one, other)

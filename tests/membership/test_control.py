@@ -21,14 +21,16 @@ def control(machine: Machine) -> Control:
     return machine.control
 
 
-def begun(seed: int, count: int, forks: bool = True) -> Cluster:
-    """Return a cluster of so many members, all of them up."""
+def begun(seed: int, count: int, forks: bool = True, planted: list[str] | None = None, witnesses: int = 0) -> Cluster:
+    """Return a cluster of so many members, all of them up; the last ones are witnesses."""
 
     def tune(options: ControlOptions) -> None:
         options.forks = forks
 
     cluster = Cluster(seed, count, tune)
-    for machine in cluster.machines:
+    cluster.planted = planted or []
+    for number, machine in enumerate(cluster.machines):
+        machine.witness = number >= count - witnesses
         cluster.start(machine)
     cluster.until(cluster.is_whole, 10 * S)
     return cluster
@@ -436,11 +438,7 @@ def test_a_leader_that_trusts_the_proof_of_an_end_would_give_its_leaderships_awa
 
 @pytest.mark.parametrize("planted", [[], ["drops_early"]])
 def test_copies_move_when_all_have_installed_the_last_roles(planted: list[str]) -> None:
-    cluster = Cluster(43, 3)
-    cluster.planted = planted
-    for machine in cluster.machines:
-        cluster.start(machine)
-    cluster.until(cluster.is_whole, 10 * S)
+    cluster = begun(43, 3, planted=planted)
     machine = follower(cluster)
     machine.is_frozen = True
     added = cluster.add()
@@ -730,24 +728,13 @@ def test_a_slow_member_hands_its_leaderships_over_and_gets_them_back() -> None:
     cluster.until(lambda: len(cluster.leads(machine)) >= 2, 10 * S)
 
 
-def with_witness(planted: list[str]) -> Cluster:
-    """Return a cluster of two members and a witness, the third one."""
-    cluster = Cluster(59, 3)
-    cluster.planted = planted
-    cluster.machines[2].witness = True
-    for machine in cluster.machines:
-        cluster.start(machine)
-    cluster.until(cluster.is_whole, 10 * S)
-    return cluster
-
-
 def test_a_witness_that_joins_with_data_is_found() -> None:
     with pytest.raises(Violation, match="is a witness and holds data"):
-        with_witness(["keeps_data"])
+        begun(59, 3, planted=["keeps_data"], witnesses=1)
 
 
 def test_a_witness_votes_and_holds_nothing() -> None:
-    cluster = with_witness([])
+    cluster = begun(59, 3, witnesses=1)
     witness = cluster.machines[2]
     cluster.until(lambda: len(control(controller(cluster)).log.voters) == 3, 10 * S)  # type: ignore[union-attr]
     configuration = control(controller(cluster)).configuration
@@ -911,26 +898,11 @@ def test_two_leaders_would_speak_if_it_kept_its_lease() -> None:
 
 def behind_firewall(planted: list[str]) -> tuple[Cluster, Machine]:
     """Return a cluster in which others lead what a machine led that they take for ended, and that machine."""
-    cluster = Cluster(71, 3)
-    cluster.planted = planted
-    for machine in cluster.machines:
-        cluster.start(machine)
-    cluster.until(cluster.is_whole, 10 * S)
+    cluster = begun(71, 3, planted=planted)
     machine = follower(cluster)
     assert cluster.leads(machine)
     for other in cluster.machines:
         if other is not machine:
-            reset_between(cluster, machine, other)
+            cluster.reset(machine, other)
     cluster.until(lambda: served(cluster, machine), 5 * S)
     return cluster, machine
-
-
-def reset_between(cluster: Cluster, one: Machine, other: Machine) -> None:
-    """Cut two machines off from each other by resets: each finds a port that refuses."""
-    for here, there in ((one, other), (other, one)):
-        cluster.cut(here, there, True)
-        link = cluster.link(here, there)
-        if link.up:
-            cluster.close(here, there, link)
-        end = (there.name, control(there).me.incarnation, there.disk, True)
-        cluster.happen(here, lambda here=here, end=end: cluster._down(here, *end))  # type: ignore[misc]
