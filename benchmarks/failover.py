@@ -299,12 +299,11 @@ def table(figures: Figures) -> str:
     """Return the pauses, one row for each kind of client."""
     head = [f"kill -9 of one of three nodes, {figures['kills']} times", "pauses", "p50 ms", "p99 ms", "max ms"]
     rows = []
-    for why, found in figures["pauses"].items():
+    kinds = [(f"clients {why}" if why != "all" else "all", found) for why, found in figures["pauses"].items()]
+    kinds.append((f"SIGSTOP instead, {figures['hangs']} times: {LED}", figures["hang_pauses"]))
+    for kind, found in kinds:
         cells = [number(found[name]) if name in found else "-" for name in ("p50_ms", "p99_ms", "max_ms")]
-        rows.append([f"clients {why}" if why != "all" else "all", f"{found['count']:,}", *cells])
-    hangs = figures["hang_pauses"]
-    cells = [number(hangs[name]) if name in hangs else "-" for name in ("p50_ms", "p99_ms", "max_ms")]
-    rows.append([f"SIGSTOP instead, {figures['hangs']} times: {LED}", f"{hangs['count']:,}", *cells])
+        rows.append([kind, f"{found['count']:,}", *cells])
     text = markdown(head, rows)
     lost = figures.get("faults")
     said = (

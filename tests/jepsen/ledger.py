@@ -109,10 +109,10 @@ class World:
         self.cuts: list[set[tuple[str, str]]] = [set()]
         self.gone: list[set[str]] = [set()]
         self.muted: list[bool] = [False]  # links of clients were cut
-        self.resets: list[tuple[int, str]] = []  # when a fault began (its name) or ended ("") that answers with resets
+        self.resets: list[tuple[int, bool]] = []  # when faults that answer with resets began (True) or ended
         for event in events:
             if event["e"] == "fault" and event["name"].endswith("-reset"):
-                self.resets.append((event["t"], event["name"] if event["do"] == "begin" else ""))
+                self.resets.append((event["t"], event["do"] == "begin"))
             if event["e"] == "world":
                 self.times.append(event["t"])
                 self.cuts.append({(one, other) for one, other in event["cut"]})
@@ -135,8 +135,8 @@ class World:
         """Whether resets began to answer for a node, between it and at least two others, at some time."""
         for number in self.during(begin, end):
             since = self.times[number]
-            fault = next((name for at, name in reversed(self.resets) if at <= since), "")
-            if since >= begin and number and fault:
+            resets = next((begins for at, begins in reversed(self.resets) if at <= since), False)
+            if since >= begin and resets:
                 new = self.cuts[number] - self.cuts[number - 1]
                 if len([one for one, other in new if other == node]) >= 2:
                     return True
