@@ -836,25 +836,31 @@ def restored_twice(seed: int, planted: list[str]) -> tuple[Machine, int]:
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_a_folder_of_the_time_when_it_decided_alone_disturbs_nobody(seed: int) -> None:
-    """By its log it is the only voter, and needs nobody's vote."""
+@pytest.mark.parametrize("all_at_once", [False, True], ids=["alone", "all at once"])
+def test_a_folder_of_the_time_when_it_decided_alone_disturbs_nobody(seed: int, all_at_once: bool) -> None:
+    """By its log it is the only voter, and needs nobody's vote; and if all start, nobody has a leader to tell it of."""
     cluster = Cluster(seed, 3)
-    first = cluster.machines[0]
+    first, *others = cluster.machines
     cluster.start(first)
     cluster.until(lambda: cluster.leads(first) != [], 10 * S)
     old = cluster.copy(first)
-    for machine in cluster.machines[1:]:
+    for machine in others:
         cluster.start(machine)
     cluster.until(cluster.is_whole, 10 * S)
     cluster.run(S)
-    cluster.kill(first)
+    disks = [machine.disk for machine in others]
+    killed = cluster.machines if all_at_once else [first]
+    for machine in killed:
+        cluster.kill(machine)
     cluster.run(3 * S)
     cluster.restore(first, old)
-    cluster.start(first)
+    for machine in killed:
+        cluster.start(machine)
     cluster.run(S)
     cluster.until(cluster.is_whole, 20 * S)
     assert "disk_renewed" in first.events
     assert first.disk != old[1]
+    assert [machine.disk for machine in others] == disks
 
 
 @pytest.mark.parametrize("seed", range(5))

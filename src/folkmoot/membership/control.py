@@ -475,13 +475,15 @@ class Control:
     def _see_leader(self, greeting: Greeting) -> None:
         """See whether the lineage has gone on without this member, which by its log decides alone.
 
-        The others can have a vote only by an entry that this disk has written, so this folder was set back. It must not
-        lead, and tell the others its log, which lacks what is committed.
+        Only by an entry that this disk has written can the others have a vote, and apply what is not here: this folder
+        was set back. It must not lead, and tell the others its log, which lacks what is committed.
         """
         log = self.log
-        if log is None or not greeting.live or greeting.lineage != log.lineage or log.voters != [self.me.disk]:
+        if log is None or greeting.lineage != log.lineage or log.voters != [self.me.disk]:
             return
-        if greeting.leader not in (0, self.me.disk):
+        if greeting.index > log.last_index:
+            self._set_back("by the log here this member decides alone, and the others have more of it")
+        elif greeting.live and greeting.leader not in (0, self.me.disk):
             self._set_back("by the log here this member decides alone, and the others have another leader")
 
     def _take_log(self, neighbour: Neighbour, body: bytes, now: int) -> None:
