@@ -131,8 +131,9 @@ class Overload:
                 state.overload_why = ""
             state.counters.overload = level
             self._moved_us = state.now
-        if level:  # so that it falls although nothing else happens
-            state.timers.set(max(self._moved_us, state.now - FALL_US + MILLISECOND) + FALL_US, TIMER_LEVEL, 0)
+        if level:  # so that it falls although nothing else happens; what relieves the pressure is a turn of its own
+            due_us = self._moved_us + FALL_US
+            state.timers.set(due_us if due_us > state.now else state.now + FALL_US, TIMER_LEVEL, 0)
         self._tell(level)
         highest = max(level, self.others)
         fallen = highest < state.overload
