@@ -11,6 +11,7 @@ from folkmoot.kernel.limits import Limits
 from folkmoot.kernel.rng import Rng
 from folkmoot.session.connection import CLOSED, OPEN, Connection, PeerInfo
 from folkmoot.session.session import Session
+from folkmoot.store.batch import PUT
 from folkmoot.store.memory import MemoryStore
 from folkmoot.store.writer import Writer
 from folkmoot.streams.config import StreamConfig
@@ -96,14 +97,14 @@ class Desk:
         self.streams.flush(self.state.writer)
         batch = self.state.writer.take()
         if batch is not None:
-            self.commits.seal(batch.token, batch.bytes)
+            self.commits.seal(batch)
             self.sealed.append(batch.token)
             self.ends[batch.token] = {n: session.queue_next for n, session in enumerate(self.sessions)}
         self.dirty = False
 
     def written(self, token: int) -> None:
         self.streams.written(token)
-        self.commits.durable_token = token
+        self.commits.durable_through(token)
         for turn in self.commits.commit_through(token):
             for i, session in enumerate(turn.sessions):
                 assert turn.committed_next[i] == self.ends[turn.token][self.sessions.index(session)]
@@ -140,6 +141,24 @@ def test_acknowledgements_leave_in_order_and_not_before_their_batch(steps: list[
     assert desk.commits.throttle.backlog_bytes == 0
     assert len(desk.commits._turns) == 0
     assert all(connection.held == 0 for connection in desk.connections)
+
+
+def test_rows_that_others_lead_wait_for_this_disk_alone() -> None:
+    desk = Desk()
+    desk.step("row", 0)
+    desk.seal()
+    own_bytes = desk.commits.throttle.backlog_bytes
+    assert own_bytes > 0
+    for _ in range(2):
+        desk.state.writer.raw([(PUT, b"another key", b"another value")], 24)
+        desk.seal()
+    assert desk.commits.throttle.backlog_bytes == own_bytes + 2 * 24
+    desk.commits.durable_through(2)
+    assert desk.commits.throttle.backlog_bytes == own_bytes + 24
+    desk.commits.durable_through(3)
+    assert desk.commits.throttle.backlog_bytes == own_bytes
+    desk.written(3)
+    assert desk.commits.throttle.backlog_bytes == 0
 
 
 @given(PAUSES)

@@ -197,7 +197,7 @@ class Broker:
 
     def written(self, token: int) -> None:
         """All batches up to `token` are durable here: the store shows them."""
-        self.turn.commits.durable_token = token
+        self.turn.commits.durable_through(token)
         self.partition.retained.written(token)
 
     def committed(self, token: int) -> None:
@@ -312,7 +312,7 @@ class Broker:
             if self.turn.commits.asked:
                 self.state.writer.skip()  # no rows, but answers to wait for: the turn needs a token
         else:
-            self.turn.commits.seal(batch.token, batch.bytes)
+            self.turn.commits.seal(batch)
             counters = self.state.counters
             counters.commit_batches += 1
             counters.commit_rows += len(batch.ops)

@@ -26,6 +26,10 @@ _TABLE: Final = {(entry.promise, entry.condition) for entry in EXCUSES}
 _BEFORE_US: Final = SECOND
 """A failure this long before a message was sent may still concern it: nodes notice it later."""
 
+_UNNOTICED_US: Final = 3 * SECOND
+"""How long a node may go on with a leader whose answers do not arrive: a link is silent for so long before it is given
+up, and the leader has its lease."""
+
 _NOTICE_US: Final = 8 * SECOND
 """How long nodes may take to notice a split, and to agree on what follows."""
 
@@ -287,7 +291,7 @@ class Causes(Judge):
             link = message.will_link
             apart = link is not None and self._is_forked(link, link.opened_us)
         else:
-            apart = self._parted_since(message, _BEFORE_US) or self._on_two_sides(
+            apart = self._parted_since(message, _UNNOTICED_US) or self._on_two_sides(
                 [attempt.link for attempt in message.attempts], message.first_us
             )
         return self._decide("A9", "being forwarded when the network split", apart)

@@ -29,6 +29,7 @@ class Span:
     def __init__(self, begin_us: int, end_us: int) -> None:
         self.begin_us = begin_us
         self.end_us = end_us
+        self.begins_us = [begin_us]  # of all the times that it has been made of
 
     def overlaps(self, since_us: int, until_us: int) -> bool:
         """Whether it overlaps the time between the two moments."""
@@ -176,6 +177,7 @@ class History:
             end = span.end_us if span.end_us == NEVER else span.end_us + HEAL_US
             if found and found[-1].end_us >= span.begin_us:
                 found[-1].end_us = end
+                found[-1].begins_us.append(span.begin_us)
             elif span.end_us - span.begin_us >= FORK_US:
                 found.append(Span(span.begin_us, end))
         return found
@@ -187,7 +189,7 @@ class History:
             if two != one and host.starts_us:
                 self.apart(name, host.name, since_us, until_us)  # computes the spans
                 spans = self._pairs[min(one, two), max(one, two)]
-                if any(since_us <= span.begin_us <= until_us for span in spans):
+                if any(since_us <= begin_us <= until_us for span in spans for begin_us in span.begins_us):
                     return True
         return False
 

@@ -18,6 +18,7 @@ class Batch:
         self.token = token
         self.ops: list[tuple[int, bytes, bytes]] = []
         self.bytes = 0
+        self.copied_bytes = 0  # of them, of rows that other nodes lead: they wait for this disk alone
 
     def put(self, key: bytes, value: bytes) -> None:
         """Set the row at `key`."""

@@ -138,6 +138,7 @@ class Writer:
         start = len(self.batch.ops)
         self.batch.ops.extend(ops)
         self.batch.bytes += size
+        self.batch.copied_bytes += size
         self._raw_ranges.append(start)
         self._raw_ranges.append(len(self.batch.ops))
 

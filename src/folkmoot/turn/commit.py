@@ -7,13 +7,14 @@ A turn, named by its token, reaches three levels, in this order, and never befor
 on this node's disk, and the store shows them. Committed: they are on the disks of all replicas of the partitions that
 it changed. Complete: its requests to other nodes are committed there too. On a node alone the three are one. A turn
 with all its answers is *ahead* while an earlier one lacks some (one of its partitions may have no leader): a publisher
-that waits for nothing older gets its acknowledgement.
+that waits for nothing older gets its acknowledgement. Rows that other nodes lead wait for this disk only: one that a
+follower of this node does not answer holds up nothing but what this node leads.
 
 `broker.broker` makes three calls in the life of a turn. `seal`, at its end: its batch is handed over. `commit_through`,
 when batches are committed (on a node alone when they are durable, in a cluster when `replica` says so): the queues of
 the sessions go on. `complete`, after that and when another node has answered: the acknowledgements leave (`release`).
-Then `ahead` and `release_ahead` do the same for turns that only earlier ones hold up. `durable_token` is set by the
-broker too; feeds and other readers of the store wait for it, and nothing here does.
+Then `ahead` and `release_ahead` do the same for turns that only earlier ones hold up. `durable_through` comes before all of
+them; feeds and other readers of the store wait for `durable_token`.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from typing import Final
 
 from folkmoot.session.connection import OPEN, Connection
 from folkmoot.session.session import Session
+from folkmoot.store.batch import Batch
 from folkmoot.streams.table import Streams
 from folkmoot.turn.receipt import Receipt, Receipts
 from folkmoot.turn.state import State
@@ -74,6 +76,7 @@ class Commits:
         self.asked = False  # this turn has asked something of another node, and its answer counts
         self._turns: dict[int, PendingTurn] = {}
         self._open: deque[int] = deque()  # batches that are not committed
+        self._copied: deque[tuple[int, int]] = deque()  # by token: bytes that wait for this disk alone
         self._owed: dict[int, int] = {}  # by token: the number of missing answers of other nodes
         self._answered: list[int] = []  # turns that have all their answers, to be looked at
         self._looked_token = 0  # `ahead` has seen the turns up to this one
@@ -165,14 +168,24 @@ class Commits:
             self._answered.append(token)
         self.throttle.backlog_bytes -= size
 
-    def seal(self, token: int, size: int) -> None:
+    def seal(self, batch: Batch) -> None:
         """The batch is handed to the store: note the end of each queue in it."""
+        token = batch.token
         self._open.append(token)
         turn = self.turn_of(token)
-        turn.bytes += size
-        self.throttle.backlog_bytes += size
+        turn.bytes += batch.bytes - batch.copied_bytes
+        self.throttle.backlog_bytes += batch.bytes
+        if batch.copied_bytes:
+            self._copied.append((token, batch.copied_bytes))
         for session in turn.sessions:
             turn.committed_next.append(session.queue_next)
+
+    def durable_through(self, token: int) -> None:
+        """The batches up to `token` are on this node's disk."""
+        self.durable_token = token
+        copied = self._copied
+        while copied and copied[0][0] <= token:
+            self.throttle.backlog_bytes -= copied.popleft()[1]
 
     def fail(self, token: int) -> PendingTurn | None:
         """Rows of a turn that was not complete are in no copy that counts; return its record, if there is one."""
