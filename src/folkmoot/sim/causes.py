@@ -119,9 +119,10 @@ class Causes(Judge):
         """Whether they were taken on two sides, or overtook each other as docs/limits.md says."""
         since = message.first_us
         links = [attempt.link for attempt in message.attempts + later.attempts]
-        if self._on_two_sides(links, since) or (
-            record is not None and self._on_two_sides(record.links_since(since), since)
-        ):
+        apart = self._on_two_sides(links, since)
+        if record is not None and not apart:
+            apart = self._on_two_sides(record.links_since(since), since)
+        if apart or self._is_unaware(later, since, min(message.acked_us, self.world.now)):
             return self._excuse("A3", "messages of two sides")
         first, second = message.attempts[0], later.attempts[0]
         moved = second.link is not first.link and first.link.ended_us < NEVER

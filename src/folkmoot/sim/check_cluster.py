@@ -99,7 +99,7 @@ class ClusterChecker:
         """Without a fault, no running member is missing in the next view."""
         for other in self.trouble.hosts:
             left_out = other.node_id in self._members.get(host.name, []) and other.node_id not in view.ids
-            if left_out and other.up and other.member and not other.told_to_leave:
+            if left_out and other.up and other.member and not (other.told_to_leave or other.stopping):
                 self.world.violate("eviction", f"{host.name} installs {view} without {other.node_id}, which is well")
 
     def expect_out(self, host: Machine, limit_us: int, more_us: int, fork_us: int) -> None:

@@ -58,6 +58,7 @@ class Host(Machine):
         self._turn_set = False
         self.leaving = False
         self.told_to_leave = False  # by an operator, whatever the node has answered: it may leave at any time
+        self.stopping = False  # told to stop in good order; it does not want to be a member until it starts
         # no node would remain; but a node that was cut off in the meantime continues with the order
         self._stays = False
         self._renews = False  # its folder has become another disk: another node is started on it
@@ -76,7 +77,7 @@ class Host(Machine):
         """Start a node over what the disk has."""
         assert self.node is None, "a host runs one node"
         self.life += 1
-        self._renews = False
+        self._renews = self.stopping = False
         self.started_us = self.world.now
         self.starts_us.append(self.world.now)
         self._turn_set = False
@@ -180,6 +181,7 @@ class Host(Machine):
         assert self.node is not None, "only a running node can stop"
         self.world.mark("graceful stop")
         self.world.note(self.name, "stop")
+        self.stopping = True
         self.tell(self._say_goodbye)
         self.world.after(5 * MILLISECOND, self._stopped, self.life, then)
 
