@@ -35,6 +35,7 @@ class Machines:
                 dark=False,
                 member=True,
                 starts_us=[self.world.now],
+                emptied_us=[],
                 blank=False,
             )
             for number in range(1, count + 1)
@@ -163,6 +164,36 @@ def test_a_split_of_other_machines_excuses_nothing() -> None:
     record.links.append(machines.link(4))
     assert not judge.out_of_order(record, second, first)
     assert not judge.delivered_twice(record, second, shared=False)
+
+
+@pytest.mark.parametrize(("number", "lacks"), [(3, True), (2, False)])
+def test_a_side_that_lacks_a_message_takes_its_successor(number: int, lacks: bool) -> None:
+    """The message is taken while one of three nodes is away; then the others fail, and one node goes on alone."""
+    machines = Machines()
+    judge = machines.judge()
+    machines.run(3, up=False)
+    machines.wait(SECOND)
+    message = machines.message(1, machines.link(1))
+    message.acked_us = machines.world.now
+    machines.wait(SECOND)
+    machines.run(1, up=False)
+    machines.run(2, up=False)
+    machines.wait(SECOND)
+    machines.run(number, up=True)
+    later = machines.message(1, machines.link(number))
+    assert judge._is_unaware(later, message.first_us, message.acked_us) == lacks
+    assert judge.out_of_order(None, message, later) or not lacks
+
+
+def test_a_split_begins_while_an_earlier_one_counts_as_being_healed() -> None:
+    machines = Machines()
+    for _ in range(2):
+        machines.cut(("n1", "n2"), ("n1", "n3"))
+        machines.wait(2 * FORK_US)
+        began_us = machines.world.now - 2 * FORK_US
+        assert machines.history.parted("n1", began_us - SECOND, began_us + SECOND)
+        machines.cut()
+        machines.wait(HEAL_US // 2)
 
 
 def test_every_entry_is_documented() -> None:
