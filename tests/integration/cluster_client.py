@@ -82,6 +82,10 @@ class Publisher(Client):
         """Whether it repeats what was not acknowledged until it is; if not, that may arrive or not."""
         return True
 
+    def owed(self) -> str:
+        """What waits for an answer, as far as the client tells; for a failure that must explain itself."""
+        return ""
+
     def next_message(self) -> tuple[str, str]:
         """Count, and return topic and payload."""
         self.sent += 1

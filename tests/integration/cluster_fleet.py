@@ -168,7 +168,7 @@ class Fleet:
         for publisher in self.publishers:
             refused = len(publisher.refused) if isinstance(publisher, PahoPublisher) else 0
             if publisher.repeats and len(publisher.acknowledged) + refused < publisher.sent:
-                found.append(publisher.name)
+                found.append(f"{publisher.name}{publisher.owed()}")
         return found
 
     def _lost(self) -> list[str]:

@@ -117,6 +117,12 @@ class PahoPublisher(Publisher):
     def acknowledged(self) -> set[int]:
         return set(self.done)
 
+    def owed(self) -> str:
+        """What waits for an answer: packet ids with the states that paho gives them, and the connection's own address."""
+        sock: Any = self.paho.client.socket()
+        waiting = [f"{mid} {one.state.name}" for mid, one in list(self.paho.client._out_messages.items())]
+        return f" ({'; '.join(waiting)}; {'no connection' if sock is None else sock.getsockname()})"
+
     def _connected(self, _client: object, _data: object, _flags: object, code: Any, _properties: object) -> None:
         self.ready = not code.is_failure
         self.connects += 1

@@ -13,8 +13,8 @@ follower of this node does not answer holds up nothing but what this node leads.
 `broker.broker` makes three calls in the life of a turn. `seal`, at its end: its batch is handed over. `commit_through`,
 when batches are committed (on a node alone when they are durable, in a cluster when `replica` says so): the queues of
 the sessions go on. `complete`, after that and when another node has answered: the acknowledgements leave (`release`).
-Then `ahead` and `release_ahead` do the same for turns that only earlier ones hold up. `durable_through` comes before all
-of them; feeds and other readers of the store wait for `durable_token`.
+Then `ahead` and `release_ahead` do the same for turns that only earlier ones hold up. `durable_through` comes before
+all of them; feeds and other readers of the store wait for `durable_token`.
 """
 
 from __future__ import annotations
