@@ -118,7 +118,7 @@ class PahoPublisher(Publisher):
         return set(self.done)
 
     def owed(self) -> str:
-        """What waits for an answer: packet ids with the states that paho gives them, and the connection's own address."""
+        """What waits for an answer: packet ids with their states in paho, and the connection's own address."""
         sock: Any = self.paho.client.socket()
         waiting = [f"{mid} {one.state.name}" for mid, one in list(self.paho.client._out_messages.items())]
         return f" ({'; '.join(waiting)}; {'no connection' if sock is None else sock.getsockname()})"
