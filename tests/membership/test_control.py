@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from folkmoot.membership.control import Control
@@ -541,6 +543,37 @@ def test_a_leave_that_was_ordered_in_a_fork_holds_when_it_is_merged() -> None:
     cluster.start(machine)
     cluster.until(lambda: control(machine).has_left, 60 * S)
     assert "lineage_left" in machine.events
+
+
+def has_come_over(machine: Machine) -> bool:
+    return "lineage_left" in machine.events and control(machine).is_up
+
+
+def test_who_has_left_one_side_is_not_expected_back_by_the_other() -> None:
+    """The side on which it left fails, and its members come back one by one: each goes over to the other side."""
+    cluster = begun(23, 4)
+    lone, leaver = [machine for machine in cluster.machines if machine is not controller(cluster)][:2]
+    others = [machine for machine in cluster.machines if machine is not lone]
+    for other in others:
+        cluster.cut(lone, other, True)
+        cluster.cut(other, lone, True)
+    cluster.until(lambda: "cluster_forked" in lone.events and control(lone).is_up, 30 * S)
+    control(leaver).leaving = True
+    cluster.turn(leaver)
+    cluster.until(lambda: control(leaver).has_left, 30 * S)
+    disk = leaver.disk
+    for other in others:
+        cluster.kill(other)
+        cluster.cut(lone, other, False)
+        cluster.cut(other, lone, False)
+    others.remove(leaver)
+    for other in others:
+        cluster.start(other)
+        cluster.until(partial(has_come_over, other), 60 * S)
+    configuration = control(lone).configuration
+    assert configuration is not None
+    assert [control(other).lineage for other in others] == [configuration.lineage] * 2
+    cluster.until(lambda: disk not in configuration.members, 20 * S)
 
 
 def test_a_leave_is_taken_back() -> None:

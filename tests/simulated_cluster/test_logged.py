@@ -142,6 +142,25 @@ def test_the_last_one_cannot_leave() -> None:
     assert [event.fields["why"] for event in site.events if event.kind == "leave_refused"] == ["nobody would be left"]
 
 
+def test_who_is_alone_in_a_fork_cannot_leave() -> None:
+    """The others would expect it back for ever: nobody would be there to tell them."""
+    cluster = SimulatedCluster(3)
+    lone = others(cluster, controller(cluster))[0]
+    for site in others(cluster, lone):
+        cluster.cut(lone.name, site.name)
+    cluster.advance(10 * SECOND)
+    assert control_of(lone).lineage != control_of(others(cluster, lone)[0]).lineage, "it has forked"
+    lone.node.leave(cluster.now)
+    cluster.advance(5 * SECOND)
+    assert [event.fields["why"] for event in lone.events if event.kind == "leave_refused"] == ["nobody would be left"]
+    cluster.heal()
+    cluster.settle(60 * SECOND)
+    assert not lone.node.left
+    lone.node.leave(cluster.now)
+    cluster.advance(20 * SECOND)
+    assert lone.node.left
+
+
 def test_who_asks_for_a_session_of_an_absent_partition_is_refused() -> None:
     cluster = SimulatedCluster(2, replicas=1)
     first = controller(cluster)

@@ -38,7 +38,7 @@ from folkmoot.membership.command import (
     Withdraw,
     encode_command,
 )
-from folkmoot.membership.configuration import ClusterConfiguration
+from folkmoot.membership.configuration import ClusterConfiguration, Removal
 from folkmoot.membership.configuration_log import ConfigurationLog, lineage_of
 from folkmoot.membership.control_message import (
     BEAT,
@@ -236,6 +236,7 @@ class Control:
         self._fallback: int = 0  # the lineage that it names, while this process has no configuration of another one
         self._doubt: Doubt | None = None  # the disk may lack what it has confirmed in this lineage
         self._doubted: int = 0  # the lineage whose doubt is on the disk
+        self._removals: list[Removal] = []  # of the lineage that it has left, which this one may not know
         self._strangers: dict[int, bool] = {}  # other clusters that were told
         self._addresses: dict[str, int] = {}  # that others named, until when they are tried; oldest first
         self._begin(now)
@@ -649,6 +650,20 @@ class Control:
         """
         self._filled[(partition, disk)] = (leader_epoch, started, version)
 
+    def _tell_removals(self, configuration: ClusterConfiguration) -> None:
+        """Have those leave that were removed in the lineage from which this member came: they do not come back.
+
+        A member that was started since is another matter; and who leaves may have what nobody else has, and then stays.
+        """
+        open_removals: list[Removal] = []
+        for removal in self._removals:
+            member = configuration.members.get(removal.disk)
+            if member is not None and member.incarnation <= removal.incarnation and not is_leaving(member.state):
+                open_removals.append(removal)
+                if not is_up(member.state):
+                    self.leave(member.node_id)
+        self._removals = open_removals
+
     def _ask_isr(self, configuration: ClusterConfiguration, now: int) -> None:
         """Ask for the ISRs with the learners that are filled, all with one request."""
         if "isr" in self._asks or now < self._isr_ns:
@@ -844,6 +859,7 @@ class Control:
         must not be without one.
         """
         assert self.log is not None, "who leaves a lineage is in one"
+        self._removals = list(self.log.configuration.removed)
         self._lease.begin()
         self._held.clear()
         self.log = None
@@ -940,6 +956,8 @@ class Control:
             self.leave(self.me.node_id)
         if self._filled and self.is_up:
             self._ask_isr(log.configuration, now)
+        if self._removals and self.is_up:
+            self._tell_removals(log.configuration)
         for key in list(self._asks):
             ask = self._asks[key]
             if not ask.is_open:
