@@ -180,8 +180,12 @@ class Causes(Judge):
             name = attempt.link.server.name
             if history.down(name, since, until):
                 return self._excuse("A1", "transient: its node failed, or did not reach the node of the subscriber")
-            if record.link is not None and history.apart(name, record.link.server.name, since, until):
-                return self._excuse("A1", "transient: its node failed, or did not reach the node of the subscriber")
+            if record.link is not None:
+                where = record.link.server.name
+                if history.apart(name, where, since, until) or history.cut(
+                    name, where, since, message.first_us + _UNNOTICED_US
+                ):
+                    return self._excuse("A1", "transient: its node failed, or did not reach the node of the subscriber")
         return False
 
     def unknown_there(self, record: SessionRecord, sub: Sub, message: Message) -> bool:

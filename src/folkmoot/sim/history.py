@@ -160,7 +160,16 @@ class History:
             span.overlaps(since_us, until_us) for span in spans if span.end_us < NEVER or now - span.begin_us >= FORK_US
         )
 
-    def _spans_of(self, pair: tuple[int, int]) -> list[Span]:
+    def cut(self, first: str, second: str, since_us: int, until_us: int) -> bool:
+        """Whether two machines could not reach each other both ways, or not the same others, at a moment of this time.
+
+        That may be too short for two sides, and yet long enough for the others to go on without one of them.
+        """
+        one, two = self._numbers[first], self._numbers[second]
+        cuts = self._cuts_of((min(one, two), max(one, two))) if one != two else []
+        return any(span.overlaps(since_us, until_us) for span in cuts)
+
+    def _cuts_of(self, pair: tuple[int, int]) -> list[Span]:
         one, two = pair
         raw: list[Span] = []
         for begin, masks, most in self._epochs:
@@ -172,8 +181,11 @@ class History:
                 raw[-1].end_us = begin
             elif not together and not lasts:
                 raw.append(Span(begin, NEVER))
+        return raw
+
+    def _spans_of(self, pair: tuple[int, int]) -> list[Span]:
         found: list[Span] = []
-        for span in raw:
+        for span in self._cuts_of(pair):
             end = span.end_us if span.end_us == NEVER else span.end_us + HEAL_US
             if found and found[-1].end_us >= span.begin_us:
                 found[-1].end_us = end
