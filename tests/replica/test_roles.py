@@ -241,3 +241,15 @@ def test_the_fork_is_the_newest_that_both_sides_have() -> None:
     assert last_shared_counter(view, [epoch_at(20, "old")]) == 20
     assert last_shared_counter(view, [epoch_at(80, "fork")]) == -1
     assert last_shared_counter(view, [epoch_at(95)]) == 90
+
+
+def test_where_clients_of_a_merged_session_may_stay_is_known_until_its_partition_opens() -> None:
+    """A view may come between the end of a merge and the opening; it plans nothing of that merge again."""
+    for leader, known in (("n0", True), ("n1", False)):
+        node = leading()
+        homes = {"c": (False, ["n1"])}
+        node.replication.merges._homes[0] = homes
+        others = [name for name in ("n0", "n1") if name != leader]
+        node.replication.install(view_at(6, [leader], others), 0)
+        assert node.replication.merges.take_homes(0) == (homes if known else {})
+        assert node.replication.merges.take_homes(0) == {}

@@ -68,9 +68,16 @@ class Merges:
         self._sources: dict[str, bool] = {}
 
     def installed(self) -> None:
-        """A new view: the partitions that it names begin again, from their recorded progress."""
+        """A new view: the partitions that it names begin again, from their recorded progress.
+
+        What is merged already is not planned again, so where connections may stay is known until the partition opens.
+        """
+        view = self.replica_states.view
+        assert view is not None, "it is installed"
+        mine = [self.replica_states.node_id]
         self._active.clear()
-        self._homes.clear()
+        leaders = [replicas[:1] for replicas in view.replicas]
+        self._homes = {number: homes for number, homes in self._homes.items() if leaders[number : number + 1] == [mine]}
         self.done.clear()
 
     def load(self, partition: int) -> bool:
