@@ -545,6 +545,26 @@ def test_a_leave_that_was_ordered_in_a_fork_holds_when_it_is_merged() -> None:
     assert "lineage_left" in machine.events
 
 
+def test_who_waits_for_its_leave_goes_over_with_the_others() -> None:
+    """It has handed over and asked to be away, and then nobody leads its lineage any more."""
+    cluster = begun(23, 5)
+    leaver = follower(cluster)
+    others = [machine for machine in cluster.machines if machine is not leaver]
+    for other in others:
+        cluster.cut(leaver, other, True)
+        cluster.cut(other, leaver, True)
+    control(leaver).leaving = control(leaver).stopping = True
+    for other in others[:2]:
+        cluster.kill(other)
+    cluster.until(lambda: all("cluster_forked" in one.events or has_come_over(one) for one in others[2:]), 60 * S)
+    for other in others[2:]:
+        cluster.cut(leaver, other, False)
+        cluster.cut(other, leaver, False)
+    cluster.until(lambda: "lineage_left" in leaver.events, 60 * S)
+    assert not control(leaver).stopping
+    cluster.until(lambda: control(leaver).has_left, 60 * S)
+
+
 def has_come_over(machine: Machine) -> bool:
     return "lineage_left" in machine.events and control(machine).is_up
 

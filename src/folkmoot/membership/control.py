@@ -792,7 +792,7 @@ class Control:
     def _goes_over(self, log: ConfigurationLog, now: int) -> bool:
         """Go over to another lineage, or fork, if it is time; tell whether it was."""
         configuration = self.configuration
-        if self.stopping or self._opening is not None:
+        if (self.stopping and not self.leaving) or self._opening is not None:
             return False
         leads = log.is_leader and log.may_grant(now)
         lineage = 0
@@ -805,6 +805,7 @@ class Control:
             member = self.member
             if member is not None and is_leaving(member.state):
                 self.leaving = True  # the members of the other lineage may not have heard of the order
+            self.stopping = False  # in the other lineage it has to hand over again
             if self._fallback == 0 and configuration is not None:
                 self._fallback = log.lineage
         elif configuration is None:
@@ -817,7 +818,7 @@ class Control:
                 return True
         elif self._is_refused_by_others(now):
             return False
-        elif not log.is_leader and self._splits.forks(configuration, log.voters, log.index, now):
+        elif not (log.is_leader or self.stopping) and self._splits.forks(configuration, log.voters, log.index, now):
             lineage = 1 + self._rng.below(ID_MAX - 1)
             absent = self._splits.absent(configuration)
             # One that comes back to a lineage does not know any more how much of it was committed.

@@ -458,6 +458,7 @@ class Membership:
             self._look(now)
         self._see_leave(control)
         control.step(now_ns)
+        self.departing = self.departing and control.stopping  # not in another lineage, to which it may have gone over
         control.collect(writer, now_ns)
         self._hand_over(control)
         self._take(control, now_ns)

@@ -48,7 +48,7 @@ class Shutdown:
             self._told_us = 0  # the leave was taken back, or a node has died, and this one has to keep copies again
             self._state.stopping = False
             membership.resume(now)
-        elif self._quiet() or now - self._told_us >= _PATIENCE_US:
+        elif membership.drained and (self._quiet() or now - self._told_us >= _PATIENCE_US):
             membership.depart(now)
 
     def _quiet(self) -> bool:
