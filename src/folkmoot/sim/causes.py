@@ -130,14 +130,16 @@ class Causes(Judge):
         if message.qos == 0 and (moved or second.link.ended_us < NEVER):
             if self.history.troubled(first.sent_us - _BEFORE_US, max(ended, second.sent_us) + _AFTER_US):
                 return self._excuse("A3", "QoS 0: its connection ended in a change of leaders")
-        if message.qos and moved and message.acked_us > first.link.ended_us:
+        unanswered = message.qos > 0 and message.acked_us > first.link.ended_us
+        if unanswered and moved:
             transient = record is not None and not record.persistent
             if self.history.troubled(first.sent_us - _BEFORE_US, self.world.now) and transient:
                 return self._excuse("A3", "its publisher moved while links of its former node were slow")
-            again = message.qos == 1 and len(message.attempts) > 1
-            if again and self.history.falls(first.sent_us - HEAL_US, message.attempts[-1].sent_us) > 1:
-                if self.history.down(first.link.server.name, first.sent_us, message.attempts[-1].sent_us):
-                    return self._excuse("A3", "sent again after two crashes")
+        if unanswered and message.qos == 1 and len(message.attempts) > 1:
+            again_us = message.attempts[-1].sent_us
+            crashes = self.history.falls(first.sent_us - HEAL_US, again_us)
+            if crashes > 1 and self.history.down(first.link.server.name, first.sent_us, again_us):
+                return self._excuse("A3", "sent again after two crashes")
         self.judge("A3")
         return False
 
