@@ -298,9 +298,11 @@ class Causes(Judge):
             link = message.will_link
             apart = link is not None and self._is_forked(link, link.opened_us)
         else:
-            apart = self._parted_since(message, _UNNOTICED_US) or self._on_two_sides(
-                [attempt.link for attempt in message.attempts], message.first_us
-            )
+            links = [attempt.link for attempt in message.attempts]
+            # Behind a cut in one direction its node goes on with a leader of the other side, until it notices.
+            one_way = any(self.history.speaks_one_way(link.server.name, message.first_us) for link in links)
+            apart = self._parted_since(message, _UNNOTICED_US if one_way else 0)
+            apart = apart or self._on_two_sides(links, message.first_us)
         return self._decide("A9", "being forwarded when the network split", apart)
 
     def _parted_since(self, message: Message, before_us: int) -> bool:

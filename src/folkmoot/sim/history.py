@@ -51,6 +51,8 @@ class History:
         self._failures: list[tuple[int, str]] = []
         self._pairs: dict[tuple[int, int], list[Span]] = {}  # times on different sides; for `_known` epochs
         self._known = 0
+        # (since, by machine the bits of those that hear it, and that it does not hear)
+        self._one_way: list[tuple[int, list[int]]] = []
 
     # What happens
 
@@ -59,7 +61,9 @@ class History:
         now = self.world.now
         if len(self._numbers) != len(self.hosts):
             self._numbers = {host.name: number for number, host in enumerate(self.hosts)}
-        masks = self._masks()
+        masks, one_way = self._masks()
+        if not self._one_way or self._one_way[-1][1] != one_way:
+            self._one_way.append((now, one_way))
         for number, host in enumerate(self.hosts):
             spans = self._downs.setdefault(host.name, [])
             down = not masks[number] and bool(host.starts_us)
@@ -81,26 +85,40 @@ class History:
             self._pairs.clear()
         self._epochs.append((now, masks, most))
 
-    def _masks(self) -> list[int]:
+    def _masks(self) -> tuple[list[int], list[int]]:
+        """Return by machine the bits of those that it reaches both ways, and of those that only hear it."""
         masks: list[int] = []
+        one_way: list[int] = []
         mesh = self.mesh
         for number, host in enumerate(self.hosts):
-            if not _runs(host):
-                masks.append(0)
-                continue
-            mask = 1 << number
-            for other, there in enumerate(self.hosts):
-                if there is not host and _runs(there) and mesh is not None:
-                    if mesh.passes(host, there) and mesh.passes(there, host):
-                        mask |= 1 << other
+            mask = heard = 0
+            if _runs(host):
+                mask = 1 << number
+                for other, there in enumerate(self.hosts):
+                    if there is not host and _runs(there) and mesh is not None and mesh.passes(host, there):
+                        if mesh.passes(there, host):
+                            mask |= 1 << other
+                        else:
+                            heard |= 1 << other
             masks.append(mask)
-        return masks
+            one_way.append(heard)
+        return masks, one_way
 
     # What happened
 
     def down(self, name: str, since_us: int, until_us: int = NEVER) -> bool:
         """Whether a machine was down, hung or cut off from everything at some moment of this time."""
         return any(span.overlaps(since_us, until_us) for span in self._downs.get(name, []))
+
+    def speaks_one_way(self, name: str, at_us: int) -> bool:
+        """Whether another machine heard this one at this time, and it did not hear that one."""
+        number = self._numbers[name]
+        heard = 0
+        for since_us, one_way in self._one_way:
+            if since_us > at_us:
+                break
+            heard = one_way[number] if number < len(one_way) else 0
+        return heard > 0
 
     def fell_at(self, name: str, since_us: int) -> int:
         """Return when a machine went down first since then, or NEVER."""
@@ -189,7 +207,8 @@ class History:
             end = span.end_us if span.end_us == NEVER else span.end_us + HEAL_US
             if found and found[-1].end_us >= span.begin_us:
                 found[-1].end_us = end
-                found[-1].begins_us.append(span.begin_us)
+                if span.end_us - span.begin_us >= FORK_US:
+                    found[-1].begins_us.append(span.begin_us)
             elif span.end_us - span.begin_us >= FORK_US:
                 found.append(Span(span.begin_us, end))
         return found
@@ -230,7 +249,7 @@ class History:
 
     def reached(self) -> list[list[Host]]:
         """Return, for each member that runs, the members that it reaches at present, itself first."""
-        masks = self._masks()
+        masks, _one_way = self._masks()
         return [
             [
                 host,
