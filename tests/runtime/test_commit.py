@@ -28,6 +28,7 @@ class Disk(WriteTarget):
         self.reopen_error: StoreError | None = None
         self.reopened = 0
         self.reclaimed: list[int] = []  # each time: how many groups were written before
+        self.sealed: list[int] = []  # likewise
         self.room = threading.Event()
         self.entered = threading.Semaphore(0)
         self.go = threading.Semaphore(0)
@@ -39,6 +40,9 @@ class Disk(WriteTarget):
         if self.errors:
             raise self.errors.pop(0)
         self.groups.append([batch.token for batch in batches])
+
+    def seal(self) -> None:
+        self.sealed.append(len(self.groups))
 
     def reclaim(self) -> None:
         self.reclaimed.append(len(self.groups))
@@ -120,6 +124,21 @@ def test_batches_that_wait_are_written_as_one_and_acknowledged_in_order(bench: B
     assert bench.disk.groups == [[1], [2, 3, 4]]
     assert bench.told.what == [1, 4]
     assert bench.committer.close()
+
+
+def test_a_write_that_nothing_follows_is_sealed_once(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    sealed = threading.Semaphore(0)
+    monkeypatch.setattr(commit, "SEAL_S", 0.001)
+    monkeypatch.setattr(bench.disk, "seal", sealed.release)
+    for number in range(1, 3):
+        bench.submit(number)
+        bench.disk.await_write()
+        bench.disk.go.release()
+        bench.loop.run_one()
+        assert sealed.acquire(timeout=WAIT_S)
+    assert bench.told.what == [1, 2]
+    assert bench.committer.close()
+    assert not sealed.acquire(blocking=False), "no write was sealed twice"
 
 
 def test_a_group_is_not_larger_than_its_limit(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

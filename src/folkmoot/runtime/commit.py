@@ -22,6 +22,7 @@ __all__ = ["CommitListener", "Committer", "WriteTarget"]
 
 GROUP_BYTES: Final = 8 << 20  # bounds one write, and so how long a turn waits for the disk
 RETRY_S: Final = 0.25
+SEAL_S: Final = 1.0  # after the last write; damage to a write that nothing follows could pass for a torn one
 _RECLAIM: Final = Batch(0)  # in the queue: not a batch, but a request to reclaim space
 
 
@@ -31,6 +32,10 @@ class WriteTarget(ABC):
     @abstractmethod
     def write(self, batches: list[Batch]) -> None:
         """Make batches durable as one atomic write; raises StoreFull when there is no room, StoreError otherwise."""
+
+    @abstractmethod
+    def seal(self) -> None:
+        """No write has followed the last one for a while: note that it was durable; raises nothing."""
 
     @abstractmethod
     def reclaim(self) -> None:
@@ -74,6 +79,7 @@ class Committer:
         self._loop = loop
         self._queue: SimpleQueue[Batch | None] = SimpleQueue()
         self._closing = False
+        self._sealed = True
         self._thread = threading.Thread(target=self._run, name="folkmoot-commit", daemon=True)
         self._thread.start()
 
@@ -98,10 +104,20 @@ class Committer:
         except Exception as error:  # noqa: BLE001 - nothing would be acknowledged any more, and nobody be told
             self._tell(self._listener.failed, error)
 
+    def _next(self) -> Batch | None:
+        """Wait for what comes; None: the node stops."""
+        if not self._sealed:
+            try:
+                return self._queue.get(timeout=SEAL_S)
+            except Empty:
+                self._sealed = True
+                self._target.seal()
+        return self._queue.get()
+
     def _write_all(self) -> None:
         ending = False
         while not ending:
-            batch = self._queue.get()
+            batch = self._next()
             group: list[Batch] = []
             size = 0
             reclaims = False
@@ -120,6 +136,7 @@ class Committer:
             ending = batch is None
             if group and not self._commit(group):
                 return
+            self._sealed = self._sealed and not group
             if reclaims and not ending:
                 self._target.reclaim()
 

@@ -13,9 +13,9 @@ from typing import Final
 
 from folkmoot.kernel.errors import StoreError
 
-__all__ = ["FORMAT", "DataFolder", "stored_node_id"]
+__all__ = ["FORMAT", "DataFolder", "stored_node_id", "sync_folder"]
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 """Version of the layout of the folder and of the rows; raised by a change that an older program cannot read."""
 
 

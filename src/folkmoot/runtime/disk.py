@@ -17,7 +17,7 @@ from folkmoot.store.reader import Reader
 
 __all__ = ["Disk"]
 
-# Besides the logs of the store: RocksDB writes them again, as tables, when it reopens the store.
+# Besides what the log of the store has: it is written again, as tables, when the store is closed or opened.
 REOPEN_BYTES: Final = 8 << 20
 # RocksDB opens its manifest, its logs and the first tables.
 REOPEN_FILES: Final = 64
@@ -65,14 +65,17 @@ class Disk(WriteTarget):
         """Make batches durable as one atomic write."""
         self._store.write(batches)
 
+    def seal(self) -> None:
+        """Let the log say that its last write was durable."""
+        self._store.seal()
+
     def has_room(self) -> bool:
         """Whether there are enough room and enough descriptors to reopen the store and to write to it."""
         try:
             if not available(REOPEN_FILES):
                 return False
-            logs = sum(path.stat().st_size for path in self.folder.store.glob("*.log"))
-            return self.folder.free_bytes() >= max(self.free_bytes_min, logs + REOPEN_BYTES)
-        except OSError:  # a log was removed meanwhile, or the last descriptor was taken
+            return self.folder.free_bytes() >= max(self.free_bytes_min, self._store.log_bytes() + REOPEN_BYTES)
+        except OSError:  # the last descriptor was taken
             return False
 
     def reopen(self) -> None:

@@ -1,14 +1,15 @@
-"""The store on RocksDB (through `rocksdict`, raw mode): opening and checking, reading, writing groups of batches.
+"""The store: rows in RocksDB (through `rocksdict`, raw mode), and the commit log in front of it.
 
-Owns the files of one store. It never decides when to write and starts no thread: see `commit`. Damage is detected and
-refused: every log is read in the strictest mode, sizes of finished logs are verified against the manifest, blocks have
-checksums, and the status of every iterator is checked at its end.
+Owns the files of one store. It never decides when to write and starts no thread: see `commit`. A group of batches is
+durable when it is in the commit log. Then it is applied to the rows, without RocksDB's own log and in the same write as
+the position up to which the log is applied; a start applies what the tables lack. A segment of the log goes when the
+tables have it. Damage is detected and refused: frames and blocks have checksums, and the status of every iterator is
+checked at its end.
 """
 
 from __future__ import annotations
 
-import re
-import tempfile
+import errno
 import time
 from bisect import bisect_left
 from collections.abc import Callable
@@ -19,7 +20,6 @@ from rocksdict import (
     BlockBasedOptions,
     Cache,
     DBCompressionType,
-    DBRecoveryMode,
     Options,
     Rdict,
     ReadOptions,
@@ -28,23 +28,14 @@ from rocksdict import (
 )
 
 from folkmoot.kernel.errors import CorruptStore, SnapshotGone, StoreError
-from folkmoot.runtime.wal import cut_torn_tail, damaged, find_damage, newest_log
+from folkmoot.kernel.pack import get_u64, u64
+from folkmoot.runtime.commit_log import CommitLog
 from folkmoot.store.batch import DELETE, DELETE_RANGE, PUT, Batch
+from folkmoot.store.key import applied_key
 from folkmoot.store.reader import Reader, Snapshot
+from folkmoot.store.writer import VERSION_BYTES
 
 __all__ = ["RocksOptions", "RocksStore", "StoreFull"]
-
-# Options without a setter in rocksdict are set through an options file. Without track_and_verify_wals_in_manifest,
-# RocksDB 9.8.4 silently skips a finished log that is missing or truncated, even in the strictest recovery mode.
-OPTIONS_FILE: Final = """[Version]
-  rocksdb_version=9.8.4
-  options_file_version=1.1
-[DBOptions]
-  track_and_verify_wals_in_manifest=true
-[CFOptions "default"]
-[TableOptions/BlockBasedTable "default"]
-"""
-OPTIONS_JSON: Final = '{"raw_mode":true,"prefix_extractors":{}}'
 
 # Range tombstones slow reads down until they are compacted away: with 10,000 of them a read took 180 us, because the
 # reader sorts them again after every write. Ranges of at most this many rows are deleted row by row instead.
@@ -53,6 +44,11 @@ RANGE_ROWS: Final = 256
 SPANS_S: Final = 1.0  # maximum age of the cached sizes of tables
 KEY_END: Final = b"\xff" * 16
 
+REPLAY_BYTES: Final = 1 << 20  # of the log, that one write applies at a start
+TABLES_EVERY: Final = 64  # writes between two looks whether the tables have what a segment had
+
+FULL_ERRORS: Final = (errno.ENOSPC, errno.EDQUOT)
+SHORT_ERRORS: Final = (errno.EMFILE, errno.ENFILE)
 FULL_WORDS: Final = ("No space left", "Disk quota exceeded", "Max allowed space was reached")
 SHORT_WORDS: Final = ("Too many open files",)  # EMFILE; ENFILE adds "in system"
 # A read that finds no descriptor for a table is repeated after these pauses. It cannot wait for longer: it is made in
@@ -72,7 +68,7 @@ class DescriptorsGone(StoreFull):
 
 
 class RocksOptions:
-    """Options of a store: `sync` waits for the disk at every write, `salvage` drops what follows damage in a log."""
+    """Options of a store: `sync` waits for the disk at every write, `salvage` drops what follows damage in the log."""
 
     def __init__(self) -> None:
         self.sync = True
@@ -89,14 +85,20 @@ class RocksStore(Reader):
         self.folder = folder
         self.sleep: Callable[[float], None] = time.sleep
         self.relieve: Callable[[], None] = _nothing  # releases descriptors that are kept for this case
-        self.torn_bytes = 0  # of an unfinished write, removed when the store was opened
+        self.torn_bytes = 0  # of an unfinished write, found when the store was opened
         self._options = options
         self._database_options = database_options(options)
-        self._buffered = WriteOptions()
+        self._unlogged = unlogged()
         self._db: Any = None
+        self._log = CommitLog(folder / "log", options.sync, options.salvage)
+        self._applied_key = applied_key()
+        self._segments = 1  # of the log, when its rows were last sent to tables; the first one has none before it
+        self._flushing = -1  # the position up to which they were sent, until they are there
+        self._until_look = TABLES_EVERY
         self._snapshots: dict[RocksSnapshot, None] = {}
         self._spans: list[tuple[float, float, int]] = []
         self._spans_at = -SPANS_S
+        self._creates = create
         if create:
             folder.mkdir(exist_ok=True)
             self._database_options.create_if_missing(True)
@@ -105,34 +107,47 @@ class RocksStore(Reader):
         self._open()
 
     def _open(self) -> None:
-        log = newest_log(self.folder)
-        if log is None and (self.folder / "CURRENT").exists():
-            raise CorruptStore(
-                f"the store {self.folder} has lost its log (*.log); restore the data folder from a backup"
-            )
-        if log is not None and not self._options.salvage:
-            self.torn_bytes = cut_torn_tail(log)
         try:
             # Without the column family, rocksdict opens an existing store with the options of its old options file.
             self._db = Rdict(str(self.folder), self._database_options, {"default": self._database_options})
+            if self._creates:
+                self._log.create()
+                self._creates = False
+            self._replay()
+        except StoreError:
+            raise
         except Exception as error:
             raise self._explain(error) from error
+
+    def _replay(self) -> None:
+        """Apply what the log has and the tables lack."""
+        value = self._db.get(self._applied_key)
+        applied = 0 if value is None else get_u64(value, VERSION_BYTES)
+        group = Batch(0)
+        position = applied
+        for ops, position in self._log.replay(applied):
+            group.ops.extend(ops)
+            if position - applied >= REPLAY_BYTES:
+                self._apply([group], position)
+                applied = position
+                group = Batch(0)
+        if position > applied:
+            self._apply([group], position)
+        self.torn_bytes = self._log.torn_bytes
+        self._log.trim(0 if value is None else get_u64(value, VERSION_BYTES))
 
     def _explain(self, error: Exception) -> StoreError:
         """Return an error that names the file, the damage and what to do."""
         text = " ".join(str(error).split())
-        if any(word in text for word in SHORT_WORDS):
+        number = error.errno if isinstance(error, OSError) else 0
+        if number in SHORT_ERRORS or any(word in text for word in SHORT_WORDS):
             return DescriptorsGone(
                 f"no file can be opened in {self.folder}: {text}; "
                 "raise the limit of open files (ulimit -n, LimitNOFILE)"
             )
-        if any(word in text for word in FULL_WORDS):
+        if number in FULL_ERRORS or any(word in text for word in FULL_WORDS):
             return StoreFull(f"no room to write in {self.folder}: {text}; free some space on this file system")
         if "Corruption" in text or "No such file" in text:
-            if not re.search(r"\.sst|MANIFEST|CURRENT|WAL|log number", text):
-                for log in sorted(self.folder.glob("*.log")):
-                    if (position := find_damage(log)) >= 0:
-                        return damaged(log, position)
             return CorruptStore(
                 f"the store {self.folder} is damaged: {text}; nothing was changed. "
                 "Restore the data folder from a backup or a replica"
@@ -231,30 +246,56 @@ class RocksStore(Reader):
     def write(self, batches: list[Batch]) -> None:
         """Apply batches in order as one atomic write, durable when this returns (with `sync`).
 
-        Raises StoreFull or another StoreError; the batches may then be on disk or not, and the write can be repeated.
+        Raises StoreFull or another StoreError; the batches may then be on disk or not, and the write can be repeated:
+        a group that is applied twice in a row changes nothing the second time.
         """
-        group = WriteBatch(raw_mode=True)
-        puts: list[bytes] = []
         try:
-            for batch in batches:
-                for kind, key, value in batch.ops:
-                    if kind == PUT:
-                        group.put(key, value)
-                        puts.append(key)
-                    elif kind == DELETE:
-                        group.delete(key)
-                    else:
-                        assert kind == DELETE_RANGE
-                        self._delete_range(group, puts, key, value)
-            self._db.write(group, self._buffered)
-            if self._options.sync:
-                # Not by the write itself: rocksdict holds the GIL while it writes, which would block the loop for as
-                # long as the disk takes. It releases the GIL here.
-                self._db.flush_wal(True)
+            self._log.append(batches)
+            self._apply(batches, self._log.end)
+            self._release_segments()
         except StoreError:
             raise
         except Exception as error:
             raise self._explain(error) from error
+
+    def _apply(self, batches: list[Batch], position: int) -> None:
+        """Change the rows, and note the position of the log after these batches."""
+        group = WriteBatch(raw_mode=True)
+        puts: list[bytes] = []
+        for batch in batches:
+            for kind, key, value in batch.ops:
+                if kind == PUT:
+                    group.put(key, value)
+                    puts.append(key)
+                elif kind == DELETE:
+                    group.delete(key)
+                else:
+                    assert kind == DELETE_RANGE
+                    self._delete_range(group, puts, key, value)
+        group.put(self._applied_key, bytes(VERSION_BYTES) + u64(position))
+        self._db.write(group, self._unlogged)
+
+    def _release_segments(self) -> None:
+        """After a new segment of the log has begun, have tables made of the rows; then remove older segments."""
+        if self._flushing < 0:
+            if self._log.segments == self._segments:
+                return
+            self._segments = self._log.segments
+            self._flushing = self._log.end
+            self._db.flush(False)
+        self._until_look -= 1
+        if self._until_look <= 0:
+            self._until_look = TABLES_EVERY
+            if self._db.property_int_value("rocksdb.num-immutable-mem-table") == 0:
+                self._log.trim(self._flushing)
+                self._flushing = -1
+
+    def seal(self) -> None:
+        """Let the log say that its last write was durable; after a failure, the next write is the one to report it."""
+        try:
+            self._log.seal()
+        except OSError:
+            return
 
     def _delete_range(self, group: WriteBatch, puts: list[bytes], start: bytes, end: bytes) -> None:
         """Delete a range; if it has few rows, row by row, including those that this group has put."""
@@ -285,13 +326,17 @@ class RocksStore(Reader):
 
     def size_bytes(self) -> int:
         """Return the bytes of all files of the store."""
-        return sum(path.stat().st_size for path in self.folder.iterdir() if path.is_file())
+        return self._log.size_bytes() + sum(path.stat().st_size for path in self.folder.iterdir() if path.is_file())
+
+    def log_bytes(self) -> int:
+        """Return the bytes of the commit log; raises OSError."""
+        return self._log.size_bytes()
 
     def sync(self) -> bool:
         """Wait until all writes are on disk; return whether they are."""
         try:
-            self._db.flush_wal(True)
-        except Exception:  # noqa: BLE001 - the failure of the disk was reported at the last write
+            self._log.sync()
+        except OSError:  # the failure of the disk was reported at the last write
             return False
         return True
 
@@ -304,8 +349,10 @@ class RocksStore(Reader):
         for snapshot in list(self._snapshots):  # an open one keeps the folder locked
             snapshot.close()
         database, self._db = self._db, None
+        self._flushing = -1
+        self._log.close()
         try:
-            database.close()
+            database.close()  # makes tables of all rows, so that the next start finds nothing to apply
         except Exception:  # noqa: BLE001, S110 - repeats the error of the last write; the files are closed
             pass
 
@@ -365,16 +412,17 @@ def place_of(key: bytes) -> float:
     return int.from_bytes(key[:2].ljust(2, b"\0"), "big") + int.from_bytes(key[2:8].ljust(6, b"\0"), "big") / (1 << 48)
 
 
+def unlogged() -> Any:
+    """Return the options of writes that RocksDB does not log."""
+    make: Any = WriteOptions  # its stub takes the attribute for a method
+    options = make()
+    options.disable_wal = True
+    return options
+
+
 def database_options(options: RocksOptions) -> Options:
     """Return the options of RocksDB for a small node: about 100 MB of memory at most, two background threads."""
-    with tempfile.TemporaryDirectory() as folder:
-        (Path(folder) / "OPTIONS-000001").write_text(OPTIONS_FILE)
-        (Path(folder) / "rocksdict-config.json").write_text(OPTIONS_JSON)
-        result, _ = Options.load_latest(folder)
-    if options.salvage:
-        result.set_wal_recovery_mode(DBRecoveryMode.point_in_time())
-    else:
-        result.set_wal_recovery_mode(DBRecoveryMode.absolute_consistency())
+    result = Options(raw_mode=True)
     result.create_if_missing(False)
     result.set_paranoid_checks(True)
     result.set_write_buffer_size(options.memtable_bytes)

@@ -61,6 +61,7 @@ __all__ = [
     "SUBSCRIPTION",
     "TRANSACTION",
     "WILL",
+    "applied_key",
     "body_key",
     "chunk_key",
     "end_of",
@@ -146,6 +147,11 @@ def history_key(partition: int) -> bytes:
 def position_key(slot: int) -> bytes:
     """Return the key of a row with positions of partitions, see `folkmoot.store.position`; `slot` is 0 to 255."""
     return u16(0) + bytes([META]) + b"position" + bytes([slot])
+
+
+def applied_key() -> bytes:
+    """Return the key of the row that says up to which position of the commit log the rows are applied."""
+    return u16(0) + bytes([META]) + b"applied"
 
 
 def left_name(client_id: bytes, token: int) -> bytes:

@@ -1,0 +1,316 @@
+"""The commit log on files: what a crash may leave behind, what is damage, what a failed write leaves."""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from folkmoot.kernel.errors import CorruptStore
+from folkmoot.runtime import commit_log
+from folkmoot.runtime.commit_log import CommitLog
+from folkmoot.store.batch import Batch
+
+
+def batch_of(number: int, size: int = 40) -> Batch:
+    batch = Batch(number)
+    batch.put(b"k%06d" % number, bytes([number % 256]) * size)
+    return batch
+
+
+def created(folder: Path, sync: bool = True) -> CommitLog:
+    log = CommitLog(folder, sync, False)
+    log.create()
+    return log
+
+
+def opened(folder: Path, applied: int = 0, sync: bool = True, salvage: bool = False) -> tuple[CommitLog, list[int]]:
+    """The log, and the numbers of the batches that it has from a position on."""
+    log = CommitLog(folder, sync, salvage)
+    numbers = [int(key[1:]) for ops, _position in log.replay(applied) for _kind, key, _value in ops]
+    return log, numbers
+
+
+def filled(folder: Path, count: int, sync: bool = True) -> list[int]:
+    """Write batches 1 to `count`; return where each begins, and the end."""
+    log = created(folder, sync)
+    ends = [log.end]
+    for number in range(1, count + 1):
+        log.append([batch_of(number)])
+        ends.append(log.end)
+    log.close()
+    return ends
+
+
+def newest(folder: Path) -> Path:
+    return max(folder.glob("*.seg"))
+
+
+def test_what_was_written_is_read_again_from_any_position(tmp_path: Path) -> None:
+    ends = filled(tmp_path / "log", 5)
+    for number, position in enumerate(ends):
+        log, numbers = opened(tmp_path / "log", position)
+        assert numbers == list(range(number + 1, 6))
+        assert log.end == ends[-1]
+        assert log.torn_bytes == 0
+
+
+def test_each_start_goes_on_in_a_segment_of_its_own(tmp_path: Path) -> None:
+    folder = tmp_path / "log"
+    filled(folder, 2)
+    for number in range(3, 6):
+        log, numbers = opened(folder)
+        assert numbers == list(range(1, number))
+        log.append([batch_of(number)])
+        log.close()
+    assert len(list(folder.glob("*.seg"))) == 4
+    assert opened(folder)[1] == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("kind", ["short", "zeros", "garbage", "hole"])
+def test_a_torn_tail_is_no_part_of_the_log(tmp_path: Path, kind: str) -> None:
+    """After a loss of power, any blocks of the last write may be there."""
+    folder = tmp_path / "log"
+    ends = filled(folder, 3)
+    rng = random.Random(kind)
+    whole = newest(folder).read_bytes()
+    for cut in range(ends[2], ends[3]):
+        tail = len(whole) - cut
+        torn = {
+            "short": whole[:cut],
+            "zeros": whole[:cut] + bytes(tail),
+            "garbage": whole[:cut] + rng.randbytes(tail),
+            "hole": whole[: ends[2]] + bytes(cut - ends[2]) + whole[cut:],
+        }[kind]
+        newest(folder).write_bytes(torn)
+        log, numbers = opened(folder)
+        if torn == whole:
+            assert numbers == [1, 2, 3]
+            continue
+        assert numbers == [1, 2]
+        assert log.end == ends[2]
+        assert log.torn_bytes == len(torn) - ends[2]
+    log.append([batch_of(4)])
+    log.close()
+    assert opened(folder)[1] == [1, 2, 4], "what the crash has left is not read again"
+
+
+def test_every_changed_byte_in_front_of_a_frame_that_was_synced_later_is_damage(tmp_path: Path) -> None:
+    folder = tmp_path / "log"
+    ends = filled(folder, 3)
+    path = newest(folder)
+    whole = path.read_bytes()
+    for at in range(ends[2]):
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 0x55]) + whole[at + 1 :])
+        begin = max(end for end in ends if end <= at)
+        with pytest.raises(CorruptStore, match=rf"{path.name} is damaged at byte {begin}; nothing was changed.*backup"):
+            opened(folder)
+        assert path.read_bytes()[at] != whole[at], "and so it is"
+
+
+def test_a_sealed_log_tells_damage_to_its_last_write(tmp_path: Path) -> None:
+    folder = tmp_path / "log"
+    log = created(folder)
+    log.append([batch_of(1)])
+    begin = log.end
+    log.append([batch_of(2)])
+    log.seal()
+    log.close()
+    assert opened(folder)[1] == [1, 2]
+    path = newest(folder)
+    data = bytearray(path.read_bytes())
+    data[begin + 30] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(CorruptStore, match=f"damaged at byte {begin};"):
+        opened(folder)
+
+
+def test_a_log_without_sync_claims_nothing(tmp_path: Path) -> None:
+    """The kernel writes blocks in any order: a frame behind a hole says nothing of what is in front of it."""
+    folder = tmp_path / "log"
+    ends = filled(folder, 3, sync=False)
+    path = newest(folder)
+    data = path.read_bytes()
+    path.write_bytes(data[: ends[1]] + bytes(ends[2] - ends[1]) + data[ends[2] :])
+    log, numbers = opened(folder, sync=False)
+    assert numbers == [1]
+    assert log.torn_bytes == ends[3] - ends[1]
+
+
+def test_salvage_reads_up_to_the_damage_and_drops_the_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "log"
+    monkeypatch.setattr(commit_log, "SEGMENT_BYTES", 150)
+    ends = filled(folder, 9)
+    starts = sorted(folder.glob("*.seg"))
+    assert len(starts) > 3
+    second = starts[1]
+    data = bytearray(second.read_bytes())
+    data[40] ^= 1
+    second.write_bytes(data)
+    with pytest.raises(CorruptStore, match=second.name):
+        opened(folder)
+    kept = ends.index(int(second.stem, 16))
+    log, numbers = opened(folder, salvage=True)
+    assert numbers == list(range(1, kept + 1))
+    log.append([batch_of(10)])
+    log.close()
+    assert opened(folder)[1] == [*range(1, kept + 1), 10], "from then on the log is sound"
+
+
+def test_missing_files_are_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(commit_log, "SEGMENT_BYTES", 150)
+    folder = tmp_path / "log"
+    ends = filled(folder, 9)
+    count = len(list(folder.glob("*.seg")))
+    for number in range(count):
+        copy = tmp_path / str(number)
+        shutil.copytree(folder, copy)
+        gone = sorted(copy.glob("*.seg"))[number]
+        gone.unlink()
+        with pytest.raises(CorruptStore, match="backup"):
+            opened(copy, ends[-1] if number == count - 1 else 0)
+    for path in folder.glob("*.seg"):
+        path.unlink()
+    with pytest.raises(CorruptStore, match="lost its segments"):
+        opened(folder)
+
+
+def test_a_log_that_is_shorter_than_what_was_applied_has_lost_its_end(tmp_path: Path) -> None:
+    folder = tmp_path / "log"
+    ends = filled(folder, 3)
+    os.truncate(newest(folder), ends[2])
+    with pytest.raises(CorruptStore, match=f"damaged at byte {ends[2]};"):
+        opened(folder, ends[3])
+    log, numbers = opened(folder, ends[3], sync=False)
+    assert numbers == []
+    log.append([batch_of(4)])
+    log.close()
+    assert opened(folder, ends[3], sync=False)[1] == [4]
+
+
+def test_segments_are_removed_when_nothing_of_them_is_wanted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(commit_log, "SEGMENT_BYTES", 150)
+    folder = tmp_path / "log"
+    ends = filled(folder, 9)
+    log, _numbers = opened(folder)
+    before = log.size_bytes()
+    for number, position in enumerate(ends):
+        log.trim(position)
+        assert opened(folder, position)[1] == list(range(number + 1, 10))
+    assert len(list(folder.glob("*.seg"))) == 1
+    assert log.size_bytes() < before
+
+
+class Disk:
+    """Stands before the calls of the system that write, and fails as the test says."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.left = -1  # bytes until the disk is full; -1: it has room
+        self.sync_fails = False
+        self.synced: list[int] = []
+        self.write = os.write
+        self.fdatasync = os.fdatasync
+        monkeypatch.setattr(os, "write", self._write)
+        monkeypatch.setattr(os, "fdatasync", self._fdatasync)
+
+    def _write(self, descriptor: int, data: Any) -> int:
+        if self.left < 0:
+            return self.write(descriptor, data)
+        if not self.left:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        written = self.write(descriptor, data[: self.left])
+        self.left -= written
+        return written
+
+    def _fdatasync(self, descriptor: int) -> None:
+        if self.sync_fails:
+            raise OSError(errno.EIO, "Input/output error")
+        self.fdatasync(descriptor)
+        self.synced.append(descriptor)
+
+
+@pytest.mark.parametrize("fault", ["full", "sync"])
+@pytest.mark.parametrize("first", [True, False])
+def test_nothing_of_a_failed_write_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str, first: bool
+) -> None:
+    folder = tmp_path / "log"
+    disk = Disk(monkeypatch)
+    log = created(folder)
+    if not first:
+        log.append([batch_of(1)])
+    for _ in range(3):
+        disk.left = 20 if fault == "full" else -1
+        disk.sync_fails = fault == "sync"
+        with pytest.raises(OSError, match=r"No space|Input/output"):
+            log.append([batch_of(2)])
+    disk.left, disk.sync_fails = -1, False
+    log.append([batch_of(3)])
+    log.append([batch_of(4)])
+    log.close()
+    assert opened(folder)[1] == ([] if first else [1]) + [3, 4]
+
+
+def test_a_write_returns_when_it_is_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = Disk(monkeypatch)
+    log = created(tmp_path / "log")
+    for number in range(1, 4):
+        log.append([batch_of(number)])
+        assert len(disk.synced) == number
+        assert log.durable == log.end
+    lazy = created(tmp_path / "lazy", sync=False)
+    disk.synced.clear()
+    lazy.append([batch_of(1)])
+    assert (len(disk.synced), lazy.durable) == (0, 0)
+    lazy.sync()
+    assert (len(disk.synced), lazy.durable) == (1, lazy.end)
+    lazy.sync()
+    assert len(disk.synced) == 1, "there was nothing to wait for"
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_whatever_a_loss_of_power_leaves_all_that_was_durable_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    """Writes, starts and losses of power at random; of bytes that were not synced, any blocks may be gone."""
+    rng = random.Random(seed)
+    monkeypatch.setattr(commit_log, "SEGMENT_BYTES", rng.choice((200, 2000, 100_000)))
+    folder = tmp_path / "log"
+    sync = rng.random() < 0.7
+    log = created(folder, sync)
+    written: list[tuple[int, int]] = []  # (number, end) of what the log has, in order
+    number = 0
+    survived = 0
+    for _ in range(30):
+        for _ in range(rng.randint(0, 6)):
+            number += 1
+            log.append([batch_of(number, rng.choice((1, 60, 5000)))])
+            written.append((number, log.end))
+            if rng.random() < 0.2:
+                log.seal()
+            if rng.random() < 0.2:
+                log.sync()
+        durable = max(log.durable, survived)
+        log.close()
+        path = newest(folder)
+        start = int(path.stem, 16)
+        data = bytearray(path.read_bytes())
+        for block in range(max(0, durable - start), len(data), 512):
+            if rng.random() < 0.5:
+                data[block : block + 512] = bytes(len(data[block : block + 512]))
+        keep = rng.randint(min(max(0, durable - start), len(data)), len(data))
+        path.write_bytes(data[:keep])
+        log, numbers = opened(folder, sync=sync)
+        least = [one for one, end in written if end <= durable]
+        assert numbers[: len(least)] == least
+        assert numbers == [one for one, _end in written[: len(numbers)]]
+        written = written[: len(numbers)]
+        assert log.durable == log.end, "what is applied to rows must not be lost with the next loss of power"
+        survived = log.end
+    assert number > 30
+    log.close()
