@@ -132,10 +132,7 @@ class Faults:
     def cut_off(self) -> None:
         """Cut one machine off."""
         machine = self.any()
-        for other in self.cluster.machines:
-            if other is not machine:
-                self.cluster.cut(machine, other, True)
-                self.cluster.cut(other, machine, True)
+        self.cluster.isolate(machine, self.cluster.machines, True)
 
     def split(self) -> None:
         """Cut the machines into two sides."""
@@ -149,10 +146,7 @@ class Faults:
         """Cut the machines into two sides that both reach one machine."""
         self.split()
         machine = self.any()
-        for other in self.cluster.machines:
-            if other is not machine:
-                self.cluster.cut(machine, other, False)
-                self.cluster.cut(other, machine, False)
+        self.cluster.isolate(machine, self.cluster.machines, False)
 
     def lag(self) -> None:
         """Let bytes of a machine, or to it, take long."""

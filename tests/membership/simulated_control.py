@@ -7,7 +7,7 @@ stopped, killed (its port refuses then) and started again, on its disk, an older
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 from heapq import heappop, heappush
 
@@ -322,10 +322,16 @@ class Cluster:
         if not link.up:
             self.at(self.rng.below(S), lambda: self.dial(sender, to))
 
+    def isolate(self, lone: Machine, others: Sequence[Machine], on: bool) -> None:
+        """Cut a machine off from others in both directions, or mend that."""
+        for other in others:
+            if other is not lone:
+                self.cut(lone, other, on)
+                self.cut(other, lone, on)
+
     def reset(self, one: Machine, other: Machine) -> None:
         """Cut two machines off from each other by a firewall that answers with resets: each finds a refusing port."""
-        self.cut(one, other, True)
-        self.cut(other, one, True)
+        self.isolate(one, [other], True)
         link = self.link(one, other)
         if link.up:
             self.close(one, other, link)

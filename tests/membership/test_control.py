@@ -387,19 +387,6 @@ def test_a_firewall_that_resets_ends_nobody() -> None:
     assert is_up(configuration.members[other.disk].state)
 
 
-def reset(cluster: Cluster, one: Machine, other: Machine) -> None:
-    """A firewall between two machines answers from now on as if nothing listened."""
-    cluster.cut(one, other, True)
-    cluster.cut(other, one, True)
-    link = cluster.link(one, other)
-    if link.up:
-        cluster.close(one, other, link)
-    for here, there in ((one, other), (other, one)):
-        incarnation = control(there).me.incarnation
-        cluster._down(here, there.name, incarnation, there.disk, True)
-        cluster.turn(here)
-
-
 def led_twice(seed: int, planted: list[str]) -> list[tuple[int, int]]:
     """Put a controller behind a firewall that answers with resets; return what is led beside a member that it reaches.
 
@@ -414,11 +401,9 @@ def led_twice(seed: int, planted: list[str]) -> list[tuple[int, int]]:
     old = controller(cluster)
     member = follower(cluster)
     others = [one for one in cluster.machines if one not in (old, member)]
+    cluster.isolate(member, others, True)
     for one in others:
-        cluster.cut(one, member, True)
-        cluster.cut(member, one, True)
-    for one in others:
-        reset(cluster, old, one)
+        cluster.reset(old, one)
     until = cluster.now + 4 * S
     while cluster.now < until:
         cluster.run(5 * MS)
@@ -529,17 +514,13 @@ def test_a_leave_that_was_ordered_in_a_fork_holds_when_it_is_merged() -> None:
     cluster = begun(23, 4)
     machine = follower(cluster)
     others = [one for one in cluster.machines if one is not machine]
-    for other in others:
-        cluster.cut(machine, other, True)
-        cluster.cut(other, machine, True)
+    cluster.isolate(machine, others, True)
     cluster.until(lambda: "cluster_forked" in machine.events and control(machine).is_up, 30 * S)
     control(machine).leave(machine.name)
     cluster.run(5 * S)
     assert not control(machine).has_left, "nobody could take over what it has"
     cluster.kill(machine)
-    for other in others:
-        cluster.cut(machine, other, False)
-        cluster.cut(other, machine, False)
+    cluster.isolate(machine, others, False)
     cluster.start(machine)
     cluster.until(lambda: control(machine).has_left, 60 * S)
     assert "lineage_left" in machine.events
@@ -550,9 +531,7 @@ def test_who_waits_for_its_leave_goes_over_with_the_others() -> None:
     cluster = begun(23, 5)
     leaver = follower(cluster)
     others = [machine for machine in cluster.machines if machine is not leaver]
-    for other in others:
-        cluster.cut(leaver, other, True)
-        cluster.cut(other, leaver, True)
+    cluster.isolate(leaver, others, True)
     control(leaver).leaving = control(leaver).stopping = True
     for other in others[:2]:
         cluster.kill(other)
@@ -574,9 +553,7 @@ def test_who_has_left_one_side_is_not_expected_back_by_the_other() -> None:
     cluster = begun(23, 4)
     lone, leaver = [machine for machine in cluster.machines if machine is not controller(cluster)][:2]
     others = [machine for machine in cluster.machines if machine is not lone]
-    for other in others:
-        cluster.cut(lone, other, True)
-        cluster.cut(other, lone, True)
+    cluster.isolate(lone, others, True)
     cluster.until(lambda: "cluster_forked" in lone.events and control(lone).is_up, 30 * S)
     control(leaver).leaving = True
     cluster.turn(leaver)
@@ -584,8 +561,7 @@ def test_who_has_left_one_side_is_not_expected_back_by_the_other() -> None:
     disk = leaver.disk
     for other in others:
         cluster.kill(other)
-        cluster.cut(lone, other, False)
-        cluster.cut(other, lone, False)
+    cluster.isolate(lone, others, False)
     others.remove(leaver)
     for other in others:
         cluster.start(other)
