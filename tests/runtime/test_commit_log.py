@@ -256,6 +256,25 @@ def test_nothing_of_a_failed_write_counts(
     assert opened(folder)[1] == ([] if first else [1]) + [3, 4]
 
 
+def test_a_seal_that_a_failed_sync_has_lost_is_no_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel may drop what it could not write, and report that once: no later sync brings it to the disk."""
+    folder = tmp_path / "log"
+    disk = Disk(monkeypatch)
+    log = created(folder)
+    log.append([batch_of(1)])
+    durable = log.durable
+    log.seal()
+    first = newest(folder)
+    disk.sync_fails = True
+    with pytest.raises(OSError, match="Input/output"):
+        log.append([batch_of(2)])
+    disk.sync_fails = False
+    log.append([batch_of(3)])
+    log.close()
+    os.truncate(first, durable)
+    assert opened(folder)[1] == [1, 3]
+
+
 def test_a_write_returns_when_it_is_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     disk = Disk(monkeypatch)
     log = created(tmp_path / "log")

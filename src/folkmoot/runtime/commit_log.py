@@ -123,6 +123,8 @@ class CommitLog:
             if self._sync:
                 os.fdatasync(self._file)
         except OSError:
+            if self._sync:
+                self.end = self.durable  # a seal was not synced, and may be lost with what failed behind it
             self._drop()
             raise
         self._written += len(frame)
