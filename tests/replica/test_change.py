@@ -12,7 +12,7 @@ from folkmoot.membership.history import encode_history, put_history, read_histor
 from folkmoot.membership.holding import Holding
 from folkmoot.peer.cursor import Cursor
 from folkmoot.peer.kind import DURABLE, READY
-from folkmoot.replica.change import Change, decode_changes, decode_ops, encode_change, encode_ops, size_of
+from folkmoot.replica.change import Change, decode_changes, decode_ops, encode_change, size_of
 from folkmoot.replica.early import Early
 from folkmoot.replica.notice import (
     CompareNotice,
@@ -36,7 +36,7 @@ from folkmoot.replica.notice import (
 )
 from folkmoot.replica.pending import Pending
 from folkmoot.replica.recent import Recent
-from folkmoot.store.batch import DELETE, DELETE_RANGE, PUT, Batch
+from folkmoot.store.batch import DELETE, DELETE_RANGE, PUT, Batch, encode_ops
 from folkmoot.store.key import history_key, partition_end, partition_start
 from folkmoot.store.memory import MemoryStore
 

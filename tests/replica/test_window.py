@@ -5,10 +5,10 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from folkmoot.replica.change import Change, encode_ops
+from folkmoot.replica.change import Change
 from folkmoot.replica.recent import Recent
 from folkmoot.replica.window import Window, page_sum, row_sum, sum_bytes, window_of
-from folkmoot.store.batch import DELETE, DELETE_RANGE, PUT
+from folkmoot.store.batch import DELETE, DELETE_RANGE, PUT, encode_ops
 
 VERSION = bytes(16)
 

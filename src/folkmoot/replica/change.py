@@ -8,19 +8,18 @@ from __future__ import annotations
 from struct import Struct
 from typing import Final
 
-from folkmoot.kernel.pack import get_varint, varint
+from folkmoot.kernel.pack import get_varint
 from folkmoot.store.batch import DELETE, DELETE_RANGE, PUT
 from folkmoot.store.key import META, partition_of_key
 from folkmoot.store.writer import VERSION_BYTES
 
-__all__ = ["Change", "decode_changes", "decode_ops", "encode_change", "encode_ops", "size_of"]
+__all__ = ["Change", "decode_changes", "decode_ops", "encode_change", "size_of"]
 
 _HEAD: Final = Struct(">HQQQQI")  # partition, the position before, the position after, length of the operations
-_KINDS: Final = [bytes([PUT]), bytes([DELETE]), bytes([DELETE_RANGE])]
 
 
 class Change:
-    """From position (prev_epoch, prev_seq) to (epoch, seq); `body`: the operations, encoded by `encode_ops`."""
+    """From position (prev_epoch, prev_seq) to (epoch, seq); `body`: the operations, encoded by `store/batch`."""
 
     def __init__(self, prev_epoch: int, prev_seq: int, epoch: int, seq: int, body: bytes) -> None:
         self.prev_epoch = prev_epoch
@@ -33,21 +32,8 @@ class Change:
         return f"Change({self.prev_epoch}:{self.prev_seq} to {self.epoch}:{self.seq}, {len(self.body)} bytes)"
 
 
-def encode_ops(ops: list[tuple[int, bytes, bytes]]) -> bytes:
-    """Return operations of a batch as bytes: kind, key, and value or end, each behind its length."""
-    parts: list[bytes] = []
-    for kind, key, value in ops:
-        parts.append(_KINDS[kind])
-        parts.append(varint(len(key)))
-        parts.append(key)
-        if kind != DELETE:
-            parts.append(varint(len(value)))
-            parts.append(value)
-    return b"".join(parts)
-
-
 def decode_ops(partition: int, data: bytes) -> list[tuple[int, bytes, bytes]]:
-    """Read what `encode_ops` wrote; raises ValueError, also for a row of another partition."""
+    """Read what `batch.encode_ops` wrote; raises ValueError, also for a row of another partition."""
     ops: list[tuple[int, bytes, bytes]] = []
     pos = 0
     end = len(data)

@@ -10,11 +10,11 @@ from collections import deque
 
 from folkmoot.kernel.pack import u64
 from folkmoot.peer.kind import DURABLE
-from folkmoot.replica.change import Change, encode_ops
+from folkmoot.replica.change import Change
 from folkmoot.replica.lead import Lead
 from folkmoot.replica.notice import encode_sequences
 from folkmoot.replica.replica_states import MERGING, OPEN, ReplicaStates
-from folkmoot.store.batch import DELETE, Batch
+from folkmoot.store.batch import DELETE, Batch, encode_ops
 from folkmoot.store.key import META, RETAINED, history_key, partition_of_key
 
 __all__ = ["Turns"]

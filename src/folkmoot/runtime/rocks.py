@@ -122,10 +122,10 @@ class RocksStore(Reader):
     def _replay(self) -> None:
         """Apply what the log has and the tables lack."""
         value = self._db.get(self._applied_key)
-        applied = 0 if value is None else get_u64(value, VERSION_BYTES)
+        in_tables = 0 if value is None else get_u64(value, VERSION_BYTES)
         group = Batch(0)
-        position = applied
-        for ops, position in self._log.replay(applied):
+        applied = position = in_tables
+        for ops, position in self._log.replay(in_tables):
             group.ops.extend(ops)
             if position - applied >= REPLAY_BYTES:
                 self._apply([group], position)
@@ -134,7 +134,7 @@ class RocksStore(Reader):
         if position > applied:
             self._apply([group], position)
         self.torn_bytes = self._log.torn_bytes
-        self._log.trim(0 if value is None else get_u64(value, VERSION_BYTES))
+        self._log.trim(in_tables)
 
     def _explain(self, error: Exception) -> StoreError:
         """Return an error that names the file, the damage and what to do."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["DELETE", "DELETE_RANGE", "PUT", "Batch"]
+from folkmoot.kernel.pack import BYTE, varint
+
+__all__ = ["DELETE", "DELETE_RANGE", "PUT", "Batch", "encode_ops"]
 
 PUT: Final = 0
 DELETE: Final = 1
@@ -34,3 +36,16 @@ class Batch:
         """Remove all rows with start <= key < end."""
         self.ops.append((DELETE_RANGE, start, end))
         self.bytes += len(start) + len(end)
+
+
+def encode_ops(ops: list[tuple[int, bytes, bytes]]) -> bytes:
+    """Return operations of a batch as bytes: kind, key, and value or end, each behind its length."""
+    parts: list[bytes] = []
+    for kind, key, value in ops:
+        parts.append(BYTE[kind])
+        parts.append(varint(len(key)))
+        parts.append(key)
+        if kind != DELETE:
+            parts.append(varint(len(value)))
+            parts.append(value)
+    return b"".join(parts)

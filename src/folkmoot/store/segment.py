@@ -21,8 +21,8 @@ from typing import Final
 from google_crc32c import extend
 from google_crc32c import value as crc32c
 
-from folkmoot.kernel.pack import BYTE, get_u32, get_u64, get_varint, u32, u64, varint
-from folkmoot.store.batch import DELETE, Batch
+from folkmoot.kernel.pack import get_u32, get_u64, get_varint, u32, u64
+from folkmoot.store.batch import DELETE, Batch, encode_ops
 
 __all__ = ["HEADER_BYTES", "encode_frame", "frame_end", "is_durable", "operations"]
 
@@ -34,16 +34,7 @@ _COVERED: Final = 8  # where begins what the checksum covers
 def encode_frame(batches: list[Batch], position: int, durable: int) -> bytes:
     """Return the frame of a group of batches, to be written at `position`."""
     assert durable <= position, "what is written next is not durable yet"
-    parts: list[bytes] = []
-    for batch in batches:
-        for kind, key, value in batch.ops:
-            parts.append(BYTE[kind])
-            parts.append(varint(len(key)))
-            parts.append(key)
-            if kind != DELETE:
-                parts.append(varint(len(value)))
-                parts.append(value)
-    body = b"".join(parts)
+    body = b"".join([encode_ops(batch.ops) for batch in batches])
     head = u32(len(body)) + u64(position) + u64(durable)
     return b"".join([_MAGIC, u32(extend(crc32c(head), body)), head, body])
 
