@@ -5,11 +5,13 @@ import resource
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from folkmoot.runtime import rocks
 from folkmoot.runtime.descriptors import SPARE, Descriptors, Spare, available
-from folkmoot.runtime.rocks import RocksOptions, RocksStore, StoreFull
+from folkmoot.runtime.rocks import RocksOptions, RocksStore, StoreFull, database_options
 from folkmoot.store.batch import Batch
 
 
@@ -94,7 +96,14 @@ def test_a_store_without_descriptors_is_full_and_goes_on_when_there_are_some(tmp
         store.close()
 
 
-def test_a_read_takes_the_spare_descriptors(tmp_path: Path) -> None:
+def tables_stay(options: RocksOptions) -> Any:
+    result = database_options(options)
+    result.set_disable_auto_compactions(True)
+    return result
+
+
+def test_a_read_takes_the_spare_descriptors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rocks, "database_options", tables_stay)  # each has the applied position: they would be merged
     options = RocksOptions()
     store = RocksStore(tmp_path / "store", options, create=True)
     for number in range(14):  # a table for each; only some are opened with the store

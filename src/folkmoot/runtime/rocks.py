@@ -35,7 +35,7 @@ from folkmoot.store.key import applied_key
 from folkmoot.store.reader import Reader, Snapshot
 from folkmoot.store.writer import VERSION_BYTES
 
-__all__ = ["RocksOptions", "RocksStore", "StoreFull"]
+__all__ = ["RocksOptions", "RocksStore", "StoreFull", "database_options"]
 
 # Range tombstones slow reads down until they are compacted away: with 10,000 of them a read took 180 us, because the
 # reader sorts them again after every write. Ranges of at most this many rows are deleted row by row instead.
