@@ -153,7 +153,7 @@ def test_what_a_copy_lacks_its_leader_has(cluster: SimulatedCluster) -> None:
     (key, value) = next((key, value) for key, value in rows if value.endswith(whole))
     batch = Batch(0)
     batch.put(key, value[:-1] + bytes([value[-1] ^ 1]))
-    site.store.apply(batch)
+    site.alter(batch)
     assert site.node.copies.read(log, 0, ends[index], 1 << 20) is None
     assert ask(app(site), path, limits).content == whole
 

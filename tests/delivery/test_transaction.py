@@ -247,7 +247,7 @@ def damage(box: Box, kind: int, body: bytes | None) -> None:
                 batch.delete(key)
             else:
                 batch.put(key, value[:VERSION_BYTES] + body)
-            box.store.apply(batch)
+            box.alter(batch)
             return
     raise AssertionError("there is no such row")
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from folkmoot.kernel.clock import SECOND
+from folkmoot.kernel.clock import MILLISECOND, SECOND
 from folkmoot.kernel.event import Event
 from folkmoot.mqtt.packet import V5
 from folkmoot.node import Effects, Node, NodeConfig
@@ -58,7 +58,8 @@ class Box:
         self.chunk_bytes = chunk_bytes
         self.seed = seed
         self.now = START
-        self.store = MemoryStore()
+        self.store = MemoryStore()  # all that is durable
+        self.tables = MemoryStore()  # what the node reads: the rows that it has settled
         self.stopped_ns = 0
         self.stop_before_write_ns = 0  # how long the process is stopped between the end of a turn and its output
         self.drops: list[Connection] = []
@@ -148,7 +149,8 @@ class Box:
         self._boot()
 
     def _boot(self) -> None:
-        self.node = Node(self.config, self.store, self.seed)
+        self.tables = self.store.copy()
+        self.node = Node(self.config, self.tables, self.seed)
         self.node.open(self.now)
         self.run()
 
@@ -163,6 +165,8 @@ class Box:
         self.node.seal(self.now)
         effects = self.node.drain(self.now, self.decided_ns())
         self._more = effects.more
+        if effects.settle:
+            self._settle(effects)
         if effects.write is not None:
             self._unwritten.append(effects.write)
         closing, self._closing = self._closing, effects.closes
@@ -173,6 +177,18 @@ class Box:
             self.node.lost(connection, "closed by the server", self.now)
         wrote = not self._held and self._commit(len(self._unwritten))
         return wrote or moved or due or effects.more or bool(closing)
+
+    def _settle(self, effects: Effects) -> None:
+        batch = Batch(effects.settle_token)
+        batch.ops = effects.settle
+        self.tables.apply(batch)
+        self.node.settled(self.now)
+
+    def alter(self, batch: Batch) -> None:
+        """Change rows behind the back of the node, as damage does, when it has settled what it has written."""
+        self.advance(100 * MILLISECOND)
+        self.store.apply(batch)
+        self.tables.apply(batch)
 
     def steady_ns(self) -> int:
         """Return the monotonic clock."""

@@ -178,7 +178,8 @@ class Player:
         config.streams = [StreamConfig("log", b"s/#", 2)]
         self.now = START
         self.store = MemoryStore()
-        self.node = Node(config, self.store, 1)
+        self.tables = MemoryStore()
+        self.node = Node(config, self.tables, 1)
         self.trace: list[str] = []
         self.slots: list[Connection | None] = [None] * SLOTS
         self.pending: list[Batch] = []
@@ -243,6 +244,11 @@ class Player:
     def turn(self) -> None:
         """End a turn."""
         effects = self.node.drain(self.now)
+        if effects.settle:
+            batch = Batch(effects.settle_token)
+            batch.ops = effects.settle
+            self.tables.apply(batch)
+            self.node.settled(self.now)
         if effects.write is not None:
             self.pending.append(effects.write)
             self.trace.append(f"write {effects.write.token} {effects.write.ops!r}")

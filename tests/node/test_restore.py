@@ -102,7 +102,8 @@ class Mortal(Player):
         """Everything that is not on disk is lost, and with it the connections."""
         self.pending.clear()
         self.slots = [None] * SLOTS
-        self.node = Node(self.node.config, self.store, 1)
+        self.tables = self.store.copy()
+        self.node = Node(self.node.config, self.tables, 1)
         self.node.open(self.now)
         self.turn()
 

@@ -210,7 +210,7 @@ def test_a_damaged_row_is_reported_and_stops_nothing(make: MakeBox) -> None:
         peer.publish(topic, b"x", qos=1, retain=True, message_expiry=5)
     damage = Batch(0)
     damage.ops.append((PUT, plain_key(0, RETAINED, b"b"), bytes(VERSION_BYTES) + b"\0\0"))
-    box.store.apply(damage)
+    box.alter(damage)
     box.advance(5 * SECOND + INTERVAL_US)
     assert box.kinds().count("corrupt_store") == 1
     assert box.node.counters.retained_messages == 1
@@ -225,7 +225,7 @@ def test_a_damaged_row_is_replaced_and_its_bytes_are_counted_no_more(make: MakeB
     peer.publish("a", b"x" * 1000, qos=1, retain=True)
     damage = Batch(0)
     damage.ops.append((PUT, plain_key(0, RETAINED, b"a"), bytes(VERSION_BYTES) + b"\0\0"))
-    box.store.apply(damage)
+    box.alter(damage)
     peer.publish("a", payload, qos=1, retain=True)
     counters = box.node.counters
     assert (counters.retained_messages, counters.retained_bytes < 100) == (len(payload) // 3, True)

@@ -76,21 +76,26 @@ def written(number: int, size: int = 2000) -> Batch:
     return batch
 
 
+def write(store: RocksStore, batch: Batch) -> None:
+    store.write([batch])
+    store.settle(batch.ops, batch.token)
+
+
 def test_a_store_without_descriptors_is_full_and_goes_on_when_there_are_some(tmp_path: Path) -> None:
     options = RocksOptions()
     options.memtable_bytes = 64 << 10
     store = RocksStore(tmp_path / "store", options, create=True)
     try:
-        store.write([written(0)])
+        write(store, written(0))
         acknowledged = [0]
         with limited(1), pytest.raises(StoreFull, match="Too many open files"):  # noqa: PT012 - one write needs a file
             for number in range(1, 2000):
-                store.write([written(number)])
+                write(store, written(number))
                 acknowledged.append(number)
         assert 10 < len(acknowledged) < 2000
         store.reopen()
         assert [number for number in acknowledged if row(store, number) != bytes(2000)] == []
-        store.write([written(5000)])
+        write(store, written(5000))
         assert row(store, 5000) == bytes(2000)
     finally:
         store.close()
@@ -107,7 +112,7 @@ def test_a_read_takes_the_spare_descriptors(tmp_path: Path, monkeypatch: pytest.
     options = RocksOptions()
     store = RocksStore(tmp_path / "store", options, create=True)
     for number in range(14):  # a table for each; only some are opened with the store
-        store.write([written(number)])
+        write(store, written(number))
         store.reclaim()
     store.close()
     options.open_files_max = 20

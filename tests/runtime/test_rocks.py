@@ -28,6 +28,7 @@ options.memtable_bytes = memtable
 store = RocksStore(folder, options, create=not folder.exists())
 rng = random.Random(seed)
 number = int(sys.argv[5])
+ops = []
 while True:
     number += 1
     batch = Batch(number)
@@ -35,6 +36,10 @@ while True:
         batch.put(b"row" + number.to_bytes(8, "big") + bytes([row]), rng.randbytes(rng.choice((10, 400, 90_000))))
     batch.put(b"last", number.to_bytes(8, "big"))
     store.write([batch])
+    ops += batch.ops
+    if rng.random() < 0.3:
+        store.settle(ops, number)
+        ops = []
     sys.stdout.buffer.write(b"%d\\n" % number)
     sys.stdout.buffer.flush()
 """
@@ -59,11 +64,17 @@ def newest_segment(folder: Path) -> Path:
     return max((folder / "log").glob("*.seg"))
 
 
+def write(store: RocksStore, batches: list[Batch]) -> None:
+    """Write batches, and have their rows at once."""
+    store.write(batches)
+    store.settle([op for batch in batches for op in batch.ops], batches[-1].token)
+
+
 def put(store: RocksStore, token: int, *rows: tuple[bytes, bytes]) -> None:
     batch = Batch(token)
     for key, value in rows:
         batch.put(key, value)
-    store.write([batch])
+    write(store, [batch])
 
 
 def test_rows_are_read_as_the_store_in_memory_reads_them(tmp_path: Path) -> None:
@@ -86,7 +97,7 @@ def test_rows_are_read_as_the_store_in_memory_reads_them(tmp_path: Path) -> None
                     batch.delete_range(*sorted((rng.choice(keys), rng.choice(keys))))
             group.append(batch)
             twin.apply(batch)
-        store.write(group)
+        write(store, group)
         start, end = sorted((rng.choice(keys), rng.choice(keys)))
         start = max(start, b"\0\0b")  # behind the row of the store itself
         end = max(start, end)
@@ -106,7 +117,7 @@ def test_a_large_range_goes_whole(tmp_path: Path) -> None:
     batch.put(b"k00003x", b"gone too")
     batch.delete_range(b"k00003", b"k%05d" % (RANGE_ROWS + 40))
     batch.put(b"k00004", b"put after")
-    store.write([batch])
+    write(store, [batch])
     rows = store.scan(b"k", b"l", 100)
     assert [key for key, _ in rows] == [
         *(b"k%05d" % number for number in (0, 1, 2, 4)),
@@ -176,6 +187,7 @@ for number in range(1, 1500):
     batch = Batch(number)
     batch.put(b"k%06d" % number, b"value of %06d" % number * 10)
     store.write([batch])
+    store.settle(batch.ops, number)
     if number % 500 == 499:
         store._db.flush()
 for number in range(1500, 1506):
@@ -301,10 +313,43 @@ for number in range(1, 3000):
     batch = Batch(number)
     batch.put(b"k%06d" % number, b"v" * 1000)
     store.write([batch])
+    store.settle(batch.ops, number)
     most = max(most, len(os.listdir(Path(sys.argv[1]) / "log")))
 print(most, flush=True)
 os._exit(0)
 """
+
+
+def test_rows_that_are_not_settled_are_left_to_the_node(tmp_path: Path) -> None:
+    store = opened(tmp_path / "s", create=True)
+    ops: list[tuple[int, bytes, bytes]] = []
+    for token in range(1, 6):
+        batch = Batch(token)
+        batch.put(b"k%d" % token, b"v")
+        store.write([batch])
+        ops += batch.ops
+    store.settle(ops[:3], 3)
+    three, five = ([(b"k%d" % token, b"v") for token in range(1, count + 1)] for count in (3, 5))
+    assert rows_of(store) == three
+    store.reopen()
+    assert rows_of(store) == three, "the node has the others, and may take them back"
+    store.write([Batch(6)])
+    store.settle(ops[3:], 6)
+    assert rows_of(store) == five
+    store.close()
+
+
+def test_rows_that_were_not_settled_come_with_the_next_start(tmp_path: Path) -> None:
+    store = opened(tmp_path / "s", create=True)
+    for token in range(1, 6):
+        batch = Batch(token)
+        batch.put(b"k%d" % token, b"v")
+        store.write([batch])
+    store.settle([(0, b"k1", b"v")], 1)
+    store.close()
+    store = opened(tmp_path / "s")
+    assert rows_of(store) == [(b"k%d" % token, b"v") for token in range(1, 6)]
+    store.close()
 
 
 def test_segments_go_when_tables_have_their_rows(tmp_path: Path) -> None:
@@ -358,7 +403,7 @@ def test_a_snapshot_shows_what_was_and_ends_with_the_store(tmp_path: Path) -> No
     batch.put(b"k000", b"new")
     batch.delete(b"k001")
     batch.delete_range(b"k050", b"k100")
-    store.write([batch])
+    write(store, [batch])
     rows = snapshot.scan(b"k", b"l", 1000, 1 << 20)
     assert rows == [(b"k%03d" % number, b"old") for number in range(100)]
     assert snapshot.scan(b"k", b"l", 3, 1 << 20) == rows[:3]

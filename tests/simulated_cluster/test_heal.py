@@ -26,7 +26,7 @@ def multiply(site: Site) -> None:
     batch = Batch(0)
     for count in range(1, ROWS):
         batch.put(numbered_key(prefix, sequence_of(key) + count), value)
-    site.store.apply(batch)
+    site.alter(batch)
 
 
 def held_by(site: Site) -> int:

@@ -54,7 +54,7 @@ class Heap:
         batch = Batch(0)
         for count in range(1, ROWS):
             batch.put(numbered_key(prefix, sequence_of(key) + count), value)
-        site.store.apply(batch)
+        site.alter(batch)
 
     def read_at(self, site: Site) -> int:
         """How many rows of the partition a node has read in order to lead it."""
@@ -157,7 +157,7 @@ def test_a_row_that_one_copy_has_wrong_takes_no_node_down_and_another_leads() ->
     client.subscribe("t", qos=1)
     batch = Batch(0)
     batch.put(key, bytes(16))
-    cluster[replicas[1]].store.apply(batch)
+    cluster[replicas[1]].alter(batch)
     cluster[replicas[0]].kill()
     cluster.settle()
     assert [site.name for site in cluster.live() if "replica_damaged" in site.kinds()] == [replicas[1]]

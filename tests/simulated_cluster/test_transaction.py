@@ -251,7 +251,7 @@ def test_a_chunk_that_cannot_be_read_is_published_from_another_copy() -> None:
     key, value = packets_rows(stand.leader)[1]
     damaged = Batch(0)
     damaged.put(key, value[:VERSION_BYTES] + b"\xff" + value[VERSION_BYTES + 1 :])
-    stand.leader.store.apply(damaged)
+    stand.leader.alter(damaged)
     for number in range(NUMBERS):
         stand.commit(stand.others[0], number)
     stand.cluster.advance(5 * SECOND)

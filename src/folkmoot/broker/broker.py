@@ -202,9 +202,6 @@ class Broker:
 
     def committed(self, token: int) -> None:
         """All batches up to `token` are committed: do what waited for that."""
-        revocable = self.state.revocable  # rows that `take_back` would remove; committed ones stay
-        while revocable and revocable[0][0] <= token:
-            revocable.popleft()
         for turn in self.turn.commits.commit_through(token):
             for i in range(len(turn.sessions)):
                 turn.sessions[i].committed_next = turn.committed_next[i]
@@ -262,22 +259,6 @@ class Broker:
             self._fail(turn)
         self.delivery.forward_receiver.fail(token, partition)
         self.query.orders.fail(partition)
-
-    def take_back(self) -> None:
-        """Remove client messages that no other disk is known to have; they are not acknowledged.
-
-        This node has no lease, and its side may fork. The others may go on without it, and the clients may connect to
-        them and send these messages again.
-        """
-        state = self.state
-        for token, partition, key in state.revocable:
-            if token > self.turn.commits.committed_token and state.leads[partition]:
-                state.writer.delete(partition, key)
-                if kind_of(key) == QUEUE:
-                    # The other side may have got it in time: a merge must not take this for a removal.
-                    state.writer.put(partition, stamp_key(key), encode_stamp(Stamp(0, 0)))
-        state.revocable.clear()
-        self.delivery.publications.take_back()
 
     def flush(self) -> None:
         """Write rows that are usually written at the end of the turn: roles are about to change."""

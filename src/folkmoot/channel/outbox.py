@@ -88,13 +88,11 @@ class Outbox:
         flags: int,
         tasks: list[Task],
         nodes: dict[str, list[bytes]],
-        revocable: bool = False,
         connection: Connection | None = None,
     ) -> None:
         """Add a message for partitions and nodes (with groups there) to this turn's change of `home`.
 
-        flags: FROM_CLIENT, TO_GROUPS. revocable: it can be taken back like a message of a client, though it is none;
-        connection: over which it was published.
+        flags: FROM_CLIENT, TO_GROUPS. connection: over which it was published.
         """
         sequence = self._next[home]
         self._next[home] = sequence + 1
@@ -107,8 +105,6 @@ class Outbox:
         entry.receipt = self.commits.receipts.current
         key = self._key(entry)
         self.state.writer.put(home, key, encode_outbox_entry(entry))
-        if revocable or (flags & FROM_CLIENT and not producer):
-            self.state.revocable.append((self.state.writer.token, home, key))
         self._add(entry)
 
     def _key(self, entry: OutboxEntry) -> bytes:

@@ -16,7 +16,6 @@ from folkmoot.partition.retained import Retained
 from folkmoot.session.session import Session
 from folkmoot.session.subscription import Recipient
 from folkmoot.store.message import Message
-from folkmoot.store.origin import AT_HOME
 from folkmoot.streams.log import StreamLog
 from folkmoot.streams.record import encode_record
 from folkmoot.turn.fabric import Fabric
@@ -60,14 +59,6 @@ class Keeping:
     def begin(self) -> None:
         """Start a message: no partition has decided yet whether it accepts it from its producer."""
         self._taken.clear()
-
-    def mark_home(self, message: Message, publisher: Session | None, producer: bytes) -> None:
-        """Mark what is stored next as not acknowledged: the publisher waits here, and otherwise sends it again.
-
-        A repetition of an idempotent producer is known, so it is not marked.
-        """
-        if publisher is not None and not producer and self.fabric.others:
-            message.origin = AT_HOME
 
     def takes(self, partition: int, producer: bytes, sequence: int) -> bool:
         """Whether a partition accepts the message: always, unless its producer has published it there before."""

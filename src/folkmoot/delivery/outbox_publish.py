@@ -50,7 +50,6 @@ class OutboxPublishing:
             if result & REFUSED:
                 return result
         result |= self._logs(home, route, message, producer, number)
-        self.keeping.mark_home(message, publisher, producer)
         result |= self._persistent(home, route, message, publisher, producer, number)
         if route.groups or route.shared:
             result |= MATCHED | STORED
@@ -91,7 +90,7 @@ class OutboxPublishing:
         if plan.is_empty():
             self.state.counters.publish_unmatched += 1
             return result
-        self.outbox.put(home, message, b"", 0, 0, list(plan.tasks.values()), plan.nodes, True)
+        self.outbox.put(home, message, b"", 0, 0, list(plan.tasks.values()), plan.nodes)
         self.state.counters.cluster_messages_sent += len(plan)
         return result | MATCHED | STORED
 
@@ -177,7 +176,7 @@ class OutboxPublishing:
             self.publishing.deliver(Application(message, producer, number, flags), plan.nodes[self.node_id])
             return 0
         tasks = list(plan.tasks.values())
-        self.outbox.put(home, message, producer, number, flags, tasks, plan.nodes, False, connection)
+        self.outbox.put(home, message, producer, number, flags, tasks, plan.nodes, connection)
         self.state.counters.cluster_messages_sent += len(plan)
         return STORED
 

@@ -16,11 +16,11 @@ from folkmoot.delivery.outbox_publish import OutboxPublishing
 from folkmoot.delivery.transaction import Transactions
 from folkmoot.kernel.errors import CorruptStore
 from folkmoot.kernel.event import ERROR, WARNING
-from folkmoot.partition.app import App, Chunk, Committed
+from folkmoot.partition.app import App, Chunk
 from folkmoot.partition.staged import message_at
-from folkmoot.store.key import PACKETS, STAGED, TRANSACTION, plain_key
+from folkmoot.store.key import PACKETS, STAGED
 from folkmoot.store.message import Message
-from folkmoot.store.transaction import committed_key, encode_parts, encode_staged, encode_transaction, staged_key
+from folkmoot.store.transaction import committed_key, staged_key
 from folkmoot.store.writer import VERSION_BYTES
 from folkmoot.turn.commit import Commits
 from folkmoot.turn.state import State
@@ -30,19 +30,16 @@ __all__ = ["ERRANDS_MAX", "Publications"]
 ERRANDS_MAX: Final = 1_024
 """Messages that other partitions have not confirmed: above this a home partition publishes nothing."""
 
-_STEPS_MAX: Final = 64
-"""Chunks whose removal is not committed: they stay in memory, to be restored if necessary."""
-
 
 class _Step:
-    """The removal of a chunk until it is committed: its rows before, and the turn `token`."""
+    """The removal of a published chunk; keys: of its rows; over: the transaction that it completes."""
 
-    def __init__(self, token: int, app: App) -> None:
+    def __init__(self, token: int, app: App, keys: list[bytes]) -> None:
         self.token = token
         self.app = app
         self.partition = app.partition
-        self.over = -1  # the transaction that it completes
-        self.rows: list[tuple[bytes, bytes]] = []
+        self.keys = keys
+        self.over = -1
 
 
 class Publications:
@@ -56,7 +53,6 @@ class Publications:
         self.outbox = entries.outbox
         self.transactions = transactions
         self.spoiled: list[tuple[int, str]] = []
-        self._steps: deque[_Step] = deque()
         self._kept = self.fabric.planted.chunk_kept
         self._later: deque[_Step] = deque()  # with the bug planted: rows that are deleted too late
 
@@ -71,8 +67,6 @@ class Publications:
             return None
         throttle = self.commits.throttle
         if throttle.congested or throttle.backlog_bytes > throttle.backlog_bytes_max // 4:
-            return None
-        if len(self._steps) >= _STEPS_MAX:
             return None
         for app in self.transactions.waiting.values():
             if self._may(app):
@@ -124,7 +118,8 @@ class Publications:
         while pos < len(value):
             message, pos = message_at(value, pos, app.publisher, state.clock.time, state.limits)
             messages.append(message)
-        step = self._remember(app, committed, part, chunk, value)
+        keys = [staged_key(app.partition, kind, app.name, row.at, part, row.chunk) for kind in (PACKETS, STAGED)]
+        step = _Step(state.writer.token, app, keys)
         for message in messages:
             self._entrust(app, message)
         row.published += len(messages)
@@ -149,26 +144,10 @@ class Publications:
             message.retain = False
             self.entries.entrust(app.partition, message)
 
-    def _remember(self, app: App, committed: Committed, part: bytes, chunk: Chunk, value: bytes) -> _Step:
-        """Keep what the change removes, to restore it if the change is lost with a change of leaders."""
-        row = app.row
-        step = _Step(self.state.writer.token, app)
-        step.rows = [
-            (staged_key(app.partition, PACKETS, app.name, row.at, part, row.chunk), value[VERSION_BYTES:]),
-            (staged_key(app.partition, STAGED, app.name, row.at, part, row.chunk), encode_staged(chunk.row)),
-            (
-                committed_key(app.partition, app.name, committed.number),
-                encode_parts(committed.committed_us, committed.parts),
-            ),
-            (plain_key(app.partition, TRANSACTION, app.name), encode_transaction(row)),
-        ]
-        self._steps.append(step)
-        return step
-
     def _remove(self, step: _Step) -> None:
         """Record in this turn's change that the chunk is removed, and the app's progress."""
         writer = self.state.writer
-        for key, _ in step.rows[:2]:
+        for key in step.keys:
             writer.delete(step.partition, key)
         if step.over >= 0:
             writer.delete(step.partition, committed_key(step.partition, step.app.name, step.over))
@@ -195,29 +174,14 @@ class Publications:
 
     def leave(self, partition: int) -> None:
         """End the leadership of the partition: its next leader goes on."""
-        self._steps = deque([step for step in self._steps if step.partition != partition])
         self._later = deque([step for step in self._later if step.partition != partition])
         self.transactions.forget(partition)
 
     # -- commits ------------------------------------------------------------------------------------------------------
 
     def committed(self) -> None:
-        """More turns are committed: their removals are final."""
-        steps = self._steps
-        while steps and steps[0].token <= self.commits.committed_token:
-            steps.popleft()
+        """More turns are committed."""
         while self._later and self._later[0].token <= self.commits.committed_token:
             step = self._later.popleft()
             if self.state.leads[step.partition]:
                 self._remove(step)
-
-    def take_back(self) -> None:
-        """Restore uncommitted removals, see `Broker.take_back`: the other side of the split publishes them.
-
-        The oldest of an app's rows counts, so the newest are put first.
-        """
-        while self._steps:
-            step = self._steps.pop()
-            if step.token > self.commits.committed_token and self.state.leads[step.partition]:
-                for key, body in step.rows:
-                    self.state.writer.put(step.partition, key, body)

@@ -81,7 +81,6 @@ class Publishing:
                 self.keeping.stream(route.logs, message, producer, sequence)
         self._chosen.clear()
         self._choices.clear()
-        self.keeping.mark_home(message, publisher, producer)
         if route.transient or route.groups:
             result |= self._live(route, message, publisher, producer, sequence)
         if route.persistent:

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["CLOCKS", "FEATURES", "LOGINS", "RECEIPTS", "features_on", "lacking"]
+__all__ = ["FEATURES", "LOGINS", "RECEIPTS", "features_on", "lacking"]
 
 RECEIPTS: Final = "receipts"  # the answer to a request says where its messages are, and on how many nodes
 LOGINS: Final = "logins"  # nodes tell each other which passwords they have found right
-CLOCKS: Final = "clocks"  # a node tells another one what its clock shows
 
-FEATURES: Final[list[str]] = [RECEIPTS, LOGINS, CLOCKS]
+FEATURES: Final[list[str]] = [RECEIPTS, LOGINS]
 """What this software can do, in the order in which it learned it.
 
 None of them decides what a row means: a feature is off again as soon as an older node has come, and a row outlives

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from folkmoot.kernel.feature import CLOCKS as FEATURE
 from folkmoot.kernel.node_clock import NodeClock, Opinion
 from folkmoot.kernel.pack import get_u64, u64
 from folkmoot.peer.config import ClusterConfig
@@ -82,8 +81,7 @@ class ClockSharing:
         self.peers.send(node_id, CLOCK, bytes([_ASK]) + u64(self.clock.now))
 
     def _chosen(self) -> list[str]:
-        """Return the nodes to ask: linked ones that answer, in the order of ids, from the own one on."""
-        features = self.peers.features()
-        linked = sorted([node_id for node_id in self.peers.up_ids() if FEATURE in features.get(node_id, [])])
+        """Return the nodes to ask: linked ones, in the order of ids, from the own one on."""
+        linked = sorted(self.peers.up_ids())
         later = [node_id for node_id in linked if node_id > self.node_id]
         return (later + linked)[: min(ASKED_MAX, len(linked))]

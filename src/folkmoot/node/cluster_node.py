@@ -38,6 +38,7 @@ from folkmoot.peer.peer import PeerChange
 from folkmoot.peer.peers import Peers
 from folkmoot.replica.replication import Replication
 from folkmoot.store.batch import Batch
+from folkmoot.store.overlay import Overlay
 from folkmoot.turn.fabric import Fabric
 from folkmoot.turn.receipt import Evidence
 from folkmoot.turn.state import State
@@ -90,6 +91,7 @@ class ClusterNode:
         state: State,
         fabric: Fabric,
         broker: Broker,
+        rows: Overlay,
         birth: Birth,
         version: str,
         remembered: Remembered,
@@ -98,6 +100,7 @@ class ClusterNode:
         self.state = state
         self.fabric = fabric
         self.broker = broker
+        self._rows = rows
         self.features = config.features
         zone = config.zone if config.zone else fabric.node_id
         self.me = Member(
@@ -498,8 +501,8 @@ class ClusterNode:
     def _stand(self) -> None:
         """Serve no client while this node is not up: the cluster continues without it, or its side is about to fork.
 
-        What was not acknowledged is taken back where there are forks: its clients may be at another side by now, and
-        send it again.
+        What is not committed is taken back where there are forks: its clients may be at another side by now, and send
+        it again.
         """
         if self._serving and not self._serves():
             self._serving = False
@@ -507,10 +510,10 @@ class ClusterNode:
             why = "the cluster goes on without this node"
             self.fabric.idle = why
             self._drop_withheld()
-            if self._forks:
-                self.broker.take_back()
             self.broker.flush()
             self.broker.cluster.leadership.stand_down(why)
+            if self._forks:
+                self.replication.replica_states.take_back(self._rows)
 
     def _keep_connected(self) -> None:
         if self.membership.seeks:

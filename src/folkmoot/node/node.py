@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from folkmoot.auth.access import Access
 from folkmoot.auth.remembered import Remembered
 from folkmoot.broker.broker import Broker
-from folkmoot.kernel.clock import NEVER
+from folkmoot.kernel.clock import MILLISECOND, NEVER
 from folkmoot.kernel.event import INFO
 from folkmoot.kernel.planted import Planted
 from folkmoot.kernel.rng import Rng
@@ -29,6 +31,7 @@ from folkmoot.report.call import Call
 from folkmoot.report.copies import Copies
 from folkmoot.session.connection import CLOSED, CLOSING, Connection, PeerInfo
 from folkmoot.store.batch import Batch
+from folkmoot.store.overlay import Overlay
 from folkmoot.store.reader import Reader
 from folkmoot.store.writer import Writer
 from folkmoot.streams.log import StreamLog
@@ -37,6 +40,12 @@ from folkmoot.turn.fabric import Fabric
 from folkmoot.turn.state import Identity, State
 
 __all__ = ["Node"]
+
+_SETTLE_BYTES: Final = 128 << 10
+"""Rows go to the tables when there are so many bytes of them: one write of some milliseconds."""
+
+_SETTLE_US: Final = 50 * MILLISECOND
+"""Or when the oldest of them has waited for so long, in the next turn."""
 
 
 class Node:
@@ -61,8 +70,9 @@ class Node:
         identity.server_reference = config.server_reference
         identity.incarnation = self.birth.incarnation
         writer = Writer(config.partitions, self.view.epoch)
-        self._state = State(identity, config.limits, config.access(), config.partitions, reader, writer, Rng(seed))
-        self.streams = Streams(config.streams, config.partitions, reader)
+        self._rows = Overlay(reader)
+        self._state = State(identity, config.limits, config.access(), config.partitions, self._rows, writer, Rng(seed))
+        self.streams = Streams(config.streams, config.partitions, self._rows)
         self.histograms = Histograms()
         alone = config.cluster is None
         self._state.alone = alone
@@ -87,6 +97,7 @@ class Node:
                 self._state,
                 fabric,
                 self._broker,
+                self._rows,
                 self.birth,
                 config.version,
                 self.remembered,
@@ -195,12 +206,18 @@ class Node:
     def written(self, token: int, now: int) -> None:
         """The batch with this token, and all before it, are durable."""
         self._tick(now)
+        self._rows.written(token, self._state.now)
         if self.cluster_node is not None:
             self._renewed = 0 < self._renewed_token <= token
             self.cluster_node.written(token)
             return
         self._broker.written(token)
         self._broker.committed(token)
+
+    def settled(self, now: int) -> None:
+        """The tables have the operations of `Effects.settle`."""
+        self._tick(now)
+        self._rows.settled()
 
     def wake(self, now: int) -> None:
         """A deadline of `next_wake` has come, or the last effects said `more`."""
@@ -449,6 +466,8 @@ class Node:
             self.cluster_node.prepare()
             self._see_disk(self.cluster_node)
         self._write = self._broker.seal()
+        if self._write is not None:
+            self._rows.submitted(self._write)
         if self.cluster_node is not None:
             self.cluster_node.seal(self._write)
 
@@ -470,6 +489,9 @@ class Node:
         effects = Effects()
         effects.write = self._write
         self._write = None
+        if self._rows.is_due(state.now, _SETTLE_BYTES, _SETTLE_US):
+            effects.settle = self._rows.settle(self._broker.turn.commits.committed_token, state.now)
+            effects.settle_token = self._rows.settling_token
         effects.until_ns = NEVER if self._planted.unleased else state.speaks_until_ns
         speaks = steady_ns < effects.until_ns
         cluster_node = self.cluster_node

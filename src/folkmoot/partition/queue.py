@@ -28,7 +28,6 @@ from folkmoot.session.session import Session
 from folkmoot.session.wire import put_publish
 from folkmoot.store.key import RELEASED, name_prefix, numbered_key
 from folkmoot.store.message import Message
-from folkmoot.store.origin import AT_HOME
 from folkmoot.store.row import QueueRow, encode_queue
 from folkmoot.turn.commit import Commits
 from folkmoot.turn.fabric import Fabric
@@ -79,8 +78,6 @@ class Queue:
         row = QueueRow(qos, retain, direct, identifiers, group, body, size, inline)
         key = numbered_key(session.queue_prefix, sequence)
         self.state.writer.put(session.partition, key, encode_queue(row))
-        if message.origin == AT_HOME:
-            self.state.revocable.append((self.state.writer.token, session.partition, key))
         session.queue_count += 1
         session.queue_bytes += size
         if session.account is not None:

@@ -83,8 +83,6 @@ class Acknowledging:
         if session.persistent:
             key = _received_key(session, packet_id)
             self.state.writer.put(session.partition, key, bytes([code]))
-            if self.fabric.others:
-                self.state.revocable.append((self.state.writer.token, session.partition, key))
             wait = True
         self.answer(connection, PUBREC, packet_id, code, "", wait, receipt, own)
 

@@ -48,6 +48,11 @@ class Pending:
         """Whether a change of a partition waits."""
         return bool(self._waiting[partition])
 
+    def first_token(self, partition: int) -> int:
+        """Return the first turn of which a change of a partition waits; 0: none does."""
+        waiting = self._waiting[partition]
+        return waiting[0][1].token if waiting else 0
+
     def replicated(self, partition: int, seq: int) -> None:
         """All replicas have the changes of a partition up to this sequence."""
         waiting = self._waiting[partition]

@@ -24,9 +24,10 @@ from folkmoot.replica.recent import Recent
 from folkmoot.replica.reported import Reported
 from folkmoot.store.batch import PUT
 from folkmoot.store.key import HISTORY, history_key, partition_end, partition_start
+from folkmoot.store.overlay import Overlay
 from folkmoot.store.position import Positions, read_positions
 from folkmoot.store.reader import Reader
-from folkmoot.store.writer import Writer
+from folkmoot.store.writer import Writer, version_of
 
 __all__ = [
     "ADOPTED",
@@ -287,6 +288,43 @@ class ReplicaStates:
         self.head_seqs[partition] = seq
         self.histories[partition] = history
         self.writer.adopt(partition, epoch, seq, PARTIAL)
+
+    def take_back(self, rows: Overlay) -> None:
+        """Truncate what this node leads to what is committed; nobody was told of the rest.
+
+        Its rows are restored, and its position: where this copy is compared with another one, it never had the rest.
+        """
+        writer = self.writer
+        led = {partition: True for partition in range(self.partitions) if self.phases[partition] >= MERGING}
+        changed = dict.fromkeys([partition for partition in writer.touched if partition in led])
+        writer.drop(led)
+        for partition in led:
+            token = self.pending.first_token(partition)
+            if self.solo:
+                token = self.pending.committed_token + 1
+            undo = rows.undo(partition, token) if token else None
+            self.pending.abandon(partition)
+            if undo is not None:
+                writer.raw(undo.ops, size_of(undo.ops))
+                self._truncate(partition, version_of(undo.version), undo.ops)
+            elif partition in changed:
+                self._truncate(partition, writer.position(partition), [])
+
+    def _truncate(self, partition: int, position: tuple[int, int], ops: list[tuple[int, bytes, bytes]]) -> None:
+        """The newest change of a copy is this one again. Earlier writes of it do not count; this turn's does."""
+        epoch, seq = position
+        self.generations[partition] += 1
+        self.recent.clear(partition)
+        self.durable_seqs[partition] = min(self.durable_seqs[partition], seq)
+        self.head_epochs[partition] = epoch
+        self.head_seqs[partition] = seq
+        history = [entry for entry in self.histories[partition] if entry[1] < seq]
+        for kind, key, value in ops:
+            if key[2] == HISTORY:
+                history = decode_history(value) if kind == PUT else []
+        self.histories[partition] = history
+        self.writer.adopt(partition, epoch, seq, self.states[partition])
+        self.followed.append((partition, seq, self.generations[partition]))
 
     def spoil(self, partition: int, why: str) -> None:
         """Mark the copy as damaged: it must not lead, and is to be filled anew."""

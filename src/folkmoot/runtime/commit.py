@@ -34,6 +34,10 @@ class WriteTarget(ABC):
         """Make batches durable as one atomic write; raises StoreFull when there is no room, StoreError otherwise."""
 
     @abstractmethod
+    def settle(self, ops: list[tuple[int, bytes, bytes]], token: int) -> None:
+        """Bring the rows up to batch `token`, which was the last one of a write; raises StoreFull, StoreError."""
+
+    @abstractmethod
     def seal(self) -> None:
         """No write has followed the last one for a while: note that it was durable; raises nothing."""
 
@@ -58,6 +62,10 @@ class CommitListener(ABC):
         """Batch `token` and all before it are durable."""
 
     @abstractmethod
+    def settled(self) -> None:
+        """The rows have what was handed over with `Committer.settle`."""
+
+    @abstractmethod
     def stuck(self, reason: str) -> None:
         """The disk is full; the thread keeps retrying."""
 
@@ -70,6 +78,15 @@ class CommitListener(ABC):
         """The store cannot be written; the thread has ended."""
 
 
+class Settlement:
+    """Operations on the rows, which are durable in the log already."""
+
+    def __init__(self, ops: list[tuple[int, bytes, bytes]], token: int) -> None:
+        self.ops = ops
+        self.token = token
+        self.bytes = 0  # of a group
+
+
 class Committer:
     """One writing thread. `submit` never blocks; `close` writes what waits and ends the thread."""
 
@@ -77,7 +94,7 @@ class Committer:
         self._target = target
         self._listener = listener
         self._loop = loop
-        self._queue: SimpleQueue[Batch | None] = SimpleQueue()
+        self._queue: SimpleQueue[Batch | Settlement | None] = SimpleQueue()
         self._closing = False
         self._sealed = True
         self._thread = threading.Thread(target=self._run, name="folkmoot-commit", daemon=True)
@@ -86,6 +103,10 @@ class Committer:
     def submit(self, batch: Batch) -> None:
         """Queue `batch` behind all that were submitted before."""
         self._queue.put(batch)
+
+    def settle(self, ops: list[tuple[int, bytes, bytes]], token: int) -> None:
+        """Queue a change of the rows, see `WriteTarget.settle`; one at a time."""
+        self._queue.put(Settlement(ops, token))
 
     def reclaim(self) -> None:
         """Reclaim the space of deleted rows, once what was submitted before is written."""
@@ -104,7 +125,7 @@ class Committer:
         except Exception as error:  # noqa: BLE001 - nothing would be acknowledged any more, and nobody be told
             self._tell(self._listener.failed, error)
 
-    def _next(self) -> Batch | None:
+    def _next(self) -> Batch | Settlement | None:
         """Wait for what comes; None: the node stops."""
         if not self._sealed:
             try:
@@ -121,9 +142,12 @@ class Committer:
             group: list[Batch] = []
             size = 0
             reclaims = False
+            settlement: Settlement | None = None
             while batch is not None:
                 if batch is _RECLAIM:
                     reclaims = True
+                elif isinstance(batch, Settlement):
+                    settlement = batch
                 else:
                     group.append(batch)
                 size += batch.bytes
@@ -137,15 +161,25 @@ class Committer:
             if group and not self._commit(group):
                 return
             self._sealed = self._sealed and not group
+            if settlement is not None and not ending and not self._settle(settlement):
+                return
             if reclaims and not ending:
                 self._target.reclaim()
 
     def _commit(self, group: list[Batch]) -> bool:
-        """Write a group, retrying while the disk is full; return False if it cannot be written."""
+        """Write a group; return False if it cannot be written."""
+        return self._insist(lambda: self._target.write(group), self._listener.written, group[-1].token)
+
+    def _settle(self, settlement: Settlement) -> bool:
+        """Change the rows; return False if that is impossible."""
+        return self._insist(lambda: self._target.settle(settlement.ops, settlement.token), self._listener.settled)
+
+    def _insist(self, write: Callable[[], None], report: Callable[..., None], *arguments: object) -> bool:
+        """Write and report, retrying while the disk is full; return False if it cannot be written."""
         stuck = False
         while True:
             try:
-                self._target.write(group)
+                write()
                 break
             except StoreFull as error:
                 if not stuck:
@@ -156,7 +190,7 @@ class Committer:
                 return False
             if not self._await_room():
                 return False
-        self._tell(self._listener.written, group[-1].token)
+        self._tell(report, *arguments)
         if stuck:
             self._tell(self._listener.unstuck)
         return True

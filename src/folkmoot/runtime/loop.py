@@ -72,6 +72,7 @@ class Turns(CommitListener, CheckListener):
         self.submitted = 0  # the token of the newest batch submitted to the store
         self.durable = 0  # the token of the newest batch that is durable
         self.submit: Callable[[Batch], None] = _no_store
+        self.settle: Callable[[list[tuple[int, bytes, bytes]], int], None] = _no_rows
         self.handed: Callable[[int], None] = _no_room  # called with the size of each batch
         self.check: Callable[[Authenticate], None] = _no_check
         self.log: Callable[[Iterable[Event], int], None] = _no_log
@@ -201,6 +202,8 @@ class Turns(CommitListener, CheckListener):
                 self._go_on_reading()
             if effects.write is not None:
                 self._hand_over(effects.write)
+            if effects.settle:
+                self.settle(effects.settle, effects.settle_token)
             if self.carrier is not None:
                 self.carrier.carry(effects)  # before clients: they wait for what other nodes answer
             if effects.outputs or effects.drops:
@@ -405,6 +408,11 @@ class Turns(CommitListener, CheckListener):
             counters.commit_waiting_bytes -= size
         self.ask(self.node.written, token)
 
+    def settled(self) -> None:
+        """The rows in the store are as the node has settled them."""
+        if not self.halted:
+            self.ask(self.node.settled)
+
     def waiting_since(self) -> int:
         """Return when the oldest batch that is not durable was submitted, in microseconds; 0 if there is none."""
         return self._waiting[0][1] if self._waiting else 0
@@ -507,6 +515,10 @@ def _no_receive(_connection: Any, _data: bytes, _now: int) -> None:
 
 def _no_store(_batch: Any) -> None:
     raise AssertionError("the driver has no store to write to")
+
+
+def _no_rows(_ops: Any, _token: int) -> None:
+    """Leave the rows with the node: there is no store to settle them in."""
 
 
 def _no_room(_size: int) -> None:

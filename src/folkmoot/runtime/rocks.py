@@ -1,9 +1,9 @@
 """The store: rows in RocksDB (through `rocksdict`, raw mode), and the commit log in front of it.
 
 Owns the files of one store. It never decides when to write and starts no thread: see `commit`. A group of batches is
-durable when it is in the commit log. Then it is applied to the rows, without RocksDB's own log and in the same write as
-the position up to which the log is applied; a start applies what the tables lack. A segment of the log goes when the
-tables have it. Damage is detected and refused: frames and blocks have checksums, and the status of every iterator is
+durable when it is in the commit log. Its rows come later, when the node has them settled, without RocksDB's own log and
+in the same write as the position up to which the log is settled; a start applies what the tables lack. A segment of the
+log goes when the tables have it. Damage is detected and refused: frames and blocks have checksums, and the status of every iterator is
 checked at its end.
 """
 
@@ -12,6 +12,7 @@ from __future__ import annotations
 import errno
 import time
 from bisect import bisect_left
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -44,6 +45,7 @@ RANGE_ROWS: Final = 256
 SPANS_S: Final = 1.0  # maximum age of the cached sizes of tables
 KEY_END: Final = b"\xff" * 16
 
+_EVERYTHING: Final = 1 << 62
 REPLAY_BYTES: Final = 1 << 20  # of the log, that one write applies at a start
 TABLES_EVERY: Final = 64  # writes between two looks whether the tables have what a segment had
 
@@ -92,6 +94,8 @@ class RocksStore(Reader):
         self._db: Any = None
         self._log = CommitLog(folder / "log", options.sync, options.salvage)
         self._applied_key = applied_key()
+        self._positions: deque[tuple[int, int]] = deque()  # in the log: the newest token of a write, the position behind it
+        self._settled = 0  # the position up to which the rows are settled
         self._segments = 1  # of the log, when its rows were last sent to tables; the first one has none before it
         self._flushing = -1  # the position up to which they were sent, until they are there
         self._until_look = TABLES_EVERY
@@ -104,35 +108,39 @@ class RocksStore(Reader):
             self._database_options.create_if_missing(True)
         elif not (folder / "CURRENT").exists():
             raise CorruptStore(f"the store {folder} has lost its file CURRENT; restore the data folder from a backup")
-        self._open()
+        self._open(_EVERYTHING)
 
-    def _open(self) -> None:
+    def _open(self, until: int) -> None:
         try:
             # Without the column family, rocksdict opens an existing store with the options of its old options file.
             self._db = Rdict(str(self.folder), self._database_options, {"default": self._database_options})
             if self._creates:
                 self._log.create()
                 self._creates = False
-            self._replay()
+            self._replay(until)
         except StoreError:
             raise
         except Exception as error:
             raise self._explain(error) from error
 
-    def _replay(self) -> None:
-        """Apply what the log has and the tables lack."""
+    def _replay(self, until: int) -> None:
+        """Apply what the log has up to a position, and the tables lack."""
         value = self._db.get(self._applied_key)
         in_tables = 0 if value is None else get_u64(value, VERSION_BYTES)
         group = Batch(0)
         applied = position = in_tables
-        for ops, position in self._log.replay(in_tables):
+        for ops, end in self._log.replay(in_tables):
+            if end > until:
+                continue  # not settled: the node has these rows, and says when
+            position = end
             group.ops.extend(ops)
             if position - applied >= REPLAY_BYTES:
-                self._apply([group], position)
+                self._apply(group.ops, position)
                 applied = position
                 group = Batch(0)
         if position > applied:
-            self._apply([group], position)
+            self._apply(group.ops, position)
+        self._settled = position
         self.torn_bytes = self._log.torn_bytes
         self._log.trim(in_tables)
 
@@ -244,34 +252,49 @@ class RocksStore(Reader):
         return spans
 
     def write(self, batches: list[Batch]) -> None:
-        """Apply batches in order as one atomic write, durable when this returns (with `sync`).
+        """Put batches into the log as one atomic write, durable when this returns (with `sync`).
 
         Raises StoreFull or another StoreError; the batches may then be on disk or not, and the write can be repeated:
         a group that is applied twice in a row changes nothing the second time.
         """
         try:
             self._log.append(batches)
-            self._apply(batches, self._log.end)
+        except Exception as error:
+            raise self._explain(error) from error
+        self._positions.append((batches[-1].token, self._log.end))
+
+    def settle(self, ops: list[tuple[int, bytes, bytes]], token: int) -> None:
+        """Change the rows: `ops` do what all batches up to `token` do that were not settled yet; see `Overlay`. The last of a write has
+        this token.
+
+        Raises StoreFull or another StoreError; it can be repeated after `reopen`.
+        """
+        positions = self._positions
+        position = next(behind for newest, behind in positions if newest == token)
+        try:
+            self._apply(ops, position)
+            self._settled = position
+            while positions and positions[0][0] <= token:
+                positions.popleft()
             self._release_segments()
         except StoreError:
             raise
         except Exception as error:
             raise self._explain(error) from error
 
-    def _apply(self, batches: list[Batch], position: int) -> None:
-        """Change the rows, and note the position of the log after these batches."""
+    def _apply(self, ops: list[tuple[int, bytes, bytes]], position: int) -> None:
+        """Change the rows, and note the position of the log up to which that has been done."""
         group = WriteBatch(raw_mode=True)
         puts: list[bytes] = []
-        for batch in batches:
-            for kind, key, value in batch.ops:
-                if kind == PUT:
-                    group.put(key, value)
-                    puts.append(key)
-                elif kind == DELETE:
-                    group.delete(key)
-                else:
-                    assert kind == DELETE_RANGE
-                    self._delete_range(group, puts, key, value)
+        for kind, key, value in ops:
+            if kind == PUT:
+                group.put(key, value)
+                puts.append(key)
+            elif kind == DELETE:
+                group.delete(key)
+            else:
+                assert kind == DELETE_RANGE
+                self._delete_range(group, puts, key, value)
         group.put(self._applied_key, bytes(VERSION_BYTES) + u64(position))
         self._db.write(group, self._unlogged)
 
@@ -281,7 +304,7 @@ class RocksStore(Reader):
             if self._log.segments == self._segments:
                 return
             self._segments = self._log.segments
-            self._flushing = self._log.end
+            self._flushing = self._settled
             self._db.flush(False)
         self._until_look -= 1
         if self._until_look <= 0:
@@ -312,7 +335,7 @@ class RocksStore(Reader):
     def reopen(self) -> None:
         """Close the store and open it again: RocksDB refuses all writes after one has failed."""
         self._close()
-        self._patiently(self._open)
+        self._patiently(lambda: self._open(self._settled))  # the node has the rows that are not settled
 
     def reclaim(self) -> None:
         """Flush the memtables: RocksDB then compacts tables full of tombstones, which frees the space of deleted rows.

@@ -268,7 +268,8 @@ async def run_node(
     room = RoomWatch(disk, turns, committer, loop.time)
     reload = Reload(serving, listeners, service, reread, file)
     try:
-        turns.submit, turns.log, turns.fail = committer.submit, log.write_all, serving.fail
+        turns.submit, turns.settle = committer.submit, committer.settle
+        turns.log, turns.fail = log.write_all, serving.fail
         turns.complain = serving.complain
         turns.handed = room.add
         reload.check_passwords(file)

@@ -40,6 +40,9 @@ class Core(Protocol):
     def written(self, token: int, now: int) -> None:
         """A batch is durable."""
 
+    def settled(self, now: int) -> None:
+        """The store has the rows that were settled."""
+
     def wake(self, now: int) -> None:
         """A deadline has come."""
 

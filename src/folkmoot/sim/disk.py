@@ -22,13 +22,14 @@ __all__ = ["Disk"]
 
 
 class Disk:
-    """The disk of one node; `store` holds what is durable and what the node reads.
+    """The disk of one node: `store` holds all that is durable; `tables`, which the node reads, the rows it has settled.
 
     `on_written(token)` is called for the newest batch of each sync, in token order.
     """
 
     def __init__(self, world: World, rng: Rng, name: str, sync_us: int) -> None:
         self.store = MemoryStore()
+        self.tables = MemoryStore()
         self.bad: dict[bytes, bool] = {}  # rows whose checksums are wrong
         self.reader: Reader = _Checked(self)
         self.full = False
@@ -53,6 +54,16 @@ class Disk:
     def slow(self) -> bool:
         """Whether it stands still, or would if there were something to write."""
         return self.stall_until_us > self._world.now
+
+    def begin(self) -> None:
+        """A process starts: it applies what the log has and the tables lack."""
+        self.tables = self.store.copy()
+
+    def settle(self, ops: list[tuple[int, bytes, bytes]]) -> None:
+        """Change the rows that the node reads; they are durable already."""
+        batch = Batch(0)
+        batch.ops = ops
+        self.tables.apply(batch)
 
     def submit(self, batch: Batch) -> None:
         """Take a batch; it becomes durable with all that wait when the running sync is over (group commit)."""
@@ -142,7 +153,7 @@ class Disk:
         self.on_written(token)
 
     def apply(self, batch: Batch) -> None:
-        """Make `batch` durable and visible."""
+        """Make `batch` durable."""
         self.store.apply(batch)
         if self.bad:
             self._mend(batch)
@@ -170,10 +181,10 @@ class _Checked(Reader):
     def get(self, key: bytes) -> bytes | None:
         if key in self._disk.bad:
             raise CorruptStore(f"block checksum mismatch at {key!r}")
-        return self._disk.store.get(key)
+        return self._disk.tables.get(key)
 
     def scan(self, start: bytes, end: bytes, limit: int) -> list[tuple[bytes, bytes]]:
-        rows = self._disk.store.scan(start, end, limit)
+        rows = self._disk.tables.scan(start, end, limit)
         if self._disk.bad:
             for key, _ in rows:
                 if key in self._disk.bad:
@@ -183,10 +194,10 @@ class _Checked(Reader):
     def snapshot(self) -> Snapshot:
         if self._disk.bad:
             raise CorruptStore("block checksum mismatch")
-        return self._disk.store.snapshot()
+        return self._disk.tables.snapshot()
 
     def last(self, start: bytes, end: bytes) -> tuple[bytes, bytes] | None:
-        row = self._disk.store.last(start, end)
+        row = self._disk.tables.last(start, end)
         if row is not None and row[0] in self._disk.bad:
             raise CorruptStore(f"block checksum mismatch at {row[0]!r}")
         return row

@@ -48,6 +48,7 @@ def _put(disk: Disk, key: bytes, value: bytes) -> None:
     batch = Batch(0)
     batch.put(key, value)
     disk.store.apply(batch)
+    disk.tables.apply(batch)
 
 
 class DiskFaults:

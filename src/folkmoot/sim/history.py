@@ -66,7 +66,7 @@ class History:
             self._one_way.append((now, one_way))
         for number, host in enumerate(self.hosts):
             spans = self._downs.setdefault(host.name, [])
-            down = not masks[number] and bool(host.starts_us)
+            down = not _runs(host) and bool(host.starts_us)
             lasts = bool(spans) and spans[-1].end_us == NEVER
             if down and not lasts:
                 spans.append(Span(now, NEVER))
@@ -75,7 +75,7 @@ class History:
                 spans[-1].end_us = now
         members = sum([1 for host in self.hosts if host.member])
         # One that has lost its folder is another member: it does not make the others a majority.
-        most = 2 * sum([1 for host, mask in zip(self.hosts, masks, strict=True) if mask and not host.blank]) > members
+        most = 2 * sum([1 for host in self.hosts if _runs(host) and not host.blank]) > members
         if self._epochs and self._epochs[-1][1:] == (masks, most):
             return
         self.changed_us = now
@@ -92,7 +92,9 @@ class History:
         mesh = self.mesh
         for number, host in enumerate(self.hosts):
             mask = heard = 0
-            if _runs(host):
+            if host.dark and host.node is not None and not host.hung:
+                mask = 1 << number  # nobody reaches it, but it may go on as a side of its own, and be reached later
+            elif _runs(host):
                 mask = 1 << number
                 for other, there in enumerate(self.hosts):
                     if there is not host and _runs(there) and mesh is not None and mesh.passes(host, there):
@@ -260,7 +262,7 @@ class History:
                 ],
             ]
             for number, host in enumerate(self.hosts)
-            if host.member and masks[number]
+            if host.member and _runs(host)
         ]
 
 

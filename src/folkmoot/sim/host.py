@@ -32,6 +32,9 @@ _DEPART_US: Final = 2 * SECOND
 _WAKES_MAX: Final = 10_000
 """A timer that goes off so often at one moment of virtual time would never let time pass."""
 
+_SETTLE_US: Final = MILLISECOND
+"""How long the store takes to change rows; they are durable already."""
+
 MakeNode = Callable[["Host", Reader, int], Core]
 """Builds the node of a host over a store, with a seed."""
 
@@ -84,7 +87,8 @@ class Host(Machine):
         self._wake_us = NEVER
         self._by_number.clear()
         self._stall_told = False
-        self.node = self._make_node(self, self.disk.reader if self.peering else self.disk.store, self.rng.next64())
+        self.disk.begin()
+        self.node = self._make_node(self, self.disk.reader if self.peering else self.disk.tables, self.rng.next64())
         self.world.note(self.name, "start")
         if self.off:
             self.off = False
@@ -311,6 +315,8 @@ class Host(Machine):
         if effects.write is not None:
             self.world.note(self.name, f"turn {self.turns} writes batch {effects.write.token}", effects.write.ops)
             self.write(effects.write)
+        if effects.settle:
+            self.world.after(_SETTLE_US, self._settle, self.life, effects.settle)
         if self.peering is not None:
             self.carry_out_peers(self.peering, effects)
         self.speak(effects)
@@ -335,6 +341,12 @@ class Host(Machine):
                 self.refilled = True
             elif event.kind == "leave_refused":
                 self._stay()
+
+    def _settle(self, life: int, ops: list[tuple[int, bytes, bytes]]) -> None:
+        """The store has changed the rows that the node reads."""
+        if life == self.life and self.node is not None:
+            self.disk.settle(ops)
+            self.node.settled(self.clock())
 
     def speak(self, effects: Effects) -> None:
         """Send the output of connections, unless the lease has ended since."""

@@ -120,7 +120,7 @@ _WITH_TOPOLOGIES = ("crashes", "disk stalls", "restarts")
 _WITH_TOPOLOGIES_CLUSTER = ("hangs", "joins", "leaves", "mass crashes", "peer resets", "power loss", "slow links")
 """Faults of the other family that this one draws too, less often."""
 
-_OLD_BUILD: Final = 3
+_OLD_BUILD: Final = 2
 """Features that the older one of two builds lacks."""
 
 SPLITTING = ("flapping", "one-way splits", "splits", "swizzles")

@@ -21,6 +21,8 @@ class Batch:
         self.ops: list[tuple[int, bytes, bytes]] = []
         self.bytes = 0
         self.copied_bytes = 0  # of them, of rows that other nodes lead: they wait for this disk alone
+        # Of each change that begins in it: the partition, the version of the change before, the number of operations
+        self.begins: list[tuple[int, bytes, int]] = []
 
     def put(self, key: bytes, value: bytes) -> None:
         """Set the row at `key`."""

@@ -1,9 +1,7 @@
 """Origins: where a queue row came from, as far as it matters when the two sides of a split are merged.
 
 A row that was written by a request has the name of the requester (`partition.mark`) and the number of the request: both
-sides may have applied it, one of them without having acknowledged it. A row that was written by the leader of its
-publisher's own partition is `AT_HOME`: it can be undone as long as it was not acknowledged. All other rows (of wills,
-replays, retained messages) have no origin.
+sides may have applied it, one of them without having acknowledged it. All other rows have no origin.
 """
 
 from __future__ import annotations
@@ -12,9 +10,8 @@ from typing import Final
 
 from folkmoot.kernel.pack import get_u64, u64
 
-__all__ = ["AT_HOME", "NUMBER_BITS", "name_of", "number_of", "origin_of"]
+__all__ = ["NUMBER_BITS", "name_of", "number_of", "origin_of"]
 
-AT_HOME: Final = b"\0h"
 NUMBER_BITS: Final = 38  # of the number of a request, below the counter of the view in which it was given
 
 

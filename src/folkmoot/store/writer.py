@@ -10,7 +10,7 @@ from typing import Final
 
 from folkmoot.kernel.pack import U16, get_u64, u64
 from folkmoot.store.batch import Batch
-from folkmoot.store.key import META, kind_of, position_key
+from folkmoot.store.key import META, kind_of, partition_of_key, position_key
 from folkmoot.store.position import SLOTS, Positions, encode_head, is_full
 
 __all__ = ["VERSION_BYTES", "Writer", "body_of", "version_of"]
@@ -98,6 +98,7 @@ class Writer:
             self._sequences[partition] = sequence
             version = self._epoch_bytes + u64(sequence)
             self._versions[partition] = version
+            self.batch.begins.append((partition, self._newest[partition], len(self.batch.ops)))
             self._newest[partition] = version
             self.touched.append(partition)
         return version
@@ -150,6 +151,41 @@ class Writer:
         self.states[partition] = state
         self.touched.append(partition)
         self._marked = True
+
+    def drop(self, partitions: dict[int, bool]) -> None:
+        """Forget the changes that this turn has made to these partitions; operations from other nodes stay."""
+        batch = self.batch
+        ops: list[tuple[int, bytes, bytes]] = []
+        ranges: list[int] = []
+        bounds = [0, *self._raw_ranges, len(batch.ops)]
+        moved = [0]  # by index of an operation: its new one
+        for number in range(0, len(bounds), 2):
+            for op in batch.ops[bounds[number] : bounds[number + 1]]:
+                if kind_of(op[1]) == META or partition_of_key(op[1]) not in partitions:
+                    ops.append(op)
+                else:
+                    batch.bytes -= len(op[1]) + len(op[2])
+                moved.append(len(ops))
+            if number + 2 < len(bounds):
+                ranges.append(len(ops))
+                for op in batch.ops[bounds[number + 1] : bounds[number + 2]]:
+                    ops.append(op)
+                    moved.append(len(ops))
+                ranges.append(len(ops))
+        batch.ops = ops
+        self._raw_ranges = ranges
+        begins: list[tuple[int, bytes, int]] = []
+        for partition, before, index in reversed(batch.begins):
+            if partition in partitions:
+                self._newest[partition] = before
+                self._sequences[partition] = get_u64(before, 8)
+                self._versions[partition] = b""
+            else:
+                begins.append((partition, before, moved[index]))
+        begins.reverse()
+        batch.begins = begins
+        self._split -= sum([1 for partition in self.touched[: self._split] if partition in partitions])
+        self.touched = [partition for partition in self.touched if partition not in partitions]
 
     def split(self) -> None:
         """End the changes so far: rows that come later in this turn belong to later changes."""

@@ -130,9 +130,6 @@ class State:
         self.routes_whole = True  # those of the other side of a split that has just healed included
         self.leads: list[bool] = [False] * partitions  # partitions whose rows this node changes
         self.in_fork = False  # the lineage of the node is a fork: the trunk gives packet ids and stream offsets as well
-        # Rows to remove if the side of this node loses its leases before they are committed: client messages that are
-        # not acknowledged, as (token, partition, key)
-        self.revocable: deque[tuple[int, int, bytes]] = deque()
         self.storage_full = False
         self.overload = 0  # 0 to 10: the highest level of all members; publishers are slowed by it
         self.overload_own = 0  # the level of this node

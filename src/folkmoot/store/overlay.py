@@ -1,0 +1,321 @@
+"""Rows that are in the commit log and not in the tables yet, in front of the tables: this is what a node reads.
+
+The log makes a batch durable. When the batch is committed, its rows go to the tables with many others in one write:
+most rows of queues are gone by then, and cost the tables a removal at most (CORE 2.3). Until then they are here.
+
+So the tables hold nothing that is not committed, and what a change has overwritten is still there: `undo` returns it,
+for a leader that has to take changes back.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import deque
+from typing import Final
+
+from folkmoot.kernel.pack import U16
+from folkmoot.store.batch import DELETE, DELETE_RANGE, PUT, Batch
+from folkmoot.store.key import META, kind_of
+from folkmoot.store.reader import Reader, Snapshot
+
+__all__ = ["Overlay", "Undo"]
+
+_NONE: Final = b""
+"""The value of a row that was removed: every other value begins with its version."""
+
+_ALL: Final = 1 << 62
+_PAGE: Final = 256  # rows of the tables that are looked at together, at least
+
+
+class _Layer:
+    """The newest operations on some keys, by the first two bytes of the keys; and ranges, which came before them."""
+
+    def __init__(self) -> None:
+        self.bytes = 0
+        self.parts: dict[bytes, dict[bytes, bytes]] = {}
+        self.ranges: list[tuple[bytes, bytes]] = []
+
+    def add(self, batch: Batch) -> None:
+        """Lay a batch over what is here."""
+        self.bytes += batch.bytes
+        self.apply(batch.ops)
+
+    def apply(self, ops: list[tuple[int, bytes, bytes]]) -> None:
+        """Lay operations over what is here."""
+        parts = self.parts
+        for kind, key, value in ops:
+            if kind == DELETE_RANGE:
+                self._remove(key, value)
+                continue
+            assert value or kind == DELETE, "a row has a version"
+            prefix = key[:2]
+            rows = parts.get(prefix)
+            if rows is None:
+                rows = {}
+                parts[prefix] = rows
+            rows[key] = value
+
+    def _remove(self, start: bytes, end: bytes) -> None:
+        for rows in self.between(start, end):
+            for key in [key for key in rows if start <= key < end]:
+                del rows[key]
+        self.ranges.append((start, end))
+
+    def between(self, start: bytes, end: bytes) -> list[dict[bytes, bytes]]:
+        """Return the rows of the partitions that a range of keys concerns."""
+        first, last = start[:2], end[:2]
+        if first == last:
+            rows = self.parts.get(first)
+            return [] if rows is None else [rows]
+        return [rows for prefix, rows in self.parts.items() if first <= prefix <= last]
+
+    def hides(self, key: bytes) -> bool:
+        """Whether a range has removed the key from what lies below."""
+        return bool(self.ranges) and any(start <= key < end for start, end in self.ranges)
+
+    def lay_over(self, rows: dict[bytes, bytes], start: bytes, end: bytes) -> None:
+        """Change `rows`, which are of lower layers, as this one does between the two keys."""
+        if self.ranges:
+            for key in [key for key in rows if self.hides(key)]:
+                rows[key] = _NONE
+        for part in self.between(start, end):
+            for key, value in part.items():
+                if start <= key < end:
+                    rows[key] = value
+
+    def ops(self) -> list[tuple[int, bytes, bytes]]:
+        """Return the operations that do the same to the tables."""
+        ops = [(DELETE_RANGE, start, end) for start, end in self.ranges]
+        for rows in self.parts.values():
+            for key, value in rows.items():
+                ops.append((PUT if value else DELETE, key, value))
+        return ops
+
+
+class Undo:
+    """Operations that restore the rows of a partition as they were; version: of its newest change then."""
+
+    def __init__(self, ops: list[tuple[int, bytes, bytes]], version: bytes) -> None:
+        self.ops = ops
+        self.version = version
+
+
+class Overlay(Reader):
+    """The rows of `base`, the tables, and of the batches that they lack. Batches come in the order of their tokens.
+
+    A batch is `submitted`, then `written` (in the log, and visible), then on its way to the tables with all before it
+    (`settle`), one such way at a time, and gone from here when the tables have it (`settled`).
+    """
+
+    def __init__(self, base: Reader) -> None:
+        self.base = base
+        self.settling_token = 0  # the newest batch on its way to the tables; 0: there is none
+        self._submitted: deque[Batch] = deque()  # not in the log yet
+        self._written: deque[Batch] = deque()  # in the log, and not on their way to the tables
+        self._bounds: deque[int] = deque()  # of these, the last batch of each write
+        self._upper = _Layer()  # of `_written`
+        self._lower = _Layer()  # on its way to the tables
+        self._since_us = 0  # when the oldest of `_written` was
+
+    # Batches
+
+    def submitted(self, batch: Batch) -> None:
+        """A batch is on its way to the log."""
+        self._submitted.append(batch)
+
+    def written(self, token: int, now: int) -> None:
+        """The batches up to `token` are in the log, the last ones by one write: their rows are visible from now on."""
+        submitted, written = self._submitted, self._written
+        self._bounds.append(token)
+        while submitted and submitted[0].token <= token:
+            batch = submitted.popleft()
+            if not written:
+                self._since_us = now
+            written.append(batch)
+            self._upper.add(batch)
+
+    def is_due(self, now: int, bytes_max: int, age_us: int) -> bool:
+        """Whether rows should go to the tables: so many bytes, or of this age, and none are on their way."""
+        if self.settling_token or not self._written:
+            return False
+        return self._upper.bytes >= bytes_max or now - self._since_us >= age_us
+
+    def settle(self, token: int, now: int) -> list[tuple[int, bytes, bytes]]:
+        """Return the operations for the tables of the batches in the log up to `token`; they are on their way then.
+
+        Writes are not divided: the tables know up to which one of them they are complete.
+        """
+        assert not self.settling_token, "one way at a time"
+        written, bounds = self._written, self._bounds
+        self._since_us = now
+        while bounds and bounds[0] <= token:
+            self.settling_token = bounds.popleft()
+        if not self.settling_token:
+            return []
+        while written and written[0].token <= self.settling_token:
+            self._lower.add(written.popleft())
+        self._upper = _Layer()
+        for batch in written:
+            self._upper.add(batch)
+        return self._lower.ops()
+
+    def settled(self) -> None:
+        """The tables have what was on its way."""
+        assert self.settling_token, "something was on its way"
+        self.settling_token = 0
+        self._lower = _Layer()
+
+    def undo(self, partition: int, token: int) -> Undo | None:
+        """Return what takes back the changes that this node has made to a partition from batch `token` on, or None.
+
+        Ranges count like removals of all their rows. What other nodes have changed before, in the same batch, stays.
+        """
+        before, after = _Layer(), _Layer()
+        version: bytes | None = None
+        for batch in [*self._written, *self._submitted]:
+            if version is not None:
+                after.apply(batch.ops)
+                continue
+            place = len(batch.ops)
+            if batch.token >= token:
+                for number, newest, index in batch.begins:
+                    if number == partition:
+                        version, place = newest, index
+                        break
+            before.apply(batch.ops[:place])
+            after.apply(batch.ops[place:])
+        if version is None:
+            return None
+        prefix = U16[partition]
+        keys = dict.fromkeys(after.parts.get(prefix, {}))
+        for start, end in after.ranges:
+            if start[:2] == prefix:
+                found: dict[bytes, bytes] = dict(self.base.scan(start, end, _ALL))
+                self._lower.lay_over(found, start, end)
+                before.lay_over(found, start, end)
+                keys.update(dict.fromkeys(found))
+        ops: list[tuple[int, bytes, bytes]] = []
+        for key in keys:
+            if kind_of(key) != META:
+                value = _value_in(before, key)
+                if value is None:
+                    value = _value_in(self._lower, key)
+                if value is None:
+                    value = self.base.get(key)
+                ops.append((PUT, key, value) if value else (DELETE, key, _NONE))
+        return Undo(ops, version)
+
+    # Reading
+
+    def get(self, key: bytes) -> bytes | None:
+        """Return the value at `key`, or None."""
+        value = _value_in(self._upper, key)
+        if value is None:
+            value = _value_in(self._lower, key)
+            if value is None:
+                return self.base.get(key)
+        return value or None
+
+    def scan(self, start: bytes, end: bytes, limit: int) -> list[tuple[bytes, bytes]]:
+        """Return at most `limit` rows with start <= key < end, in key order."""
+        changed = self._changed(start, end)
+        if not changed and not self._upper.ranges and not self._lower.ranges:
+            return self.base.scan(start, end, limit)
+        rows: list[tuple[bytes, bytes]] = []
+        at, count = start, max(limit, _PAGE) + len(changed)
+        while True:
+            page = self.base.scan(at, end, count)
+            rows.extend([row for row in page if row[0] not in changed and not self._is_hidden(row[0])])
+            if len(page) < count or len(rows) >= limit:
+                break
+            at = page[-1][0] + b"\0"
+        rows.extend([row for row in changed.items() if row[1]])
+        rows.sort()
+        return rows[:limit]
+
+    def last(self, start: bytes, end: bytes) -> tuple[bytes, bytes] | None:
+        """Return the row with the greatest key in start <= key < end, or None."""
+        changed = self._changed(start, end)
+        row = self.base.last(start, end)
+        while row is not None and (row[0] in changed or self._is_hidden(row[0])):
+            row = self.base.last(start, row[0])
+        newest = max([key for key, value in changed.items() if value], default=b"")
+        return (newest, changed[newest]) if newest and (row is None or newest > row[0]) else row
+
+    def bytes_between(self, start: bytes, end: bytes) -> int:
+        """Return a cheap estimate of the bytes of the rows with start <= key < end; 0 = unknown."""
+        changed = self._changed(start, end)
+        return self.base.bytes_between(start, end) + sum([len(key) + len(changed[key]) for key in changed])
+
+    def snapshot(self) -> Snapshot:
+        """Return a snapshot of the current rows; the caller closes it soon."""
+        changed: dict[bytes, bytes] = {}
+        first, last = b"\0\0", b"\xff\xff\xff"
+        self._lower.lay_over(changed, first, last)
+        self._upper.lay_over(changed, first, last)
+        return _OverlaySnapshot(self.base.snapshot(), changed, [*self._upper.ranges, *self._lower.ranges])
+
+    def _changed(self, start: bytes, end: bytes) -> dict[bytes, bytes]:
+        changed: dict[bytes, bytes] = {}
+        self._lower.lay_over(changed, start, end)
+        self._upper.lay_over(changed, start, end)
+        return changed
+
+    def _is_hidden(self, key: bytes) -> bool:
+        return self._upper.hides(key) or self._lower.hides(key)
+
+
+class _OverlaySnapshot(Snapshot):
+    """A snapshot of the tables with the rows that they lacked then. `ranges` hide rows of the tables."""
+
+    def __init__(self, base: Snapshot, changed: dict[bytes, bytes], ranges: list[tuple[bytes, bytes]]) -> None:
+        self._base = base
+        self._changed = changed
+        self._keys = sorted(changed)
+        self._ranges = ranges
+
+    def scan(self, start: bytes, end: bytes, rows_max: int, bytes_max: int) -> list[tuple[bytes, bytes]]:
+        """Return rows with start <= key < end, in key order: at most `rows_max`, and none after `bytes_max` bytes."""
+        at = start
+        while True:
+            page = self._base.scan(at, end, rows_max, bytes_max)
+            through = page[-1][0] + b"\0" if page else end
+            rows = [row for row in page if row[0] not in self._changed and not self._is_hidden(row[0])]
+            rows.extend(self._changed_between(at, through))
+            if rows or not page:
+                break
+            at = through
+        rows.sort()
+        size = 0
+        for number, (key, value) in enumerate(rows):
+            if number >= rows_max or size >= bytes_max:
+                return rows[:number]
+            size += len(key) + len(value)
+        return rows
+
+    def _changed_between(self, start: bytes, end: bytes) -> list[tuple[bytes, bytes]]:
+        keys = self._keys
+        found: list[tuple[bytes, bytes]] = []
+        for number in range(bisect_left(keys, start), bisect_left(keys, end)):
+            value = self._changed[keys[number]]
+            if value:
+                found.append((keys[number], value))
+        return found
+
+    def _is_hidden(self, key: bytes) -> bool:
+        return any(start <= key < end for start, end in self._ranges)
+
+    def close(self) -> None:
+        """Release the snapshot; idempotent."""
+        self._base.close()
+
+
+def _value_in(layer: _Layer, key: bytes) -> bytes | None:
+    """Return what a layer says of a key: its value, b"" if it was removed, None if it says nothing."""
+    rows = layer.parts.get(key[:2])
+    if rows is not None:
+        value = rows.get(key)
+        if value is not None:
+            return value
+    return _NONE if layer.ranges and layer.hides(key) else None
+
