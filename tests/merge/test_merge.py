@@ -50,6 +50,7 @@ from folkmoot.store.row import (
     decode_queue,
     encode_cursor,
     encode_queue,
+    encode_sent,
     encode_session,
     encode_subscription,
     encode_will,
@@ -242,7 +243,7 @@ def test_what_may_have_been_sent_at_the_other_side_says_so() -> None:
     fork.put(MINE, S, session(0))
     fork.put(THEIRS, q(5), queued("sent"))
     fork.put(THEIRS, q(6), queued("waits"))
-    fork.put(THEIRS, plain_key(0, SENT, b"c"), u64(6))
+    fork.put(THEIRS, plain_key(0, SENT, b"c"), encode_sent(6, 6))
     rows, merge = fork.merge()
     assert [decode_queue(rows[key]).sent for key in sorted(rows) if key[2] == QUEUE] == [False, False, True, False]
     assert merge.homes == {b"c": False}
@@ -256,7 +257,7 @@ def test_a_flow_of_qos_2_that_gets_another_packet_id_ends_under_the_old_one() ->
     fork.put(THEIRS, q(6), queued("no flow to end", qos=1))
     fork.put(THEIRS, q(7), queued("of no use", qos=2))
     fork.put(THEIRS, q(8), queued("waits", qos=2))
-    fork.put(THEIRS, plain_key(0, SENT, b"c"), u64(8))
+    fork.put(THEIRS, plain_key(0, SENT, b"c"), encode_sent(8, 8))
     rows, _merge = fork.merge()
     assert [key for key in sorted(rows) if key[2] == RELEASED] == [r(5)]
     assert texts(rows)[-1] == "waits", "all four have got new ids"

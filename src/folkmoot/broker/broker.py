@@ -15,11 +15,9 @@ from folkmoot.broker.parts import (
 from folkmoot.kernel.clock import SECOND
 from folkmoot.kernel.event import ERROR, INFO, WARNING
 from folkmoot.kernel.pack import varint
-from folkmoot.merge.stamp import Stamp, encode_stamp
 from folkmoot.mqtt import reason
 from folkmoot.session.connection import CHECKING, CLOSING, OPEN, Connection, PeerInfo
 from folkmoot.store.batch import Batch
-from folkmoot.store.key import QUEUE, kind_of, stamp_key
 from folkmoot.streams.table import Streams
 from folkmoot.turn.commit import PendingTurn
 from folkmoot.turn.fabric import Fabric

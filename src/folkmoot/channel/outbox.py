@@ -26,7 +26,6 @@ from folkmoot.turn.commit import Commits
 from folkmoot.turn.fabric import Fabric
 from folkmoot.turn.message import (
     ASKED_AGAIN,
-    FROM_CLIENT,
     RETAIN,
     Envelope,
     OutboxEntry,

@@ -48,6 +48,7 @@ from folkmoot.store.row import (
     SubscriptionRow,
     decode_cursor,
     decode_queue,
+    decode_sent,
     decode_session,
     decode_subscription,
     decode_will,
@@ -174,7 +175,7 @@ class PartitionLoader:
         elif kind == CURSOR:
             self._cursor(key, value)
         elif kind == SENT:
-            self._sent(plain_name_of(key).decode(), get_u64(value, VERSION_BYTES))
+            self._sent(plain_name_of(key).decode(), *decode_sent(value[VERSION_BYTES:]))
         elif kind == MARK:
             self.marks[plain_name_of(key)] = get_u64(value, VERSION_BYTES)
         elif kind == OUTBOX:
@@ -202,10 +203,11 @@ class PartitionLoader:
         elif kind == STAGED:
             self.holdings.staged.append((chunk_key_of(key), decode_staged(body)))
 
-    def _sent(self, client_id: str, sent_below: int) -> None:
+    def _sent(self, client_id: str, sent_below: int, given_below: int) -> None:
         session = self.sessions.get(client_id)
         if session is not None:
             session.sent_below = max(session.sent_below, sent_below)
+            session.given_below = max(session.given_below, given_below)
         purge = self.purges.get(client_id)
         if purge is not None:
             purge.sent_below = min(sent_below, purge.end)
@@ -221,7 +223,7 @@ class PartitionLoader:
         session.token = row.token
         session.begun = row.begun
         session.queue_floor = session.queue_next = row.queue_floor
-        session.queue_head = session.sent_below = session.drop_below = row.queue_floor
+        session.queue_head = session.sent_below = session.given_below = session.drop_below = row.queue_floor
         self.sessions[session.client_id] = session
 
     def _subscription(self, key: bytes, value: bytes) -> None:

@@ -15,7 +15,6 @@ from folkmoot.feed.replay import CURSOR_STREAM, ReplayFeed, parse_replay
 from folkmoot.feed.retained_feed import RetainedFeed
 from folkmoot.kernel.clock import NEVER, SECOND
 from folkmoot.kernel.errors import CorruptStore
-from folkmoot.kernel.pack import u64
 from folkmoot.leadership.loader import Filter, PartitionLoader
 from folkmoot.partition.body import Bodies
 from folkmoot.partition.mark import Marks
@@ -27,7 +26,7 @@ from folkmoot.routing.route import Routes
 from folkmoot.session.session import PACKET_IDS, Session
 from folkmoot.session.subscription import REPLAY_PREFIX, Subscription, excess_of
 from folkmoot.store.key import SENT, WILL, left_name, plain_key
-from folkmoot.store.row import CursorRow
+from folkmoot.store.row import CursorRow, encode_sent
 from folkmoot.streams.leftover import absorb
 from folkmoot.streams.table import Streams
 from folkmoot.topics.name import split_share
@@ -247,7 +246,7 @@ class Restore:
         if session.sent_below < session.queue_next:
             session.sent_below = session.queue_next
             key = plain_key(session.partition, SENT, session.key)
-            self.state.writer.put(session.partition, key, u64(session.sent_below))
+            self.state.writer.put(session.partition, key, encode_sent(session.sent_below, session.given_below))
 
 
 def _left_by(client_id: str, token: int) -> str:
@@ -261,7 +260,9 @@ def _find_ends(session: Session, in_fork: bool) -> None:
     in_fork: the trunk gives packet ids as well, and a client that goes from one to the other must not take a message of
     QoS 2 for another one that it has begun to get.
     """
-    session.queue_next = max(session.queue_next, session.sent_below)  # else new messages would come as repeated
+    # Else new messages would come as repeated, or an acknowledgement of an earlier message would count for one of them:
+    # the node of the client repeats what the former leader may not have handled.
+    session.queue_next = max(session.queue_next, session.sent_below, session.given_below)
     if in_fork:
         session.queue_next += PACKET_IDS // 3
     session.committed_next = session.queue_next

@@ -501,10 +501,13 @@ class Controller:
         """
         for member in self._up():
             disk = member.disk
-            if disk == self._me.disk and member.incarnation == self._me.incarnation and not self._stops(member):
-                continue  # if it stops, it has given its lease back, and need not leave this to a successor
             incarnation = member.incarnation
             report = self._reports.get(disk)
+            if disk == self._me.disk and incarnation == self._me.incarnation and not self._stops(member):
+                # If it stops, it has given its lease back, and need not leave this to a successor. If it has come back
+                # from another lineage, it comes up anew, like all others.
+                if report is None or report.beat.up:
+                    continue
             next_reports = report is not None and report.incarnation > incarnation and self._is_heard(disk, now)
             if next_reports != succeeded:
                 continue

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from folkmoot.kernel.errors import CorruptStore
-from folkmoot.kernel.pack import get_u16, get_u64
+from folkmoot.kernel.pack import get_u16
 from folkmoot.merge.merge_will import left_will, will_of_nobody
 from folkmoot.merge.side import Side, replaces
 from folkmoot.store.key import (
@@ -35,6 +35,7 @@ from folkmoot.store.row import (
     SessionRow,
     decode_cursor,
     decode_queue,
+    decode_sent,
     decode_session,
     encode_cursor,
     encode_queue,
@@ -345,11 +346,12 @@ class SessionMerge:
 
     def _sent_below(self, rows: dict[bytes, bytes]) -> int:
         value = rows.get(plain_key(self._partition, SENT, self._client))
-        return 0 if value is None else get_u64(value, VERSION_BYTES)
+        return 0 if value is None else decode_sent(body_of(value))[0]
 
     def _end(self, rows: dict[bytes, bytes]) -> int:
         """Return a sequence behind all that a side has given out, as far as its rows tell."""
-        end = max(self._floor(rows), self._sent_below(rows), 1)
+        sent = rows.get(plain_key(self._partition, SENT, self._client))
+        end = max(self._floor(rows), *((1,) if sent is None else decode_sent(body_of(sent))))
         for key in rows:
             if key[2] == QUEUE or key[2] == RELEASED:
                 end = max(end, sequence_of(key) + 1)

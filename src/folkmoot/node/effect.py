@@ -1,8 +1,8 @@
 """All effects of a node, in one file: what a driver has to do after a turn.
 
 The order is part of the interface. A driver
-1. hands `write` to the commit log (before any write of a later turn), and `settle`, if there is any, to the tables after
-   all earlier writes; when the tables have it, it calls `Node.settled`,
+1. hands `write` to the commit log (before any write of a later turn), and the operations of `settle` to the tables,
+   after all earlier writes; when the tables have them, it calls `Node.settled`,
 2. aborts the connections in `drops` whose transports hold unsent bytes; then, if its monotonic clock is before
    `until_ns`, sends the output of every connection in `outputs`: none of it depends on `write`; otherwise it calls
    `Node.withhold`, sends none of it, and begins another turn,

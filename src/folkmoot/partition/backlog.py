@@ -11,14 +11,13 @@ from typing import Final
 from folkmoot.kernel.clock import HOUR
 from folkmoot.kernel.errors import CorruptStore
 from folkmoot.kernel.event import WARNING
-from folkmoot.kernel.pack import u64
 from folkmoot.partition.body import Bodies
 from folkmoot.session.account import Account
 from folkmoot.session.connection import OPEN
 from folkmoot.session.entry import Entry
 from folkmoot.session.session import Session
 from folkmoot.store.key import SENT, numbered_key, plain_key, sequence_of
-from folkmoot.store.row import decode_queue
+from folkmoot.store.row import decode_queue, encode_sent
 from folkmoot.store.writer import VERSION_BYTES
 from folkmoot.turn.memory import ENTRY_BYTES
 from folkmoot.turn.state import State
@@ -26,6 +25,7 @@ from folkmoot.turn.state import State
 __all__ = ["Backlog", "rows_per_page"]
 
 _PAGE_BYTES_MAX: Final = 1_048_576  # approximately: a page has fewer rows where messages are large
+_GIVEN_AHEAD: Final = 256  # sequences for which one row is written
 _DROPS_MAX: Final = 1024  # old messages that one new message may push out: bounds its time
 
 
@@ -222,9 +222,7 @@ class Backlog:
                 self.push(session, entry)
         if rows and session.ready_end > session.sent_below:
             # From now on these messages may have been sent; a later leader must know it.
-            self.state.writer.put(
-                session.partition, plain_key(session.partition, SENT, session.key), u64(session.ready_end)
-            )
+            self._put_sent(session, session.ready_end)
         return bool(rows)
 
     def _entry_of(self, session: Session, key: bytes, value: bytes) -> Entry:
@@ -244,8 +242,15 @@ class Backlog:
         value = self.state.reader.get(key)
         return None if value is None else self._entry_of(session, key, value)
 
+    def _put_sent(self, session: Session, sent_below: int) -> None:
+        key = plain_key(session.partition, SENT, session.key)
+        self.state.writer.put(session.partition, key, encode_sent(sent_below, session.given_below))
+
     def remove(self, session: Session, entry: Entry) -> None:
-        """Delete the row of a finished message."""
+        """Delete the row of a finished message; of the newest one, what it says of the sequences is kept."""
+        if entry.sequence >= session.given_below:
+            session.given_below = entry.sequence + _GIVEN_AHEAD
+            self._put_sent(session, session.sent_below)
         self.state.writer.delete(session.partition, numbered_key(session.queue_prefix, entry.sequence))
         session.queue_count -= 1
         session.queue_bytes -= entry.size

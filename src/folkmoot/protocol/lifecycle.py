@@ -72,7 +72,7 @@ class Lifecycle:
         floor = self.purges.floor_of(client_id)
         if persistent and floor:
             session.queue_floor = session.queue_next = session.ready_end = session.committed_next = floor
-            session.queue_head = session.sent_below = session.drop_below = floor
+            session.queue_head = session.sent_below = session.given_below = session.drop_below = floor
         before = self.state.sessions.get(client_id)
         if before is not None:
             self.state.accounts.leave(before, self.state.now)

@@ -315,7 +315,7 @@ class ReplicaStates:
         epoch, seq = position
         self.generations[partition] += 1
         self.recent.clear(partition)
-        self.durable_seqs[partition] = min(self.durable_seqs[partition], seq)
+        self.durable_seqs[partition] = min(self.durable_seqs[partition], seq - 1)  # its rows are not restored yet
         self.head_epochs[partition] = epoch
         self.head_seqs[partition] = seq
         history = [entry for entry in self.histories[partition] if entry[1] < seq]

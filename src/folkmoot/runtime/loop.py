@@ -200,10 +200,8 @@ class Turns(CommitListener, CheckListener):
             effects = self.node.drain(now, self.steady_ns())  # a time after the last decision of the turn
             if self._read_bytes:
                 self._go_on_reading()
-            if effects.write is not None:
-                self._hand_over(effects.write)
-            if effects.settle:
-                self.settle(effects.settle, effects.settle_token)
+            if effects.write is not None or effects.settle:
+                self._hand_over(effects)
             if self.carrier is not None:
                 self.carrier.carry(effects)  # before clients: they wait for what other nodes answer
             if effects.outputs or effects.drops:
@@ -262,8 +260,13 @@ class Turns(CommitListener, CheckListener):
         """Return why the node may not answer clients now; "": it has a lease."""
         return self.node.silence(self.steady_ns())
 
-    def _hand_over(self, batch: Batch) -> None:
-        """Submit a batch to the store, and note when."""
+    def _hand_over(self, effects: Effects) -> None:
+        """Submit a batch to the store, and note when; and the rows that it can settle."""
+        if effects.settle:
+            self.settle(effects.settle, effects.settle_token)
+        batch = effects.write
+        if batch is None:
+            return
         self.submitted = batch.token
         self._waiting.append((batch.token, self.clock.read(), batch.bytes))
         counters = self.node.counters

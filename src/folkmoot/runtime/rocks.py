@@ -1,10 +1,10 @@
 """The store: rows in RocksDB (through `rocksdict`, raw mode), and the commit log in front of it.
 
 Owns the files of one store. It never decides when to write and starts no thread: see `commit`. A group of batches is
-durable when it is in the commit log. Its rows come later, when the node has them settled, without RocksDB's own log and
-in the same write as the position up to which the log is settled; a start applies what the tables lack. A segment of the
-log goes when the tables have it. Damage is detected and refused: frames and blocks have checksums, and the status of every iterator is
-checked at its end.
+durable when it is in the commit log. Its rows follow when the node settles them, without RocksDB's own log and in the
+same write as the position up to which the log is settled; a start applies what the tables lack. A segment of the log
+goes when the tables have it. Damage is detected and refused: frames and blocks have checksums, and the status of every
+iterator is checked at its end.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class RocksStore(Reader):
         self._db: Any = None
         self._log = CommitLog(folder / "log", options.sync, options.salvage)
         self._applied_key = applied_key()
-        self._positions: deque[tuple[int, int]] = deque()  # in the log: the newest token of a write, the position behind it
+        self._positions: deque[tuple[int, int]] = deque()  # of writes: the newest token, the position behind it
         self._settled = 0  # the position up to which the rows are settled
         self._segments = 1  # of the log, when its rows were last sent to tables; the first one has none before it
         self._flushing = -1  # the position up to which they were sent, until they are there
@@ -264,8 +264,7 @@ class RocksStore(Reader):
         self._positions.append((batches[-1].token, self._log.end))
 
     def settle(self, ops: list[tuple[int, bytes, bytes]], token: int) -> None:
-        """Change the rows: `ops` do what all batches up to `token` do that were not settled yet; see `Overlay`. The last of a write has
-        this token.
+        """Change the rows by what all batches up to `token`, the last one of a write, do beyond what was settled.
 
         Raises StoreFull or another StoreError; it can be repeated after `reopen`.
         """

@@ -64,7 +64,7 @@ class History:
         masks, one_way = self._masks()
         if not self._one_way or self._one_way[-1][1] != one_way:
             self._one_way.append((now, one_way))
-        for number, host in enumerate(self.hosts):
+        for host in self.hosts:
             spans = self._downs.setdefault(host.name, [])
             down = not _runs(host) and bool(host.starts_us)
             lasts = bool(spans) and spans[-1].end_us == NEVER

@@ -13,7 +13,7 @@ PRODUCER      producer id                               0xFF, hash of its owner 
 CHUNK         stream name, stream partition (2 bytes), first offset (8 bytes)
 STREAM        stream name, stream partition (2 bytes)   bounds of the stream partition
 CURSOR        client id, filter                         position of a feed: a retained scan or a replay
-SENT          client id                                 queue rows below this sequence may have been sent
+SENT          client id                                 which sequences of its queue may have been sent, or given out
 MARK          origin: node id, or 0 and "p", partition  newest request of the origin that the partition has applied
 OUTBOX        sequence (8 bytes)                        a message that other partitions must get exactly once
 STAMP         kind and rest of another key              when that row was written or removed while nodes were away

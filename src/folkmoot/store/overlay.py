@@ -79,9 +79,7 @@ class _Layer:
             for key in [key for key in rows if self.hides(key)]:
                 rows[key] = _NONE
         for part in self.between(start, end):
-            for key, value in part.items():
-                if start <= key < end:
-                    rows[key] = value
+            rows.update({key: value for key, value in part.items() if start <= key < end})
 
     def ops(self) -> list[tuple[int, bytes, bytes]]:
         """Return the operations that do the same to the tables."""
@@ -318,4 +316,3 @@ def _value_in(layer: _Layer, key: bytes) -> bytes | None:
         if value is not None:
             return value
     return _NONE if layer.ranges and layer.hides(key) else None
-

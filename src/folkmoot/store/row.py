@@ -20,11 +20,13 @@ __all__ = [
     "WillRow",
     "decode_cursor",
     "decode_queue",
+    "decode_sent",
     "decode_session",
     "decode_subscription",
     "decode_will",
     "encode_cursor",
     "encode_queue",
+    "encode_sent",
     "encode_session",
     "encode_subscription",
     "encode_will",
@@ -38,6 +40,7 @@ _FORMAT_TOKEN: Final = 2  # of wills and sessions
 _FORMAT_OWNED: Final = 3  # of wills: with the user
 _BEGUN: Final = 0x80  # a flag in the byte with the protocol version of a session's client
 _SCAN_WITH_LIVE: Final = 2  # a kind of cursor
+_SENT_BYTES: Final = 16
 _BODY_MAX: Final = (1 << 64) - 1  # sequences of bodies are 8 bytes of a key
 
 
@@ -284,3 +287,15 @@ def _get_topics(data: bytes, pos: int) -> tuple[list[bytes], int]:
         topics.append(data[pos : pos + length])
         pos += length
     return topics, pos
+
+
+def encode_sent(sent_below: int, given_below: int) -> bytes:
+    """Return the value of a SENT row: of the queue, rows below these may have been sent, or have been there."""
+    return u64(sent_below) + u64(given_below)
+
+
+def decode_sent(data: bytes) -> tuple[int, int]:
+    """Read what `encode_sent` wrote; raises CorruptStore."""
+    if len(data) != _SENT_BYTES:
+        raise CorruptStore(f"a SENT row has {len(data)} bytes; this version reads {_SENT_BYTES}")
+    return get_u64(data, 0), get_u64(data, 8)
