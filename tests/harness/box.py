@@ -186,7 +186,8 @@ class Box:
 
     def alter(self, batch: Batch) -> None:
         """Change rows behind the back of the node, as damage does, when it has settled what it has written."""
-        self.advance(100 * MILLISECOND)
+        if self.node._rows._written:
+            self.advance(100 * MILLISECOND)
         self.store.apply(batch)
         self.tables.apply(batch)
 

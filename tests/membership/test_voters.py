@@ -19,6 +19,7 @@ class Cluster:
         self.configuration = ClusterConfiguration()
         self.raft = Configuration(voters, learners or [])
         self.gone: list[int] = []
+        self.unheard: list[int] = []
         self.behind: list[int] = []
         self.leader = voters[0]
         self.changes: list[tuple[int, int]] = []
@@ -41,7 +42,9 @@ class Cluster:
         had_quorum = raft.is_quorum(self.up())
         if self.leader not in raft.voters:
             self.leader = (self.up() or raft.voters)[0]
-        change = next_change(self.configuration, raft.voters, raft.learners, self.leader, self.gone, self.behind)
+        change = next_change(
+            self.configuration, raft.voters, raft.learners, self.leader, self.gone, self.behind, [], self.unheard
+        )
         if change is None:
             return False
         after = raft.after(*change)
@@ -225,6 +228,23 @@ def test_a_leaver_keeps_its_vote_while_the_rest_would_be_no_quorum() -> None:
     found.changes = []
     assert found.settle() == [1]
     assert found.changes == [(DEMOTE, 3), (DEMOTE, 2)], "first the one that is away"
+
+
+def test_no_vote_ends_while_one_that_would_be_left_is_not_heard() -> None:
+    """Two voters have to agree both: one of them that has just died would leave no quorum, for ever."""
+    for lost in (2, 3):
+        found = cluster(3)
+        found.settle()
+        found.turn(1, LEAVING)
+        found.unheard = [lost]
+        found.changes = []
+        assert found.settle() == [5 - lost]
+        assert found.changes == [(DEMOTE, lost), (DEMOTE, 1)]
+    found = cluster(3)
+    found.settle()
+    found.turn(1, LEAVING)
+    found.unheard = [2, 3]
+    assert found.settle() == [1, 2, 3]
 
 
 def test_a_replaced_disk_is_a_new_voter() -> None:

@@ -37,6 +37,7 @@ class Wanted:
     def __init__(self) -> None:
         plain = Effects()
         self.write = None
+        self.settle = plain.settle
         self.outputs: list[Connection] = []
         self.closes: list[Connection] = []
         self.pauses: list[Connection] = []

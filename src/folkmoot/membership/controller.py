@@ -767,7 +767,10 @@ class Controller:
             return
         behind = [disk for disk in log.learners if log.acknowledged(disk) + _BEHIND < log.commit]
         stopping = [member.disk for member in self._up() if self._stops(member) or member.disk in self._evictions]
-        change = next_change(log.configuration, log.voters, log.learners, self._me.disk, self._gone, behind, stopping)
+        linked = self._neighbours
+        unheard = [disk for disk in log.voters if disk != self._me.disk and not linked.is_linked(disk)]
+        me = self._me.disk
+        change = next_change(log.configuration, log.voters, log.learners, me, self._gone, behind, stopping, unheard)
         if change is None:
             if behind:
                 self._retry(now)

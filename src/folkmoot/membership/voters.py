@@ -46,6 +46,7 @@ def next_change(
     gone: list[int],
     behind: list[int],
     stopping: list[int] | None = None,
+    unheard: list[int] | None = None,
 ) -> tuple[int, int] | None:
     """Return the next change as (kind, disk) with the kinds of `raft/configuration`, or None if all is as it should be.
 
@@ -56,6 +57,7 @@ def next_change(
         leader: The voter that leads the log; of equally good voters it is the last to be demoted.
         gone: Members that have been away for so long that they are to be replaced.
         stopping: Members that are about to be stopped in order: they are not waited for either.
+        unheard: Members that the caller is not linked to, although the configuration may not say so yet.
         behind: Learners that lack too much of the log to be promoted now: Raft would refuse them.
     """
     assert voters, "a log has a voter"
@@ -67,7 +69,7 @@ def next_change(
         if disk not in voters and disk not in learners:
             return (ADD_LEARNER, disk)
     able = [disk for disk in learners if disk not in behind]
-    return _Voters(configuration, voters, able, leader, gone, stopping or []).change()
+    return _Voters(configuration, voters, able, leader, gone, stopping or [], unheard or []).change()
 
 
 def _is_counted(member: ClusterMember) -> bool:
@@ -86,7 +88,9 @@ class _Voters:
         leader: int,
         gone: list[int],
         stopping: list[int],
+        unheard: list[int],
     ) -> None:
+        self.unheard = unheard
         self.members: dict[int, ClusterMember] = configuration.members
         self.voters = voters
         self.leader = leader
@@ -184,7 +188,7 @@ class _Voters:
         worst_rank = (0, 0, 0, 0, 0)
         for disk in disks:
             kinds, zones, hosts = self._rank([other for other in disks if other != disk])
-            away = 1 if self.members[disk].state == AWAY else 0
+            away = 1 if self.members[disk].state == AWAY or disk in self.unheard else 0
             rank = (away, kinds, zones, hosts, 0 if disk == self.leader else 1)
             if worst == 0 or rank > worst_rank:
                 worst = disk
@@ -197,7 +201,8 @@ class _Voters:
 
         Voters that leave, or are members no more, stay until they are replaced, as long as anybody can replace them.
         One that is gone stays until it is replaced in any case: its vote may come back. Those that are not up go first,
-        the leader last, and none goes without which those that are up are no quorum.
+        the leader last, and none goes without which those that are up are no quorum. For the voters that are left have
+        to agree: a voter that has just died would leave them without one for ever.
         """
         replaced = len(self.voters) > self.wanted
         ending: list[int] = []
@@ -218,4 +223,4 @@ class _Voters:
 
     def _is_quorum_without(self, disk: int) -> bool:
         rest = [other for other in self.voters if other != disk]
-        return 2 * len([other for other in rest if self._is_up(other)]) > len(rest)
+        return 2 * len([other for other in rest if self._is_up(other) and other not in self.unheard]) > len(rest)
