@@ -179,6 +179,7 @@ class Leadership:
         # hosted client's packet that was published now would miss them (A5).
         if len(fresh) == len(members):
             self.hosting.informed = False
+            self.interest.begin_anew()
         led = [partition for partition in range(self.state.partitions) if self.state.leads[partition]]
         for node_id in fresh:
             self.forward_sender.renew(node_id)

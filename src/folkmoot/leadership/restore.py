@@ -230,15 +230,20 @@ class Restore:
             else:
                 self.lifecycle.rest(session, late_us)
             return
-        # Stored times were written by another clock, or this one before it was set: no more is left than the interval.
+        # Stored times were written by another clock, or this one before it was set: no more is left than the interval,
+        # and no less than by what that clock may have been behind. What ends late does less harm than what ends early.
         state = self.state
+        slack_us = state.clock.bound_us if late_us else 0
         if session.expiry_s != EXPIRY_NEVER:
-            left_us = min(max(session.ends_us - state.clock.expiry_time, 0), session.expiry_s * SECOND + late_us)
+            expiry_us = session.expiry_s * SECOND
+            left_us = max(session.ends_us - state.clock.expiry_time, min(expiry_us, slack_us))
+            left_us = min(left_us, expiry_us + late_us)
             state.timers.set(state.now + left_us, TIMER_SESSION, session.client_id)
         if will is not None and not will.due_us:  # it was due at once, and its leader died before it could publish it
             self.wills.publish(session)
         elif will is not None:
-            left_us = min(max(will.due_us - state.clock.expiry_time, 0), will.delay_s * SECOND + late_us)
+            delay_us = will.delay_s * SECOND
+            left_us = min(max(will.due_us - state.clock.expiry_time, min(delay_us, slack_us)), delay_us + late_us)
             state.timers.set(state.now + left_us, TIMER_WILL, session.client_id)
 
     def _doubt(self, session: Session) -> None:

@@ -69,7 +69,8 @@ class Interest:
         self.tree = Tree()  # of other nodes: Location, or SharedLocation for shared subscriptions
         self.changed: list[bytes] = []  # filters whose routes are out of date; the owner of the routes clears it
         self._told: dict[str, None] = {}  # the other members that have announced everything
-        self._known: list[bool] = [fabric.alone] * partitions  # partitions whose leader has announced, since this start
+        # Partitions whose leader has announced everything since this node started, or started over with all others
+        self._known: list[bool] = [fabric.alone] * partitions
         self._unknown = 0 if fabric.alone else partitions
         # partitions whose present leader has not announced everything yet
         self._untold: list[bool] = [False] * partitions
@@ -155,6 +156,13 @@ class Interest:
         """The partition has another leader, or is opened anew, and will be announced as a whole."""
         self._untold[partition] = True
 
+    def begin_anew(self) -> None:
+        """This node starts over with all others: they have not waited for it when clients subscribed."""
+        for partition in range(len(self._known)):
+            if self._known[partition] and self.fabric.leaders[partition] not in ("", self.fabric.node_id):
+                self._known[partition] = False
+                self._unknown += 1
+
     def _learn(self, partition: int) -> None:
         if not self._known[partition]:
             self._known[partition] = True
@@ -232,8 +240,8 @@ class Interest:
                 if self.fabric.leaders[partition] != node_id:
                     self._hear_late(location, entries)
                     continue
-                self._learn(partition)
                 if whole:
+                    self._learn(partition)
                     self._untold[partition] = False
                     self.from_other_side.pop(partition, None)
             if whole:
