@@ -270,7 +270,7 @@ class SessionMerge:
                 yield
             if key[2] != QUEUE:
                 continue
-            gone = key not in other_rows and other.knows(value) and not other.took_back(key)
+            gone = key not in other_rows and other.knows(value)
             if gone and sequence_of(key) >= self._floor(other_rows):
                 self.removed += 1  # the client has acknowledged it at the other side
                 continue
@@ -289,7 +289,7 @@ class SessionMerge:
             if count % STEP_ROWS == STEP_ROWS - 1:
                 yield
             value = other_rows[key]
-            if key[2] != QUEUE or sequence_of(key) < floor or (own.knows(value) and not own.took_back(key)):
+            if key[2] != QUEUE or sequence_of(key) < floor or own.knows(value):
                 continue
             body = body_of(value) if base == THEIRS else self._inline(key, value)
             sent = sequence_of(key) < sent_below

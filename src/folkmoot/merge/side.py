@@ -8,7 +8,7 @@ from folkmoot.membership.holding import Holding
 from folkmoot.membership.view import View
 from folkmoot.merge.stamp import Stamp, decode_stamp
 from folkmoot.store.epoch import counter_of, tag_of
-from folkmoot.store.key import MARK, QUEUE, STAMP, plain_key, stamped_key_of
+from folkmoot.store.key import MARK, STAMP, plain_key, stamped_key_of
 from folkmoot.store.origin import NUMBER_BITS, name_of, number_of
 from folkmoot.store.writer import VERSION_BYTES, version_of
 
@@ -58,10 +58,6 @@ class Side:
     def meet(self, other: Holding) -> None:
         """Look how far the other side's changes are known here, also those whose epochs were forgotten."""
         self.common = max([shared(holding, other)[0] for holding in self.seen], default=0)
-
-    def took_back(self, key: bytes) -> bool:
-        """Whether this side has removed a queue row because it was not certain when the split came."""
-        return key[2] == QUEUE and key in self._stamps
 
     def put_us(self, key: bytes) -> int:
         """Return when this side wrote a row, 0 if nobody knows."""

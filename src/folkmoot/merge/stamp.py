@@ -2,8 +2,7 @@
 
 After a split the later of two changes of the same thing wins; rows say who wrote them, not when, and what was removed
 says nothing. So while somebody who is known is away, each such change leaves a row STAMP beside it. They go when all
-are back. Bounded per partition: beyond it changes leave none and count as older than those with one. A queue row that
-a side without a quorum has taken back (`Broker.take_back`) leaves one without times.
+are back. Bounded per partition: beyond it changes leave none and count as older than those with one.
 
 The time is a hybrid logical clock, one per partition: it follows the clock of its leader, and never goes back when
 another one leads (Kulkarni et al.: Logical Physical Clocks, 2014).
