@@ -97,6 +97,17 @@ def test_two_members_and_a_witness_vote_all_three() -> None:
     assert found.settle() == [1, 2, 3]
 
 
+def test_the_member_that_came_up_last_votes_last() -> None:
+    """A member whose disk was replaced twice in a row must not be the second of two voters when it goes."""
+    for latest in (2, 3):
+        found = Cluster([1], [2, 3])
+        for disk, kind in ((1, DATA), (2, DATA), (3, WITNESS)):
+            found.put(disk, ACTIVE, kind)
+            found.configuration.members[disk].started = 10 if disk == latest else 5
+        found.settle()
+        assert found.changes == [(PROMOTE, 5 - latest), (PROMOTE, latest)]
+
+
 def test_a_witness_beside_one_member_waits_for_another() -> None:
     found = cluster(1)
     found.put(2, kind=WITNESS)

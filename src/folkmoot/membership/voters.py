@@ -142,7 +142,12 @@ class _Voters:
         return len(self.candidates) >= (1 if helps else 2)
 
     def _best_candidate(self) -> int:
-        """Return the candidate that makes the voters best."""
+        """Return the candidate that makes the voters best; where all are needed, the one that is up for longest.
+
+        Of two voters both have to live. The one that has just come up, perhaps with a new disk, is the third one.
+        """
+        if len(self.sound) + len(self.candidates) <= self.wanted:
+            return min(self.candidates, key=self._started)
         best = self.candidates[0]
         best_rank = self._rank([*self.sound, best])
         for disk in self.candidates:
@@ -151,6 +156,9 @@ class _Voters:
                 best = disk
                 best_rank = rank
         return best
+
+    def _started(self, disk: int) -> int:
+        return self.members[disk].started
 
     def _better_candidate(self) -> int:
         """Return the candidate that makes the voters better in place of the worst of them; 0: there is none."""
