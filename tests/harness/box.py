@@ -17,6 +17,7 @@ from folkmoot.session.connection import Connection, PeerInfo
 from folkmoot.store.batch import Batch
 from folkmoot.store.memory import MemoryStore
 from folkmoot.streams.config import StreamConfig
+from folkmoot.turn.lazy import LAZY_US
 from tests.harness.field import check_fields
 from tests.harness.peer import Peer
 
@@ -113,6 +114,10 @@ class Box:
         else:
             self._commit(count)
         self.run()
+
+    def settle(self) -> None:
+        """Let removals that wait for company be written (`turn/lazy`)."""
+        self.advance(LAZY_US)
 
     def crash(self, durable: int = 0) -> None:
         """Kill the node and start it again on what was durable; the first `durable` held batches had just become so."""

@@ -82,10 +82,12 @@ def test_large_messages_for_many_sessions(box: Box, version: int) -> None:
     for peer in peers[:15]:
         peer.resume()
         assert peer.payloads() == [b"m" * 5_000]
+    box.settle()
     box.crash()
     for peer in peers:
         peer.resume()
     assert [peer.payloads() for peer in peers] == [[]] * 15 + [[b"m" * 5_000]] * 15
+    box.settle()
     box.crash()
     assert not any(b"m" * 5_000 in value for _, value in box.store.items())
 
@@ -152,6 +154,7 @@ def test_outbound_qos_2_is_delivered_once_for_any_crash(box: Box, version: int, 
     assert after.kind == PUBREL
     box.hold_writes()
     peer.send(Ack(PUBCOMP, packet.packet_id))
+    box.settle()
     box.crash(durable)
     peer.resume()
     left = peer.receive()
@@ -178,6 +181,7 @@ def test_a_will_without_delay(box: Box, version: int) -> None:
     box.crash()
     watcher.resume()
     assert sorted(watcher.messages()) == [("will/0", b"gone"), ("will/1", b"gone")]
+    box.settle()
     box.crash()
     watcher.resume()
     assert watcher.messages() == []

@@ -116,6 +116,7 @@ class Story:
         self.note()
         while self.unacked:
             self.step("ack", 100)
+        self.box.settle()
         assert rows(self.box, QUEUE) == 0
         assert rows(self.box, BODY) == 0
         session = session_of(self.box, "a")
@@ -238,4 +239,5 @@ def test_a_queue_of_expired_messages_is_emptied_over_many_turns(make: MakeBox) -
     assert peer.payloads() == [b"fresh"]
     assert box.node.counters.dropped_expired == 1_000
     assert connection_turns > 1_000 // (16 * 9)
+    box.settle()
     assert rows(box, QUEUE) == 0

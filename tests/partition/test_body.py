@@ -38,6 +38,7 @@ def join(box: Box, number: int) -> Peer:
 
 def check(box: Box) -> None:
     """Every row that names a body finds it, every body is named, and the counts say how often."""
+    box.settle()
     named: dict[tuple[int, int], int] = {}
     bodies: list[tuple[int, int]] = []
     for key, value in box.store.items():

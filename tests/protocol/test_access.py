@@ -192,6 +192,7 @@ def test_a_right_that_was_taken_away_ends_stored_subscriptions(guarded: Box, nam
         for topic in ("out/x", "out/y", "out/kept"):
             boss.publish(topic, b"m", qos=1)
         assert peer.messages() == [("out/kept", b"m")]
+        guarded.settle()
         guarded.config.policy = Policy(RULES, False)  # given back, it must be asked for again
     assert guarded.node.counters.acl_denied_subscribe == 0
 

@@ -37,6 +37,7 @@ def test_unacknowledged_packets_are_sent_again_on_reconnect(box: Box, version: i
         rival.resume()
         peer = rival
     else:
+        box.settle()
         {"lose": peer.lose, "disconnect": peer.disconnect, "crash": box.crash, "restart": box.restart}[how]()
         peer.resume()
     got = peer.receive()

@@ -165,6 +165,7 @@ def test_pubrel_is_unacknowledged_until_pubcomp(box: Box, version: int, crash: b
     peer.resume()
     assert acks(peer) == [(PUBREL, packet.packet_id)]
     peer.send(Ack(PUBCOMP, packet.packet_id))
+    box.settle()
     box.crash() if crash else peer.lose()
     peer.resume()
     assert peer.receive() == []

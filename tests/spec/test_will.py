@@ -67,6 +67,7 @@ def test_will_is_published_after_a_crash_of_the_server(box: Box, version: int) -
     box.advance(SECOND)
     watcher.resume()
     assert watcher.payloads() == [b"gone"]
+    box.settle()
     box.crash()
     box.advance(SECOND)
     watcher.resume()

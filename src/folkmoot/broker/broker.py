@@ -25,6 +25,7 @@ from folkmoot.turn.message import CONFIRM
 from folkmoot.turn.state import (
     TIMER_CONNECT,
     TIMER_EVENTS,
+    TIMER_LAZY,
     TIMER_OVERLOAD,
     TIMER_RATE,
     TIMER_RETENTION,
@@ -286,6 +287,7 @@ class Broker:
         if not self.fabric.alone:
             self.speak()
         self.partition.marks.flush()
+        self._flush_lazy()
         batch = self.state.writer.take()
         if batch is None:
             if self.turn.commits.asked:
@@ -298,6 +300,18 @@ class Broker:
             counters.commit_bytes += batch.bytes
         self.turn.commits.asked = False
         return batch
+
+    def _flush_lazy(self) -> None:
+        """Let removals that wait for a batch go with this one; if there is none, those that are due make one."""
+        state = self.state
+        if len(state.lazy) and (state.writer.dirty or state.stopping or state.lazy.is_due(state.now)):
+            state.timers.cancel(TIMER_LAZY, 0)
+            handled = state.lazy.flush()
+            if handled:
+                turn = self.turn.commits.current()
+                for connection, packet in handled:
+                    turn.handled.append(connection)
+                    turn.handled_packets.append(packet)
 
     def know(self) -> None:
         """Look whether all subscriptions of the cluster are known, and continue what waited for that (A5)."""

@@ -288,7 +288,9 @@ class Hosting:
     def _note(self, connection: Connection, remote: Remote, packet: int) -> None:
         """Report the packet to its node as handled as soon as all changes until now are complete."""
         token = self.commits.newest_token()
-        if token <= self.commits.complete_token:
+        if self.state.lazy.concerns(connection.session):
+            self.state.lazy.handled.append((connection, packet))
+        elif token <= self.commits.complete_token:
             remote.handled_seq = packet
             connection.touch()
         else:

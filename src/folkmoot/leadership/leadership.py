@@ -428,6 +428,7 @@ class Leadership:
             self.hosting.give_up(connection)
         self.interest.leave(partition)
         self.bodies.forget(partition)
+        state.lazy.forget(partition)
         self.retained.forget(partition)
         self.producers.forget(partition)
         self.purges.forget(partition)

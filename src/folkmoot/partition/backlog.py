@@ -246,12 +246,19 @@ class Backlog:
         key = plain_key(session.partition, SENT, session.key)
         self.state.writer.put(session.partition, key, encode_sent(sent_below, session.given_below))
 
-    def remove(self, session: Session, entry: Entry) -> None:
-        """Delete the row of a finished message; of the newest one, what it says of the sequences is kept."""
+    def remove(self, session: Session, entry: Entry, lazy: bool = False) -> None:
+        """Delete the row of a finished message; of the newest one, what it says of the sequences is kept.
+
+        lazy: with the next batch, because its client has acknowledged it.
+        """
         if entry.sequence >= session.given_below:
             session.given_below = entry.sequence + _GIVEN_AHEAD
             self._put_sent(session, session.sent_below)
-        self.state.writer.delete(session.partition, numbered_key(session.queue_prefix, entry.sequence))
+        key = numbered_key(session.queue_prefix, entry.sequence)
+        if lazy:
+            self.state.remove_later(session.partition, key, session)
+        else:
+            self.state.writer.delete(session.partition, key)
         session.queue_count -= 1
         session.queue_bytes -= entry.size
         if session.account is not None:
@@ -260,6 +267,6 @@ class Backlog:
         counters.queue_messages -= 1
         counters.queue_bytes -= entry.size
         if entry.body:
-            self.bodies.release(session.partition, entry.body)
+            self.bodies.release(session.partition, entry.body, session if lazy else None)
         if entry.body or entry.group:
             session.special_rows -= 1

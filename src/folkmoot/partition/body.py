@@ -6,6 +6,7 @@ The number of rows that refer to a body is kept in memory, and counted anew when
 from __future__ import annotations
 
 from folkmoot.kernel.errors import CorruptStore
+from folkmoot.session.session import Session
 from folkmoot.store.key import body_key
 from folkmoot.store.message import Message, decode_message, encode_message
 from folkmoot.store.writer import VERSION_BYTES
@@ -55,8 +56,8 @@ class Bodies:
         self._counts[partition] = {}
         self._next[partition] = 1
 
-    def release(self, partition: int, sequence: int) -> None:
-        """Remove a reference to the body; the last one deletes it."""
+    def release(self, partition: int, sequence: int, lazy: Session | None = None) -> None:
+        """Remove a reference to the body; the last one deletes it. lazy: the session whose reference goes so."""
         counts = self._counts[partition]
         left = counts.get(sequence, 0) - 1
         if left > 0:
@@ -64,7 +65,10 @@ class Bodies:
             return
         if counts.pop(sequence, -1) >= 0:
             self._total -= 1
-        self.state.writer.delete(partition, body_key(partition, sequence))
+        if lazy is not None:
+            self.state.remove_later(partition, body_key(partition, sequence), lazy)
+        else:
+            self.state.writer.delete(partition, body_key(partition, sequence))
 
     def names(self, partition: int, sequence: int) -> int:
         """Return the number of references to the body."""

@@ -31,6 +31,7 @@ from folkmoot.store.message import Message
 from folkmoot.store.row import QueueRow, encode_queue
 from folkmoot.turn.commit import Commits
 from folkmoot.turn.fabric import Fabric
+from folkmoot.turn.lazy import UNWRITTEN
 from folkmoot.turn.state import State
 
 __all__ = ["IN_STORE", "NOT_TAKEN", "TAKEN", "Queue"]
@@ -265,8 +266,8 @@ class Queue:
             return False
         del session.inflight[packet_id]
         if session.persistent:
-            self._keep(session, PUBACK, packet_id, 0, entry.sequence)
-            self.backlog.remove(session, entry)
+            self._keep(session, PUBACK, packet_id, 0, entry.sequence, lazy=True)
+            self.backlog.remove(session, entry, lazy=True)
             self.pump(session)
         elif session.ready or session.feeds:
             self.pump(session)
@@ -317,12 +318,12 @@ class Queue:
             released = session.released
             assert released is not None, "a persistent session remembers what it released"
             sequence = released.pop(packet_id)
-            self._keep(session, PUBCOMP, packet_id, 0, sequence)
-            self.state.writer.delete(session.partition, self._released_key(session, sequence))
+            self._keep(session, PUBCOMP, packet_id, 0, sequence, lazy=True)
+            self.state.remove_later(session.partition, self._released_key(session, sequence), session)
         self.pump(session)
         return True
 
-    def _keep(self, session: Session, kind: int, packet_id: int, code: int, sequence: int) -> None:
+    def _keep(self, session: Session, kind: int, packet_id: int, code: int, sequence: int, lazy: bool = False) -> None:
         """Keep an acknowledgement until its change is committed: the next leader may lack the change."""
         connection = session.connection
         if self.fabric.alone or connection is None or connection.remote is not None:
@@ -331,7 +332,8 @@ class Queue:
             session.taken = []
         self._let_go(session.taken)
         rest = U16[packet_id] + BYTE[code] if code else U16[packet_id]
-        session.taken.append((self.state.writer.token, kind << 4, rest, sequence))
+        token = UNWRITTEN if lazy else self.state.writer.token
+        session.taken.append((token, kind << 4, rest, sequence))
 
     def _let_go(self, taken: list[tuple[int, int, bytes, int]]) -> None:
         committed = self.commits.committed_token
@@ -386,6 +388,8 @@ class Queue:
 
         Messages of a transient session's shared subscriptions are lost here.
         """
+        if self.state.lazy.concerns(session):
+            self.state.lazy.urgent = True  # the next connection reads the rows
         if not session.persistent:
             for entry in session.inflight.values():
                 # [MQTT-4.8.2-4] a QoS 2 message that the client may have goes to no other member

@@ -17,6 +17,7 @@ from folkmoot.protocol.will import Wills
 from folkmoot.session.connection import CHECKING, CLOSED, CLOSING, NEW, REGISTERING, Connection
 from folkmoot.turn.state import (
     TIMER_KEEP_ALIVE,
+    TIMER_LAZY,
     TIMER_OVERLOAD,
     TIMER_QUOTA,
     TIMER_RATE,
@@ -65,7 +66,7 @@ class Deadlines:
             self.transactions.expire()
         elif kind == TIMER_SWEEP:
             self.retained_sweep.on_timer(subject)
-        else:
+        elif kind != TIMER_LAZY:  # these removals go at the end of the turn
             self._connection(kind, subject)
 
     def _session(self, kind: int, client_id: str) -> None:

@@ -24,6 +24,7 @@ from folkmoot.store.reader import Reader
 from folkmoot.store.writer import Writer
 from folkmoot.topics.tree import Tree
 from folkmoot.turn.latency import Meter
+from folkmoot.turn.lazy import LAZY_US, LazyRemovals
 from folkmoot.turn.memory import Memory
 from folkmoot.turn.work import Work
 
@@ -32,6 +33,7 @@ __all__ = [
     "TIMER_CONNECT",
     "TIMER_EVENTS",
     "TIMER_KEEP_ALIVE",
+    "TIMER_LAZY",
     "TIMER_LEVEL",
     "TIMER_OVERLOAD",
     "TIMER_QUOTA",
@@ -64,6 +66,7 @@ TIMER_EVENTS: Final = 12
 TIMER_QUOTA: Final = 13
 TIMER_REMOVED: Final = 14
 TIMER_SWEEP: Final = 15
+TIMER_LAZY: Final = 16
 
 NEWS_MAX: Final = 16_384  # events that wait to be published
 
@@ -130,6 +133,7 @@ class State:
         self.routes_whole = True  # those of the other side of a split that has just healed included
         self.leads: list[bool] = [False] * partitions  # partitions whose rows this node changes
         self.in_fork = False  # the lineage of the node is a fork: the trunk gives packet ids and stream offsets as well
+        self.lazy = LazyRemovals(writer)
         self.storage_full = False
         self.overload = 0  # 0 to 10: the highest level of all members; publishers are slowed by it
         self.overload_own = 0  # the level of this node
@@ -151,6 +155,11 @@ class State:
         self.listening = False  # events have a subscriber
         self.news: deque[News] = deque()
         self.meter = Meter(limits)
+
+    def remove_later(self, partition: int, key: bytes, session: Session) -> None:
+        """Remove a row of a session with the next batch, or soon (`turn/lazy`)."""
+        if self.lazy.remove(partition, key, session, self.now):
+            self.timers.set(self.now + LAZY_US, TIMER_LAZY, 0)
 
     def partition_of(self, key: bytes) -> int:
         """Return the partition to which a client id, a retained topic or a stream partition belongs."""
