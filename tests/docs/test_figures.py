@@ -72,6 +72,7 @@ ALLOWED: Final[dict[str, dict[str, str]]] = {
         "400 ms": "a constant of tests/jepsen/nemesis.py",
     },
     "docs/limits.md": {
+        "20 ms": "LAZY_US in src/folkmoot/turn/lazy.py",
         "4 KiB": "_SMALL_BYTES in src/folkmoot/partition/retained.py",
         "1 %": "DRIFT_PERCENT in src/folkmoot/membership/lease.py",
         "8 KiB": "UNIT_BYTES in src/folkmoot/auth/login.py",
