@@ -77,7 +77,7 @@ BUGS = [
     Planted(
         "endless_turns",
         "a turn handles all its input, however much that is",
-        10,
+        20,
         (),
         bursts=1,
         turn_steps=192,
@@ -144,7 +144,7 @@ def test_power_cuts_one_behind_the_other_bring_nothing_back() -> None:
 SHOWN_BY = {
     "clears_kept": 6,
     "deaf_digests": 6,
-    "endless_turns": 8,
+    "endless_turns": 14,
     "gaps": 22,
     "no_barrier": 11,
     "outbox_forgotten": 14,
