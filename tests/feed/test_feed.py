@@ -168,6 +168,7 @@ def test_a_crash_at_any_moment_of_a_feed_loses_and_repeats_nothing(make: MakeBox
         assert sorted({packet.payload for packet in got}) == sorted([b"%d" % number for number in range(20)])
         first = [packet.payload for packet in got if not packet.dup]
         assert len(first) == len(set(first)), "what was sent before is marked as a repetition"
+        box.settle()
         box.crash()
         peer.resume()
         assert peer.publishes() == []

@@ -123,6 +123,7 @@ def test_a_lasting_session_goes_on_where_it_was(streaming: Box, crash: bool) -> 
     assert [packet.payload for packet in first] == [b"0", b"1"]
     peer.send(*[Ack(PUBACK, packet.packet_id) for packet in first])
     if crash:
+        streaming.settle()
         streaming.crash()
     else:
         peer.lose()
