@@ -60,7 +60,7 @@ class Box:
         self.seed = seed
         self.now = START
         self.store = MemoryStore()  # all that is durable
-        self.tables = MemoryStore()  # what the node reads: the rows that it has settled
+        self.tables = MemoryStore()  # what the node reads: the rows that are committed
         self.stopped_ns = 0
         self.stop_before_write_ns = 0  # how long the process is stopped between the end of a turn and its output
         self.drops: list[Connection] = []
@@ -170,8 +170,8 @@ class Box:
         self.node.seal(self.now)
         effects = self.node.drain(self.now, self.decided_ns())
         self._more = effects.more
-        if effects.settle:
-            self._settle(effects)
+        if effects.apply:
+            self._apply(effects)
         if effects.write is not None:
             self._unwritten.append(effects.write)
         closing, self._closing = self._closing, effects.closes
@@ -183,14 +183,14 @@ class Box:
         wrote = not self._held and self._commit(len(self._unwritten))
         return wrote or moved or due or effects.more or bool(closing)
 
-    def _settle(self, effects: Effects) -> None:
-        batch = Batch(effects.settle_token)
-        batch.ops = effects.settle
+    def _apply(self, effects: Effects) -> None:
+        batch = Batch(effects.apply_token)
+        batch.ops = effects.apply
         self.tables.apply(batch)
-        self.node.settled(self.now)
+        self.node.applied(self.now)
 
     def alter(self, batch: Batch) -> None:
-        """Change rows behind the back of the node, as damage does, when it has settled what it has written."""
+        """Change rows behind the back of the node, as damage does, when the tables have what it has written."""
         if self.node._rows._written:
             self.advance(100 * MILLISECOND)
         self.store.apply(batch)

@@ -244,11 +244,11 @@ class Player:
     def turn(self) -> None:
         """End a turn."""
         effects = self.node.drain(self.now)
-        if effects.settle:
-            batch = Batch(effects.settle_token)
-            batch.ops = effects.settle
+        if effects.apply:
+            batch = Batch(effects.apply_token)
+            batch.ops = effects.apply
             self.tables.apply(batch)
-            self.node.settled(self.now)
+            self.node.applied(self.now)
         if effects.write is not None:
             self.pending.append(effects.write)
             self.trace.append(f"write {effects.write.token} {effects.write.ops!r}")

@@ -16,11 +16,14 @@ def rows(box: Box, kind: int) -> int:
 
 
 def delivered(box: Box, qos: int) -> tuple[Peer, Peer, Publish]:
-    """Return publisher, subscriber, and the message that it has got."""
+    """Return publisher, subscriber, and the message that it has got; the first removal of a queue writes more."""
     source, peer = box.client("s"), box.client("a", acks=False)
     source.connect()
     peer.resume()
     peer.subscribe("t", qos=qos)
+    source.publish("t", b"first", qos=1)
+    peer.send(Ack(PUBACK, peer.publishes()[0].packet_id))
+    box.settle()
     source.publish("t", b"m", qos=qos)
     (packet,) = peer.publishes()
     return source, peer, packet

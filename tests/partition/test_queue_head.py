@@ -89,6 +89,7 @@ def test_a_packet_id_is_not_used_again_at_once_when_nothing_of_its_message_is_le
         source.publish("t", b"%d" % number, qos=1)
     used = [packet.packet_id for packet in peer.publishes()]
     assert len(used) == 5
+    box.settle()
     box.crash()
     peer.resume()
     source.connect()

@@ -37,8 +37,8 @@ class FakeConnection:
 class FakeEffects:
     def __init__(self) -> None:
         self.write: Batch | None = None
-        self.settle: list[tuple[int, bytes, bytes]] = []
-        self.settle_token = 0
+        self.apply: list[tuple[int, bytes, bytes]] = []
+        self.apply_token = 0
         self.outputs: list[Any] = []
         self.until_ns = NEVER
         self.drops: list[Any] = []

@@ -29,7 +29,7 @@ class Disk(WriteTarget):
         self.reopened = 0
         self.reclaimed: list[int] = []  # each time: how many groups were written before
         self.sealed: list[int] = []  # likewise
-        self.settled: list[tuple[int, list[tuple[int, bytes, bytes]], int]] = []  # likewise
+        self.applied: list[tuple[int, list[tuple[int, bytes, bytes]], int]] = []  # likewise
         self.room = threading.Event()
         self.entered = threading.Semaphore(0)
         self.go = threading.Semaphore(0)
@@ -42,10 +42,10 @@ class Disk(WriteTarget):
             raise self.errors.pop(0)
         self.groups.append([batch.token for batch in batches])
 
-    def settle(self, ops: list[tuple[int, bytes, bytes]], token: int) -> None:
+    def apply(self, ops: list[tuple[int, bytes, bytes]], token: int) -> None:
         if self.errors:
             raise self.errors.pop(0)
-        self.settled.append((token, ops, len(self.groups)))
+        self.applied.append((token, ops, len(self.groups)))
 
     def seal(self) -> None:
         self.sealed.append(len(self.groups))
@@ -89,8 +89,8 @@ class Told(CommitListener):
     def written(self, token: int) -> None:
         self.what.append(token)
 
-    def settled(self) -> None:
-        self.what.append("settled")
+    def applied(self) -> None:
+        self.what.append("applied")
 
     def stuck(self, reason: str) -> None:
         self.what.append(f"stuck: {reason}")
@@ -180,32 +180,32 @@ def test_reclaiming_comes_after_what_was_submitted_before_and_acknowledges_nothi
     assert bench.disk.reclaimed[:1] == [2]
 
 
-def test_rows_are_settled_after_what_was_submitted_before(bench: Bench) -> None:
+def test_rows_are_applied_after_what_was_submitted_before(bench: Bench) -> None:
     bench.submit(1)
     bench.disk.await_write()
     bench.submit(2)
-    bench.committer.settle([(0, b"k", b"v")], 1)
+    bench.committer.apply([(0, b"k", b"v")], 1)
     bench.submit(3)
     bench.disk.go.release()
     bench.disk.go.release()
     for _ in range(3):
         bench.loop.run_one()
     assert bench.disk.groups == [[1], [2, 3]]
-    assert bench.disk.settled == [(1, [(0, b"k", b"v")], 2)]
-    assert bench.told.what == [1, 3, "settled"]
+    assert bench.disk.applied == [(1, [(0, b"k", b"v")], 2)]
+    assert bench.told.what == [1, 3, "applied"]
     assert bench.committer.close()
 
 
-def test_rows_that_a_full_disk_refuses_are_settled_when_there_is_room(bench: Bench) -> None:
+def test_rows_that_a_full_disk_refuses_are_applied_when_there_is_room(bench: Bench) -> None:
     bench.disk.errors = [StoreFull("no space")]
-    bench.committer.settle([(0, b"k", b"v")], 1)
+    bench.committer.apply([(0, b"k", b"v")], 1)
     bench.loop.run_one()
     assert bench.told.what == ["stuck: no space"]
     bench.disk.room.set()
-    for _ in range(3):  # reopens, settles, is no longer stuck
+    for _ in range(3):  # reopens, applies, is no longer stuck
         bench.loop.run_one()
-    assert bench.disk.settled == [(1, [(0, b"k", b"v")], 0)]
-    assert bench.told.what == ["stuck: no space", "settled", "unstuck"]
+    assert bench.disk.applied == [(1, [(0, b"k", b"v")], 0)]
+    assert bench.told.what == ["stuck: no space", "applied", "unstuck"]
     assert bench.committer.close()
 
 

@@ -78,7 +78,7 @@ def written(number: int, size: int = 2000) -> Batch:
 
 def write(store: RocksStore, batch: Batch) -> None:
     store.write([batch])
-    store.settle(batch.ops, batch.token)
+    store.apply(batch.ops, batch.token)
 
 
 def test_a_store_without_descriptors_is_full_and_goes_on_when_there_are_some(tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ while True:
     store.write([batch])
     ops += batch.ops
     if rng.random() < 0.3:
-        store.settle(ops, number)
+        store.apply(ops, number)
         ops = []
     sys.stdout.buffer.write(b"%d\\n" % number)
     sys.stdout.buffer.flush()
@@ -67,7 +67,7 @@ def newest_segment(folder: Path) -> Path:
 def write(store: RocksStore, batches: list[Batch]) -> None:
     """Write batches, and have their rows at once."""
     store.write(batches)
-    store.settle([op for batch in batches for op in batch.ops], batches[-1].token)
+    store.apply([op for batch in batches for op in batch.ops], batches[-1].token)
 
 
 def put(store: RocksStore, token: int, *rows: tuple[bytes, bytes]) -> None:
@@ -187,7 +187,7 @@ for number in range(1, 1500):
     batch = Batch(number)
     batch.put(b"k%06d" % number, b"value of %06d" % number * 10)
     store.write([batch])
-    store.settle(batch.ops, number)
+    store.apply(batch.ops, number)
     if number % 500 == 499:
         store._db.flush()
 for number in range(1500, 1506):
@@ -313,14 +313,14 @@ for number in range(1, 3000):
     batch = Batch(number)
     batch.put(b"k%06d" % number, b"v" * 1000)
     store.write([batch])
-    store.settle(batch.ops, number)
+    store.apply(batch.ops, number)
     most = max(most, len(os.listdir(Path(sys.argv[1]) / "log")))
 print(most, flush=True)
 os._exit(0)
 """
 
 
-def test_rows_that_are_not_settled_are_left_to_the_node(tmp_path: Path) -> None:
+def test_rows_that_are_not_applied_are_left_to_the_node(tmp_path: Path) -> None:
     store = opened(tmp_path / "s", create=True)
     ops: list[tuple[int, bytes, bytes]] = []
     for token in range(1, 6):
@@ -328,24 +328,24 @@ def test_rows_that_are_not_settled_are_left_to_the_node(tmp_path: Path) -> None:
         batch.put(b"k%d" % token, b"v")
         store.write([batch])
         ops += batch.ops
-    store.settle(ops[:3], 3)
+    store.apply(ops[:3], 3)
     three, five = ([(b"k%d" % token, b"v") for token in range(1, count + 1)] for count in (3, 5))
     assert rows_of(store) == three
     store.reopen()
     assert rows_of(store) == three, "the node has the others, and may take them back"
     store.write([Batch(6)])
-    store.settle(ops[3:], 6)
+    store.apply(ops[3:], 6)
     assert rows_of(store) == five
     store.close()
 
 
-def test_rows_that_were_not_settled_come_with_the_next_start(tmp_path: Path) -> None:
+def test_rows_that_were_not_applied_come_with_the_next_start(tmp_path: Path) -> None:
     store = opened(tmp_path / "s", create=True)
     for token in range(1, 6):
         batch = Batch(token)
         batch.put(b"k%d" % token, b"v")
         store.write([batch])
-    store.settle([(0, b"k1", b"v")], 1)
+    store.apply([(0, b"k1", b"v")], 1)
     store.close()
     store = opened(tmp_path / "s")
     assert rows_of(store) == [(b"k%d" % token, b"v") for token in range(1, 6)]

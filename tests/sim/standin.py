@@ -37,7 +37,7 @@ class Wanted:
     def __init__(self) -> None:
         plain = Effects()
         self.write = None
-        self.settle = plain.settle
+        self.apply = plain.apply
         self.outputs: list[Connection] = []
         self.closes: list[Connection] = []
         self.pauses: list[Connection] = []
@@ -165,6 +165,9 @@ class Talker:
         pass
 
     def written(self, token: int, now: int) -> None:
+        pass
+
+    def applied(self, now: int) -> None:
         pass
 
     def stop(self, now: int) -> None:

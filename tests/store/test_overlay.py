@@ -1,4 +1,4 @@
-"""Rows in front of the tables: whatever is written, settled or taken back, a node reads what it would read without."""
+"""Rows in front of the tables: whatever is written, applied or taken back, a node reads what it would read without."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Pair:
         self.unwritten: list[Batch] = []
         self.ops: list[tuple[int, bytes, bytes]] = []
         self.now = 0
-        self.settled_token = 0
+        self.applied_token = 0
         self.everything = MemoryStore()  # what was sealed, written or not
         self.sealed: dict[int, tuple[list[tuple[bytes, bytes]], tuple[int, int]]] = {}  # partition 1 before a batch
 
@@ -62,15 +62,15 @@ class Pair:
             self.overlay.written(self.unwritten[count - 1].token, self.now)
             del self.unwritten[:count]
 
-    def settle(self) -> None:
-        if self.overlay.settling_token:
+    def apply(self) -> None:
+        if self.overlay.applying_token:
             batch = Batch(1)
             batch.ops = self.ops
             self.tables.apply(batch)
-            self.overlay.settled()
+            self.overlay.applied()
         else:
-            self.ops = self.overlay.settle(self.rng.below(self.writer.token + 1), self.now)
-            self.settled_token = max(self.settled_token, self.overlay.settling_token)
+            self.ops = self.overlay.hand_over(self.rng.below(self.writer.token + 1), self.now)
+            self.applied_token = max(self.applied_token, self.overlay.applying_token)
 
     def check(self) -> None:
         overlay, twin = self.overlay, self.twin
@@ -87,18 +87,18 @@ class Pair:
         if what < 2:
             self.change()
         else:
-            (self.seal, self.write, self.settle, self.check)[what - 2]()
+            (self.seal, self.write, self.apply, self.check)[what - 2]()
 
 
 def test_a_node_reads_what_it_would_read_of_tables_that_have_everything() -> None:
-    settled = 0
+    applied = 0
     for seed in range(150):
         pair = Pair(seed)
         for _ in range(150):
             pair.step()
         pair.check()
-        settled += len(pair.tables.items())
-    assert settled, "rows reach the tables"
+        applied += len(pair.tables.items())
+    assert applied, "rows reach the tables"
 
 
 def test_a_snapshot_does_not_change() -> None:
@@ -131,7 +131,7 @@ def test_what_is_taken_back_was_never_there() -> None:
         pair.seal()
         for token, (rows, position) in pair.sealed.items():
             undo = pair.overlay.undo(1, token)
-            if undo is None or token <= pair.settled_token:
+            if undo is None or token <= pair.applied_token:
                 continue
             now, batch = pair.everything.copy(), Batch(1)
             batch.ops = undo.ops

@@ -1,8 +1,8 @@
 """All effects of a node, in one file: what a driver has to do after a turn.
 
 The order is part of the interface. A driver
-1. hands `write` to the commit log (before any write of a later turn), and the operations of `settle` to the tables,
-   after all earlier writes; when the tables have them, it calls `Node.settled`,
+1. hands `write` to the commit log (before any write of a later turn), and the operations of `apply` to the tables,
+   after all earlier writes; when the tables have them, it calls `Node.applied`,
 2. aborts the connections in `drops` whose transports hold unsent bytes; then, if its monotonic clock is before
    `until_ns`, sends the output of every connection in `outputs`: none of it depends on `write`; otherwise it calls
    `Node.withhold`, sends none of it, and begins another turn,
@@ -33,8 +33,8 @@ class Effects:
 
     def __init__(self) -> None:
         self.write: Batch | None = None
-        self.settle: list[tuple[int, bytes, bytes]] = []  # operations, of batches up to `settle_token`
-        self.settle_token = 0
+        self.apply: list[tuple[int, bytes, bytes]] = []  # operations, of batches up to `apply_token`
+        self.apply_token = 0
         self.outputs: list[Connection] = []
         self.until_ns: int = NEVER
         self.drops: list[Connection] = []

@@ -41,10 +41,10 @@ from folkmoot.turn.state import Identity, State
 
 __all__ = ["Node"]
 
-_SETTLE_BYTES: Final = 128 << 10
+_APPLY_BYTES: Final = 128 << 10
 """Rows go to the tables when there are so many bytes of them: one write of some milliseconds."""
 
-_SETTLE_US: Final = 50 * MILLISECOND
+_APPLY_US: Final = 50 * MILLISECOND
 """Or when the oldest of them has waited for so long, in the next turn."""
 
 
@@ -214,10 +214,10 @@ class Node:
         self._broker.written(token)
         self._broker.committed(token)
 
-    def settled(self, now: int) -> None:
-        """The tables have the operations of `Effects.settle`."""
+    def applied(self, now: int) -> None:
+        """The tables have the operations of `Effects.apply`."""
         self._tick(now)
-        self._rows.settled()
+        self._rows.applied()
 
     def wake(self, now: int) -> None:
         """A deadline of `next_wake` has come, or the last effects said `more`."""
@@ -489,9 +489,9 @@ class Node:
         effects = Effects()
         effects.write = self._write
         self._write = None
-        if self._rows.is_due(state.now, _SETTLE_BYTES, _SETTLE_US):
-            effects.settle = self._rows.settle(self._broker.turn.commits.committed_token, state.now)
-            effects.settle_token = self._rows.settling_token
+        if self._rows.is_due(state.now, _APPLY_BYTES, _APPLY_US):
+            effects.apply = self._rows.hand_over(self._broker.turn.commits.committed_token, state.now)
+            effects.apply_token = self._rows.applying_token
         effects.until_ns = NEVER if self._planted.unleased else state.speaks_until_ns
         speaks = steady_ns < effects.until_ns
         cluster_node = self.cluster_node

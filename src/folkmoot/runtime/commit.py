@@ -34,7 +34,7 @@ class WriteTarget(ABC):
         """Make batches durable as one atomic write; raises StoreFull when there is no room, StoreError otherwise."""
 
     @abstractmethod
-    def settle(self, ops: list[tuple[int, bytes, bytes]], token: int) -> None:
+    def apply(self, ops: list[tuple[int, bytes, bytes]], token: int) -> None:
         """Bring the rows up to batch `token`, which was the last one of a write; raises StoreFull, StoreError."""
 
     @abstractmethod
@@ -62,8 +62,8 @@ class CommitListener(ABC):
         """Batch `token` and all before it are durable."""
 
     @abstractmethod
-    def settled(self) -> None:
-        """The rows have what was handed over with `Committer.settle`."""
+    def applied(self) -> None:
+        """The rows have what was handed over with `Committer.apply`."""
 
     @abstractmethod
     def stuck(self, reason: str) -> None:
@@ -78,7 +78,7 @@ class CommitListener(ABC):
         """The store cannot be written; the thread has ended."""
 
 
-class Settlement:
+class RowChange:
     """Operations on the rows, which are durable in the log already."""
 
     def __init__(self, ops: list[tuple[int, bytes, bytes]], token: int) -> None:
@@ -94,7 +94,7 @@ class Committer:
         self._target = target
         self._listener = listener
         self._loop = loop
-        self._queue: SimpleQueue[Batch | Settlement | None] = SimpleQueue()
+        self._queue: SimpleQueue[Batch | RowChange | None] = SimpleQueue()
         self._closing = False
         self._sealed = True
         self._thread = threading.Thread(target=self._run, name="folkmoot-commit", daemon=True)
@@ -104,9 +104,9 @@ class Committer:
         """Queue `batch` behind all that were submitted before."""
         self._queue.put(batch)
 
-    def settle(self, ops: list[tuple[int, bytes, bytes]], token: int) -> None:
-        """Queue a change of the rows, see `WriteTarget.settle`; one at a time."""
-        self._queue.put(Settlement(ops, token))
+    def apply(self, ops: list[tuple[int, bytes, bytes]], token: int) -> None:
+        """Queue a change of the rows, see `WriteTarget.apply`; one at a time."""
+        self._queue.put(RowChange(ops, token))
 
     def reclaim(self) -> None:
         """Reclaim the space of deleted rows, once what was submitted before is written."""
@@ -125,7 +125,7 @@ class Committer:
         except Exception as error:  # noqa: BLE001 - nothing would be acknowledged any more, and nobody be told
             self._tell(self._listener.failed, error)
 
-    def _next(self) -> Batch | Settlement | None:
+    def _next(self) -> Batch | RowChange | None:
         """Wait for what comes; None: the node stops."""
         if not self._sealed:
             try:
@@ -142,12 +142,12 @@ class Committer:
             group: list[Batch] = []
             size = 0
             reclaims = False
-            settlement: Settlement | None = None
+            change: RowChange | None = None
             while batch is not None:
                 if batch is _RECLAIM:
                     reclaims = True
-                elif isinstance(batch, Settlement):
-                    settlement = batch
+                elif isinstance(batch, RowChange):
+                    change = batch
                 else:
                     group.append(batch)
                 size += batch.bytes
@@ -161,7 +161,7 @@ class Committer:
             if group and not self._commit(group):
                 return
             self._sealed = self._sealed and not group
-            if settlement is not None and not ending and not self._settle(settlement):
+            if change is not None and not ending and not self._apply(change):
                 return
             if reclaims and not ending:
                 self._target.reclaim()
@@ -170,9 +170,9 @@ class Committer:
         """Write a group; return False if it cannot be written."""
         return self._insist(lambda: self._target.write(group), self._listener.written, group[-1].token)
 
-    def _settle(self, settlement: Settlement) -> bool:
+    def _apply(self, change: RowChange) -> bool:
         """Change the rows; return False if that is impossible."""
-        return self._insist(lambda: self._target.settle(settlement.ops, settlement.token), self._listener.settled)
+        return self._insist(lambda: self._target.apply(change.ops, change.token), self._listener.applied)
 
     def _insist(self, write: Callable[[], None], report: Callable[..., None], *arguments: object) -> bool:
         """Write and report, retrying while the disk is full; return False if it cannot be written."""

@@ -65,9 +65,9 @@ class Disk(WriteTarget):
         """Make batches durable as one atomic write."""
         self._store.write(batches)
 
-    def settle(self, ops: list[tuple[int, bytes, bytes]], token: int) -> None:
+    def apply(self, ops: list[tuple[int, bytes, bytes]], token: int) -> None:
         """Change the rows."""
-        self._store.settle(ops, token)
+        self._store.apply(ops, token)
 
     def seal(self) -> None:
         """Let the log say that its last write was durable."""

@@ -72,7 +72,7 @@ class Turns(CommitListener, CheckListener):
         self.submitted = 0  # the token of the newest batch submitted to the store
         self.durable = 0  # the token of the newest batch that is durable
         self.submit: Callable[[Batch], None] = _no_store
-        self.settle: Callable[[list[tuple[int, bytes, bytes]], int], None] = _no_rows
+        self.apply: Callable[[list[tuple[int, bytes, bytes]], int], None] = _no_rows
         self.handed: Callable[[int], None] = _no_room  # called with the size of each batch
         self.check: Callable[[Authenticate], None] = _no_check
         self.log: Callable[[Iterable[Event], int], None] = _no_log
@@ -200,7 +200,7 @@ class Turns(CommitListener, CheckListener):
             effects = self.node.drain(now, self.steady_ns())  # a time after the last decision of the turn
             if self._read_bytes:
                 self._go_on_reading()
-            if effects.write is not None or effects.settle:
+            if effects.write is not None or effects.apply:
                 self._hand_over(effects)
             if self.carrier is not None:
                 self.carrier.carry(effects)  # before clients: they wait for what other nodes answer
@@ -261,9 +261,9 @@ class Turns(CommitListener, CheckListener):
         return self.node.silence(self.steady_ns())
 
     def _hand_over(self, effects: Effects) -> None:
-        """Submit a batch to the store, and note when; and the rows that it can settle."""
-        if effects.settle:
-            self.settle(effects.settle, effects.settle_token)
+        """Submit a batch to the store, and note when; and the rows that are committed."""
+        if effects.apply:
+            self.apply(effects.apply, effects.apply_token)
         batch = effects.write
         if batch is None:
             return
@@ -411,10 +411,10 @@ class Turns(CommitListener, CheckListener):
             counters.commit_waiting_bytes -= size
         self.ask(self.node.written, token)
 
-    def settled(self) -> None:
-        """The rows in the store are as the node has settled them."""
+    def applied(self) -> None:
+        """The store has the rows that were handed to it."""
         if not self.halted:
-            self.ask(self.node.settled)
+            self.ask(self.node.applied)
 
     def waiting_since(self) -> int:
         """Return when the oldest batch that is not durable was submitted, in microseconds; 0 if there is none."""
@@ -521,7 +521,7 @@ def _no_store(_batch: Any) -> None:
 
 
 def _no_rows(_ops: Any, _token: int) -> None:
-    """Leave the rows with the node: there is no store to settle them in."""
+    """Leave the rows with the node: there is no store to put them into."""
 
 
 def _no_room(_size: int) -> None:

@@ -1,8 +1,8 @@
 """The store: rows in RocksDB (through `rocksdict`, raw mode), and the commit log in front of it.
 
 Owns the files of one store. It never decides when to write and starts no thread: see `commit`. A group of batches is
-durable when it is in the commit log. Its rows follow when the node settles them, without RocksDB's own log and in the
-same write as the position up to which the log is settled; a start applies what the tables lack. A segment of the log
+durable when it is in the commit log. Its rows follow when they are committed, without RocksDB's own log and in the
+same write as the position up to which the log is applied; a start applies what the tables lack. A segment of the log
 goes when the tables have it. Damage is detected and refused: frames and blocks have checksums, and the status of every
 iterator is checked at its end.
 """
@@ -95,7 +95,7 @@ class RocksStore(Reader):
         self._log = CommitLog(folder / "log", options.sync, options.salvage)
         self._applied_key = applied_key()
         self._positions: deque[tuple[int, int]] = deque()  # of writes: the newest token, the position behind it
-        self._settled = 0  # the position up to which the rows are settled
+        self._applied = 0  # the position up to which the rows are applied
         self._segments = 1  # of the log, when its rows were last sent to tables; the first one has none before it
         self._flushing = -1  # the position up to which they were sent, until they are there
         self._until_look = TABLES_EVERY
@@ -131,16 +131,16 @@ class RocksStore(Reader):
         applied = position = in_tables
         for ops, end in self._log.replay(in_tables):
             if end > until:
-                continue  # not settled: the node has these rows, and says when
+                continue  # not applied: the node has these rows, and says when
             position = end
             group.ops.extend(ops)
             if position - applied >= REPLAY_BYTES:
-                self._apply(group.ops, position)
+                self._change_rows(group.ops, position)
                 applied = position
                 group = Batch(0)
         if position > applied:
-            self._apply(group.ops, position)
-        self._settled = position
+            self._change_rows(group.ops, position)
+        self._applied = position
         self.torn_bytes = self._log.torn_bytes
         self._log.trim(in_tables)
 
@@ -263,16 +263,16 @@ class RocksStore(Reader):
             raise self._explain(error) from error
         self._positions.append((batches[-1].token, self._log.end))
 
-    def settle(self, ops: list[tuple[int, bytes, bytes]], token: int) -> None:
-        """Change the rows by what all batches up to `token`, the last one of a write, do beyond what was settled.
+    def apply(self, ops: list[tuple[int, bytes, bytes]], token: int) -> None:
+        """Change the rows by what all batches up to `token`, the last one of a write, do beyond what was applied.
 
         Raises StoreFull or another StoreError; it can be repeated after `reopen`.
         """
         positions = self._positions
         position = next(behind for newest, behind in positions if newest == token)
         try:
-            self._apply(ops, position)
-            self._settled = position
+            self._change_rows(ops, position)
+            self._applied = position
             while positions and positions[0][0] <= token:
                 positions.popleft()
             self._release_segments()
@@ -281,7 +281,7 @@ class RocksStore(Reader):
         except Exception as error:
             raise self._explain(error) from error
 
-    def _apply(self, ops: list[tuple[int, bytes, bytes]], position: int) -> None:
+    def _change_rows(self, ops: list[tuple[int, bytes, bytes]], position: int) -> None:
         """Change the rows, and note the position of the log up to which that has been done."""
         group = WriteBatch(raw_mode=True)
         puts: list[bytes] = []
@@ -303,7 +303,7 @@ class RocksStore(Reader):
             if self._log.segments == self._segments:
                 return
             self._segments = self._log.segments
-            self._flushing = self._settled
+            self._flushing = self._applied
             self._db.flush(False)
         self._until_look -= 1
         if self._until_look <= 0:
@@ -334,7 +334,7 @@ class RocksStore(Reader):
     def reopen(self) -> None:
         """Close the store and open it again: RocksDB refuses all writes after one has failed."""
         self._close()
-        self._patiently(lambda: self._open(self._settled))  # the node has the rows that are not settled
+        self._patiently(lambda: self._open(self._applied))  # the node has the rows that are not applied
 
     def reclaim(self) -> None:
         """Flush the memtables: RocksDB then compacts tables full of tombstones, which frees the space of deleted rows.

@@ -268,7 +268,7 @@ async def run_node(
     room = RoomWatch(disk, turns, committer, loop.time)
     reload = Reload(serving, listeners, service, reread, file)
     try:
-        turns.submit, turns.settle = committer.submit, committer.settle
+        turns.submit, turns.apply = committer.submit, committer.apply
         turns.log, turns.fail = log.write_all, serving.fail
         turns.complain = serving.complain
         turns.handed = room.add

@@ -40,8 +40,8 @@ class Core(Protocol):
     def written(self, token: int, now: int) -> None:
         """A batch is durable."""
 
-    def settled(self, now: int) -> None:
-        """The store has the rows that were settled."""
+    def applied(self, now: int) -> None:
+        """The store has the rows that were handed to it."""
 
     def wake(self, now: int) -> None:
         """A deadline has come."""

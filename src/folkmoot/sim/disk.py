@@ -22,7 +22,7 @@ __all__ = ["Disk"]
 
 
 class Disk:
-    """The disk of one node: `store` holds all that is durable; `tables`, which the node reads, the rows it has settled.
+    """The disk of one node: `store` holds all that is durable; `tables`, which the node reads, the rows that are committed.
 
     `on_written(token)` is called for the newest batch of each sync, in token order.
     """
@@ -59,7 +59,7 @@ class Disk:
         """A process starts: it applies what the log has and the tables lack."""
         self.tables = self.store.copy()
 
-    def settle(self, ops: list[tuple[int, bytes, bytes]]) -> None:
+    def change_tables(self, ops: list[tuple[int, bytes, bytes]]) -> None:
         """Change the rows that the node reads; they are durable already."""
         batch = Batch(0)
         batch.ops = ops

@@ -32,7 +32,7 @@ _DEPART_US: Final = 2 * SECOND
 _WAKES_MAX: Final = 10_000
 """A timer that goes off so often at one moment of virtual time would never let time pass."""
 
-_SETTLE_US: Final = MILLISECOND
+_APPLY_US: Final = MILLISECOND
 """How long the store takes to change rows; they are durable already."""
 
 MakeNode = Callable[["Host", Reader, int], Core]
@@ -315,8 +315,8 @@ class Host(Machine):
         if effects.write is not None:
             self.world.note(self.name, f"turn {self.turns} writes batch {effects.write.token}", effects.write.ops)
             self.write(effects.write)
-        if effects.settle:
-            self.world.after(_SETTLE_US, self._settle, self.life, effects.settle)
+        if effects.apply:
+            self.world.after(_APPLY_US, self._apply, self.life, effects.apply)
         if self.peering is not None:
             self.carry_out_peers(self.peering, effects)
         self.speak(effects)
@@ -342,11 +342,11 @@ class Host(Machine):
             elif event.kind == "leave_refused":
                 self._stay()
 
-    def _settle(self, life: int, ops: list[tuple[int, bytes, bytes]]) -> None:
+    def _apply(self, life: int, ops: list[tuple[int, bytes, bytes]]) -> None:
         """The store has changed the rows that the node reads."""
         if life == self.life and self.node is not None:
-            self.disk.settle(ops)
-            self.node.settled(self.clock())
+            self.disk.change_tables(ops)
+            self.node.applied(self.clock())
 
     def speak(self, effects: Effects) -> None:
         """Send the output of connections, unless the lease has ended since."""

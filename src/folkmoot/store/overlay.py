@@ -102,12 +102,12 @@ class Overlay(Reader):
     """The rows of `base`, the tables, and of the batches that they lack. Batches come in the order of their tokens.
 
     A batch is `submitted`, then `written` (in the log, and visible), then on its way to the tables with all before it
-    (`settle`), one such way at a time, and gone from here when the tables have it (`settled`).
+    (`hand_over`), one such way at a time, and gone from here when the tables have it (`applied`).
     """
 
     def __init__(self, base: Reader) -> None:
         self.base = base
-        self.settling_token = 0  # the newest batch on its way to the tables; 0: there is none
+        self.applying_token = 0  # the newest batch on its way to the tables; 0: there is none
         self._submitted: deque[Batch] = deque()  # not in the log yet
         self._written: deque[Batch] = deque()  # in the log, and not on their way to the tables
         self._bounds: deque[int] = deque()  # of these, the last batch of each write
@@ -134,33 +134,33 @@ class Overlay(Reader):
 
     def is_due(self, now: int, bytes_max: int, age_us: int) -> bool:
         """Whether rows should go to the tables: so many bytes, or of this age, and none are on their way."""
-        if self.settling_token or not self._written:
+        if self.applying_token or not self._written:
             return False
         return self._upper.bytes >= bytes_max or now - self._since_us >= age_us
 
-    def settle(self, token: int, now: int) -> list[tuple[int, bytes, bytes]]:
+    def hand_over(self, token: int, now: int) -> list[tuple[int, bytes, bytes]]:
         """Return the operations for the tables of the batches in the log up to `token`; they are on their way then.
 
         Writes are not divided: the tables know up to which one of them they are complete.
         """
-        assert not self.settling_token, "one way at a time"
+        assert not self.applying_token, "one way at a time"
         written, bounds = self._written, self._bounds
         self._since_us = now
         while bounds and bounds[0] <= token:
-            self.settling_token = bounds.popleft()
-        if not self.settling_token:
+            self.applying_token = bounds.popleft()
+        if not self.applying_token:
             return []
-        while written and written[0].token <= self.settling_token:
+        while written and written[0].token <= self.applying_token:
             self._lower.add(written.popleft())
         self._upper = _Layer()
         for batch in written:
             self._upper.add(batch)
         return self._lower.ops()
 
-    def settled(self) -> None:
+    def applied(self) -> None:
         """The tables have what was on its way."""
-        assert self.settling_token, "something was on its way"
-        self.settling_token = 0
+        assert self.applying_token, "something was on its way"
+        self.applying_token = 0
         self._lower = _Layer()
 
     def undo(self, partition: int, token: int) -> Undo | None:
