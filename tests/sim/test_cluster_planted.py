@@ -89,6 +89,7 @@ BUGS = [
 
 SCENARIOS = [
     ("no_stamps", "unsubscribed-in-a-split"),
+    ("tail_kept", "taken-back-at-a-fork"),
     ("unleased", "slow-clock-and-a-lease"),
     ("unleased", "stutter-and-a-lease"),
     ("own_time", "one-clock-of-three"),

@@ -25,6 +25,7 @@ PLANTED: Final[list[str]] = [
     "own_time",
     "own_tail",
     "partial_counts",
+    "tail_kept",
     "unasked",
     "unawaited",
     "unbounded_time",
@@ -51,6 +52,7 @@ class Planted:
         self.any_epoch: bool = "any_epoch" in names  # followers take changes of leaders that were deposed
         self.gaps: bool = "gaps" in names  # followers apply changes over a gap
         self.own_tail: bool = "own_tail" in names  # a new leader keeps only its own changes
+        self.tail_kept: bool = "tail_kept" in names  # a deposed leader keeps what is not committed
         self.unawaited: bool = "unawaited" in names  # a new leader does not wait for the copies in sync
         self.uncounted: bool = "uncounted" in names  # a leader asks for a member without counting on it
         self.untouched: bool = "untouched" in names  # pages of a copy overwrite newer changes

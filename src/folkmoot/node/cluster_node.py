@@ -512,7 +512,7 @@ class ClusterNode:
             self._drop_withheld()
             self.broker.flush()
             self.broker.cluster.leadership.stand_down(why)
-            if self._forks:
+            if self._forks and not self.fabric.planted.tail_kept:
                 self.replication.replica_states.take_back(self._rows)
 
     def _keep_connected(self) -> None:
