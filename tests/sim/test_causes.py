@@ -33,6 +33,8 @@ class Machines:
                 up=True,
                 paused=False,
                 dark=False,
+                hung=False,
+                node=object(),
                 member=True,
                 starts_us=[self.world.now],
                 emptied_us=[],
@@ -108,6 +110,23 @@ def test_the_middle_of_a_bridge_may_be_of_either_side() -> None:
     assert machines.history.apart("n2", "n3", 0)
 
 
+def test_a_machine_that_is_cut_off_from_everything_may_become_a_side_of_its_own() -> None:
+    """Nobody reaches it meanwhile; but afterwards it may serve clients for a while, as it is."""
+    machines = Machines()
+    machines.hosts[0].up, machines.hosts[0].dark = False, True
+    machines.history.look()
+    machines.wait(2 * FORK_US)
+    machines.hosts[0].up, machines.hosts[0].dark = True, False
+    machines.history.look()
+    assert machines.history.apart("n1", "n2", machines.world.now)
+    assert machines.history.down("n1", 0)
+    assert [[host.name for host in group] for group in machines.history.reached()] == [
+        ["n1", "n2", "n3"],
+        ["n2", "n1", "n3"],
+        ["n3", "n1", "n2"],
+    ]
+
+
 def test_a_machine_that_is_down_is_no_side_unless_half_of_all_are() -> None:
     machines = Machines(5)
     machines.run(1, up=False)
@@ -151,6 +170,22 @@ def test_two_sides_excuse_where_both_may_serve(majority: bool, excused: bool) ->
     record = SessionRecord(0, "c", V5, 10, machines.world.now)
     assert judge.out_of_order(record, second, first) == excused
     assert share_of("A3", judge.judged, judge.excused) == ((0, 1) if excused else (1, 0))
+
+
+@pytest.mark.parametrize("heals", [False, True])
+def test_a_machine_that_goes_over_between_two_messages_excuses_their_order(heals: bool) -> None:
+    """What it took first is known on the other side after the merge only."""
+    machines = Machines(4)
+    judge = machines.judge()
+    machines.cut(("n1", "n3"), ("n1", "n4"), ("n2", "n3"), ("n2", "n4"))
+    machines.wait(2 * FORK_US)
+    first = machines.message(1, machines.link(2))
+    machines.wait(SECOND)
+    if heals:
+        machines.cut(("n1", "n3"), ("n1", "n4"), ("n1", "n2"))
+    machines.wait(SECOND)
+    second = machines.message(1, machines.link(2))
+    assert judge.out_of_order(None, first, second) == heals
 
 
 def test_a_split_of_other_machines_excuses_nothing() -> None:

@@ -122,6 +122,10 @@ class Causes(Judge):
         apart = self._on_two_sides(links, since)
         if record is not None and not apart:
             apart = self._on_two_sides(record.links_since(since), since)
+        if not apart and not self.majority:
+            names = {attempt.link.server.name for attempt in message.attempts}
+            both = [attempt for attempt in later.attempts if attempt.link.server.name in names]
+            apart = any(self.history.went_over(one.link.server.name, since, one.sent_us) for one in both)
         if apart or self._is_unaware(later, since, min(message.acked_us, self.world.now)):
             return self._excuse("A3", "messages of two sides")
         first, second = message.attempts[0], later.attempts[0]

@@ -22,7 +22,7 @@ __all__ = ["Disk"]
 
 
 class Disk:
-    """The disk of one node: `store` holds all that is durable; `tables`, which the node reads, the rows that are committed.
+    """The disk of one node: `store` holds all that is durable; `tables`, which the node reads, what is committed of it.
 
     `on_written(token)` is called for the newest batch of each sync, in token order.
     """

@@ -230,6 +230,16 @@ class History:
         """Whether a machine may have been of another side than some other one at some moment of this time."""
         return any(self.apart(name, host.name, since_us, until_us) for host in self.hosts if host.starts_us)
 
+    def went_over(self, name: str, since_us: int, until_us: int) -> bool:
+        """Whether a machine may have gone over from one side to another: it reached others first than at last."""
+        number = self._numbers[name]
+        first = last = 0
+        for begin_us, masks, _ in self._epochs:
+            mask = masks[number] if number < len(masks) else 0
+            first = mask if begin_us <= since_us else first
+            last = mask if begin_us <= until_us else last
+        return first != last and self.forked(name, since_us, until_us)
+
     def unaware(self, name: str, since_us: int, until_us: int, later_us: int, end_us: int) -> bool:
         """Whether a machine may have been later of a side without anybody who ran in this time, and has kept its disk.
 
