@@ -13,7 +13,7 @@ from folkmoot.kernel.hash import hash64
 from folkmoot.kernel.planted import Planted
 from folkmoot.membership.divergence import YES, has_change
 from folkmoot.membership.history import decode_history, encode_history, extended, read_history, trimmed
-from folkmoot.membership.holding import COMPLETE, DAMAGED, NONE, PARTIAL, Holding
+from folkmoot.membership.holding import COMPLETE, DAMAGED, FORGOTTEN, NONE, PARTIAL, Holding
 from folkmoot.membership.view import View
 from folkmoot.merge.stamp import Stamps
 from folkmoot.peer.config import ClusterConfig
@@ -23,6 +23,7 @@ from folkmoot.replica.pending import Pending
 from folkmoot.replica.recent import Recent
 from folkmoot.replica.reported import Reported
 from folkmoot.store.batch import PUT
+from folkmoot.store.epoch import tag_of
 from folkmoot.store.key import HISTORY, history_key, partition_end, partition_start
 from folkmoot.store.overlay import Overlay
 from folkmoot.store.position import Positions, read_positions
@@ -242,6 +243,9 @@ class ReplicaStates:
     def _trimmed(self, partition: int, history: list[tuple[int, int]], view: View) -> list[tuple[int, int]]:
         """Return what other copies need of a history; all of it until every member has reported since it came up."""
         anchors = view.anchors()
+        if not view.is_whole():  # who is away may have been on another side with somebody who is here
+            own = tag_of(view.epoch)
+            anchors.extend([epoch for epoch, _ in history if epoch != FORGOTTEN and tag_of(epoch) != own])
         since: list[int] = []
         for node_id in view.known:
             if node_id == self.node_id:
