@@ -114,9 +114,11 @@ def test_a_snapshot_does_not_change() -> None:
             start = b""
             while page := snapshot.scan(start, END, rows_max, bytes_max):
                 assert len(page) <= rows_max
-                assert sum([len(key) + len(value) for key, value in page[:-1]]) < bytes_max
+                size = sum([len(key) + len(value) for key, value in page])
+                assert size - len(page[-1][0]) - len(page[-1][1]) < bytes_max
                 found.extend(page)
                 start = page[-1][0] + b"\0"
+                assert len(page) == rows_max or size >= bytes_max or page[-1] == rows[-1], "a short page is the last"
             assert found == rows
         snapshot.close()
 

@@ -374,7 +374,7 @@ class RocksStore(Reader):
         self._flushing = -1
         self._log.close()
         try:
-            database.close()  # makes tables of all rows, so that the next start finds nothing to apply
+            database.close()  # makes tables of the rows; what is in the log alone, the next start applies
         except Exception:  # noqa: BLE001, S110 - repeats the error of the last write; the files are closed
             pass
 

@@ -273,23 +273,24 @@ class _OverlaySnapshot(Snapshot):
         self._ranges = ranges
 
     def scan(self, start: bytes, end: bytes, rows_max: int, bytes_max: int) -> list[tuple[bytes, bytes]]:
-        """Return rows with start <= key < end, in key order: at most `rows_max`, and none after `bytes_max` bytes."""
+        """Return rows of that moment, see `Snapshot.scan`."""
+        rows: list[tuple[bytes, bytes]] = []
+        size = 0
         at = start
         while True:
             page = self._base.scan(at, end, rows_max, bytes_max)
             through = page[-1][0] + b"\0" if page else end
-            rows = [row for row in page if row[0] not in self._changed and not self._is_hidden(row[0])]
-            rows.extend(self._changed_between(at, through))
-            if rows or not page:
-                break
+            found = [row for row in page if row[0] not in self._changed and not self._is_hidden(row[0])]
+            found.extend(self._changed_between(at, through))
+            found.sort()
+            for row in found:
+                rows.append(row)
+                size += len(row[0]) + len(row[1])
+                if len(rows) >= rows_max or size >= bytes_max:
+                    return rows
+            if not page:
+                return rows
             at = through
-        rows.sort()
-        size = 0
-        for number, (key, value) in enumerate(rows):
-            if number >= rows_max or size >= bytes_max:
-                return rows[:number]
-            size += len(key) + len(value)
-        return rows
 
     def _changed_between(self, start: bytes, end: bytes) -> list[tuple[bytes, bytes]]:
         keys = self._keys

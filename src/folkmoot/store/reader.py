@@ -17,6 +17,7 @@ class Snapshot(ABC):
     def scan(self, start: bytes, end: bytes, rows_max: int, bytes_max: int) -> list[tuple[bytes, bytes]]:
         """Return rows with start <= key < end, in key order: at most `rows_max`, and none after `bytes_max` bytes.
 
+        Fewer rows and bytes than that are the last ones of the range.
         Raises CorruptStore at a damaged block, SnapshotGone after `close`.
         """
 
