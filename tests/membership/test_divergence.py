@@ -98,6 +98,13 @@ def test_who_was_away_for_long_is_known_for_what_he_is() -> None:
     assert len(cut(LONG, 2, 20, 41).history) == 12, "root, three each with what came next, and gaps"
 
 
+def test_who_is_away_stays_known_when_another_one_has_come_back() -> None:
+    stale = line(*[(epoch, 2) for epoch in range(1, 21)])
+    copy = cut(cut(LONG, 2, 20, 41), 2, 20)
+    assert includes(copy, stale) == YES
+    assert copy.history == cut(LONG, 2, 20).history
+
+
 def test_a_copy_in_sync_that_is_behind_is_known_for_what_it_is_wherever_it_has_gone_on_to() -> None:
     copy = cut(LONG, 2, since=[20])
     for newest in range(20, 60):

@@ -59,9 +59,7 @@ def trimmed(history: list[tuple[int, int]], newest: int, anchors: list[int], sin
 def _place_of(history: list[tuple[int, int]], epoch: int) -> int:
     """Return the place behind the newest entry that is not newer than an epoch."""
     place = len(history)
-    while place and history[place - 1][0] > epoch:
-        place -= 1
-    while place and history[place - 1][0] == FORGOTTEN:
+    while place and (history[place - 1][0] == FORGOTTEN or history[place - 1][0] > epoch):
         place -= 1
     return place
 
