@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import os
 import random
 import shutil
@@ -10,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from folkmoot.kernel.errors import CorruptStore, SnapshotGone, StoreError
-from folkmoot.runtime.rocks import RANGE_ROWS, RocksOptions, RocksStore
+from folkmoot.runtime import commit_log
+from folkmoot.runtime.rocks import RANGE_ROWS, RocksOptions, RocksStore, StoreFull
 from folkmoot.store.batch import Batch
 from folkmoot.store.key import applied_key
 from folkmoot.store.memory import MemoryStore
@@ -336,6 +338,37 @@ def test_rows_that_are_not_applied_are_left_to_the_node(tmp_path: Path) -> None:
     store.write([Batch(6)])
     store.apply(ops[3:], 6)
     assert rows_of(store) == five
+    store.close()
+
+
+def test_rows_can_be_applied_again_when_segments_could_not_be_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(commit_log, "SEGMENT_BYTES", 50_000)
+    trim = commit_log.CommitLog.trim
+    failures = [0]
+
+    def failing(log: commit_log.CommitLog, position: int) -> None:
+        failures[0] += 1
+        if failures[0] == 1:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        trim(log, position)
+
+    store = opened(tmp_path / "s", create=True)
+    monkeypatch.setattr(commit_log.CommitLog, "trim", failing)
+    refused = 0
+    for number in range(1, 1000):
+        batch = Batch(number)
+        batch.put(b"k%06d" % number, b"v" * 1000)
+        store.write([batch])
+        try:
+            store.apply(batch.ops, number)
+        except StoreFull:
+            refused += 1
+            store.reopen()
+            store.apply(batch.ops, number)
+    assert refused == 1
+    assert len(rows_of(store)) == 999
     store.close()
 
 

@@ -273,13 +273,13 @@ class RocksStore(Reader):
         try:
             self._change_rows(ops, position)
             self._applied = position
-            while positions and positions[0][0] <= token:
-                positions.popleft()
             self._release_segments()
         except StoreError:
             raise
         except Exception as error:
             raise self._explain(error) from error
+        while positions and positions[0][0] <= token:
+            positions.popleft()
 
     def _change_rows(self, ops: list[tuple[int, bytes, bytes]], position: int) -> None:
         """Change the rows, and note the position of the log up to which that has been done."""
