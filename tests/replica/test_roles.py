@@ -11,11 +11,12 @@ from folkmoot.peer.config import ClusterConfig
 from folkmoot.peer.kind import COPY, FILLED, READY
 from folkmoot.peer.member import ACTIVE, Member
 from folkmoot.replica.notice import CopyNotice, Report, decode_sequences, encode_copy, encode_report
-from folkmoot.replica.replica_states import OPEN, TAKING
+from folkmoot.replica.replica_states import IDLE, MERGING, OPEN, TAKING
 from folkmoot.replica.replication import Replication
 from folkmoot.store.epoch import make_epoch
 from folkmoot.store.key import QUEUE, kind_prefix
 from folkmoot.store.memory import MemoryStore
+from folkmoot.store.overlay import Overlay
 from folkmoot.store.writer import Writer
 
 
@@ -144,6 +145,24 @@ def test_a_new_branch_is_merged_before_the_partition_is_served_again() -> None:
     node = leading()
     node.replication.install(view_at(6, ["n0"], ["n1", "n2"], ["n1", "n2"]), 0)
     assert not node.replication.leads(0)
+    assert node.states.phases[0] == TAKING
+
+
+def test_a_merge_does_not_go_on_from_what_is_taken_back() -> None:
+    node = leading()
+    view = view_at(6, ["n0"], ["n1", "n2"], ["n1", "n2"])
+    node.replication.install(view, 0)
+    report = Report(0, Holding(COMPLETE, epoch_at(4, "fork"), 5, [(epoch_at(4, "fork"), 0)]), 1)
+    report.may_diverge = True
+    for node_id in ("n1", "n2"):
+        node.replication.receive(node_id, READY, u64(view.epoch) + encode_report(report), 0)
+    node.turn()
+    assert node.states.phases[0] == MERGING
+    node.replication.take_back(Overlay(node.store))
+    node.turn()
+    assert node.states.phases[0] == IDLE
+    assert not node.replication.ready
+    node.replication.install(view_at(7, ["n0"], ["n1", "n2"], ["n1", "n2"]), 0)
     assert node.states.phases[0] == TAKING
 
 

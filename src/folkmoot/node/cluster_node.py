@@ -513,7 +513,7 @@ class ClusterNode:
             self.broker.flush()
             self.broker.cluster.leadership.stand_down(why)
             if self._forks and not self.fabric.planted.tail_kept:
-                self.replication.replica_states.take_back(self._rows)
+                self.replication.take_back(self._rows)
 
     def _keep_connected(self) -> None:
         if self.membership.seeks:

@@ -58,6 +58,7 @@ from folkmoot.replica.takeover import Takeover
 from folkmoot.replica.turn import Turns
 from folkmoot.store.batch import Batch
 from folkmoot.store.key import history_key
+from folkmoot.store.overlay import Overlay
 from folkmoot.store.reader import Reader
 from folkmoot.store.writer import Writer
 
@@ -235,6 +236,11 @@ class Replication:
         self.turns.seal(batch)
 
     # -- views --------------------------------------------------------------------------------------------------------
+
+    def take_back(self, rows: Overlay) -> None:
+        """Truncate what this node leads to what is committed, see `ReplicaStates.take_back`."""
+        self.replica_states.take_back(rows)
+        self.roles.interrupt()
 
     def install(self, view: View, now: int) -> None:
         """Take the roles of a new view; one that is not newer is ignored.

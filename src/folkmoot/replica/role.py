@@ -104,6 +104,13 @@ class Roles:
             self.takeover.lost(partition)
             self.replica_states.phases[partition] = IDLE
 
+    def interrupt(self) -> None:
+        """Take partitions over from the beginning that do not serve yet: what their merges go on from is gone."""
+        for partition, phase in enumerate(self.replica_states.phases):
+            if MERGING <= phase < OPEN:
+                self.takeover.lost(partition)
+                self.replica_states.phases[partition] = IDLE
+
     def report(self) -> None:
         """Report to every leader what this node has of its partitions."""
         replica_states = self.replica_states

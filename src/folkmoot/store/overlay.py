@@ -24,7 +24,7 @@ _NONE: Final = b""
 """The value of a row that was removed: every other value begins with its version."""
 
 _ALL: Final = 1 << 62
-_PAGE: Final = 256  # rows of the tables that are looked at together, at least
+_PAGE: Final = 256  # rows of the tables that are looked at together, where many have been changed
 
 
 class _Layer:
@@ -220,13 +220,13 @@ class Overlay(Reader):
         if not changed and not self._upper.ranges and not self._lower.ranges:
             return self.base.scan(start, end, limit)
         rows: list[tuple[bytes, bytes]] = []
-        at, count = start, max(limit, _PAGE) + len(changed)
+        at, count = start, limit + min(len(changed), _PAGE)
         while True:
             page = self.base.scan(at, end, count)
             rows.extend([row for row in page if row[0] not in changed and not self._is_hidden(row[0])])
             if len(page) < count or len(rows) >= limit:
                 break
-            at = page[-1][0] + b"\0"
+            at, count = page[-1][0] + b"\0", max(count, _PAGE)
         rows.extend([row for row in changed.items() if row[1]])
         rows.sort()
         return rows[:limit]
