@@ -90,12 +90,17 @@ class Pair:
             (self.seal, self.write, self.apply, self.check)[what - 2]()
 
 
+def pair_after(seed: int, steps: int) -> Pair:
+    pair = Pair(seed)
+    for _ in range(steps):
+        pair.step()
+    return pair
+
+
 def test_a_node_reads_what_it_would_read_of_tables_that_have_everything() -> None:
     applied = 0
     for seed in range(150):
-        pair = Pair(seed)
-        for _ in range(150):
-            pair.step()
+        pair = pair_after(seed, 150)
         pair.check()
         applied += len(pair.tables.items())
     assert applied, "rows reach the tables"
@@ -103,9 +108,7 @@ def test_a_node_reads_what_it_would_read_of_tables_that_have_everything() -> Non
 
 def test_a_snapshot_does_not_change() -> None:
     for seed in range(60):
-        pair = Pair(seed)
-        for _ in range(80):
-            pair.step()
+        pair = pair_after(seed, 80)
         snapshot, rows = pair.overlay.snapshot(), pair.twin.items()
         for _ in range(40):
             pair.step()
@@ -127,9 +130,7 @@ def test_what_is_taken_back_was_never_there() -> None:
     """`undo` restores every row of the partition as it was before a batch, and the version of its newest change."""
     undone = 0
     for seed in range(200):
-        pair = Pair(seed)
-        for _ in range(100):
-            pair.step()
+        pair = pair_after(seed, 100)
         pair.seal()
         for token, (rows, position) in pair.sealed.items():
             undo = pair.overlay.undo(1, token)

@@ -16,6 +16,7 @@ from folkmoot.feed.retained_feed import RetainedFeed
 from folkmoot.kernel.clock import NEVER, SECOND
 from folkmoot.kernel.errors import CorruptStore
 from folkmoot.leadership.loader import Filter, PartitionLoader
+from folkmoot.partition.backlog import put_sent
 from folkmoot.partition.body import Bodies
 from folkmoot.partition.mark import Marks
 from folkmoot.partition.producer import Producers
@@ -25,8 +26,8 @@ from folkmoot.protocol.will import Wills
 from folkmoot.routing.route import Routes
 from folkmoot.session.session import PACKET_IDS, Session
 from folkmoot.session.subscription import REPLAY_PREFIX, Subscription, excess_of
-from folkmoot.store.key import SENT, WILL, left_name, plain_key
-from folkmoot.store.row import CursorRow, encode_sent
+from folkmoot.store.key import WILL, left_name, plain_key
+from folkmoot.store.row import CursorRow
 from folkmoot.streams.leftover import absorb
 from folkmoot.streams.table import Streams
 from folkmoot.topics.name import split_share
@@ -230,28 +231,31 @@ class Restore:
             else:
                 self.lifecycle.rest(session, late_us)
             return
-        # Stored times were written by another clock, or this one before it was set: no more is left than the interval,
-        # and no less than by what that clock may have been behind. What ends late does less harm than what ends early.
         state = self.state
-        slack_us = state.clock.bound_us if late_us else 0
         if session.expiry_s != EXPIRY_NEVER:
-            expiry_us = session.expiry_s * SECOND
-            left_us = max(session.ends_us - state.clock.expiry_time, min(expiry_us, slack_us))
-            left_us = min(left_us, expiry_us + late_us)
+            left_us = self._left_us(session.ends_us, session.expiry_s * SECOND, late_us)
             state.timers.set(state.now + left_us, TIMER_SESSION, session.client_id)
         if will is not None and not will.due_us:  # it was due at once, and its leader died before it could publish it
             self.wills.publish(session)
         elif will is not None:
-            delay_us = will.delay_s * SECOND
-            left_us = min(max(will.due_us - state.clock.expiry_time, min(delay_us, slack_us)), delay_us + late_us)
+            left_us = self._left_us(will.due_us, will.delay_s * SECOND, late_us)
             state.timers.set(state.now + left_us, TIMER_WILL, session.client_id)
+
+    def _left_us(self, due_us: int, interval_us: int, late_us: int) -> int:
+        """Return the time until a stored one, which another clock has written, or this one before it was set.
+
+        No more is left than the interval, and no less than by what that clock may have been behind. What ends late does
+        less harm than what ends early.
+        """
+        clock = self.state.clock
+        slack_us = clock.bound_us if late_us else 0
+        return min(max(due_us - clock.expiry_time, min(interval_us, slack_us)), interval_us + late_us)
 
     def _doubt(self, session: Session) -> None:
         """Mark all messages as possibly sent before the leader died, also for the next crash."""
         if session.sent_below < session.queue_next:
             session.sent_below = session.queue_next
-            key = plain_key(session.partition, SENT, session.key)
-            self.state.writer.put(session.partition, key, encode_sent(session.sent_below, session.given_below))
+            put_sent(self.state.writer, session, session.sent_below)
 
 
 def _left_by(client_id: str, token: int) -> str:

@@ -279,7 +279,7 @@ class SessionMerge:
                 self.final[key] = body
         positions = self._replay(own_rows, other_rows)
         floor = self._floor(other_rows)
-        sent_below = self._sent_below(other_rows)
+        sent_below = self._sent(other_rows)[0]
         yield
         following = self._end(own_rows)
         yield
@@ -344,14 +344,14 @@ class SessionMerge:
         value = rows.get(self._session_key)
         return 0 if value is None else decode_session(body_of(value)).queue_floor
 
-    def _sent_below(self, rows: dict[bytes, bytes]) -> int:
+    def _sent(self, rows: dict[bytes, bytes]) -> tuple[int, int]:
+        """Return the sequences below which a side may have sent messages, and below which it has given them out."""
         value = rows.get(plain_key(self._partition, SENT, self._client))
-        return 0 if value is None else decode_sent(body_of(value))[0]
+        return (0, 0) if value is None else decode_sent(body_of(value))
 
     def _end(self, rows: dict[bytes, bytes]) -> int:
         """Return a sequence behind all that a side has given out, as far as its rows tell."""
-        sent = rows.get(plain_key(self._partition, SENT, self._client))
-        end = max(self._floor(rows), *((1,) if sent is None else decode_sent(body_of(sent))))
+        end = max(self._floor(rows), 1, *self._sent(rows))
         for key in rows:
             if key[2] == QUEUE or key[2] == RELEASED:
                 end = max(end, sequence_of(key) + 1)

@@ -18,11 +18,11 @@ from folkmoot.session.entry import Entry
 from folkmoot.session.session import Session
 from folkmoot.store.key import SENT, numbered_key, plain_key, sequence_of
 from folkmoot.store.row import decode_queue, encode_sent
-from folkmoot.store.writer import VERSION_BYTES
+from folkmoot.store.writer import VERSION_BYTES, Writer
 from folkmoot.turn.memory import ENTRY_BYTES
 from folkmoot.turn.state import State
 
-__all__ = ["Backlog", "rows_per_page"]
+__all__ = ["Backlog", "put_sent", "rows_per_page"]
 
 _PAGE_BYTES_MAX: Final = 1_048_576  # approximately: a page has fewer rows where messages are large
 _GIVEN_AHEAD: Final = 256  # sequences for which one row is written
@@ -222,7 +222,7 @@ class Backlog:
                 self.push(session, entry)
         if rows and session.ready_end > session.sent_below:
             # From now on these messages may have been sent; a later leader must know it.
-            self._put_sent(session, session.ready_end)
+            put_sent(self.state.writer, session, session.ready_end)
         return bool(rows)
 
     def _entry_of(self, session: Session, key: bytes, value: bytes) -> Entry:
@@ -242,10 +242,6 @@ class Backlog:
         value = self.state.reader.get(key)
         return None if value is None else self._entry_of(session, key, value)
 
-    def _put_sent(self, session: Session, sent_below: int) -> None:
-        key = plain_key(session.partition, SENT, session.key)
-        self.state.writer.put(session.partition, key, encode_sent(sent_below, session.given_below))
-
     def remove(self, session: Session, entry: Entry, lazy: bool = False) -> None:
         """Delete the row of a finished message; of the newest one, what it says of the sequences is kept.
 
@@ -253,7 +249,7 @@ class Backlog:
         """
         if entry.sequence >= session.given_below:
             session.given_below = entry.sequence + _GIVEN_AHEAD
-            self._put_sent(session, session.sent_below)
+            put_sent(self.state.writer, session, session.sent_below)
         key = numbered_key(session.queue_prefix, entry.sequence)
         if lazy:
             self.state.remove_later(session.partition, key, session)
@@ -270,3 +266,9 @@ class Backlog:
             self.bodies.release(session.partition, entry.body, session if lazy else None)
         if entry.body or entry.group:
             session.special_rows -= 1
+
+
+def put_sent(writer: Writer, session: Session, sent_below: int) -> None:
+    """Store which sequences of the queue may have been sent, or given out."""
+    key = plain_key(session.partition, SENT, session.key)
+    writer.put(session.partition, key, encode_sent(sent_below, session.given_below))

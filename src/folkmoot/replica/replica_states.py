@@ -285,13 +285,17 @@ class ReplicaStates:
 
     def cut(self, partition: int, epoch: int, seq: int, history: list[tuple[int, int]]) -> None:
         """Begin a copy: live changes follow this position, and the rows here count for nothing until it is filled."""
+        self.durable_seqs[partition] = -1
+        self._move(partition, epoch, seq, history, PARTIAL)
+
+    def _move(self, partition: int, epoch: int, seq: int, history: list[tuple[int, int]], state: int) -> None:
+        """Set the position of a copy, forward or back: earlier writes of it do not count."""
         self.generations[partition] += 1
         self.recent.clear(partition)
-        self.durable_seqs[partition] = -1
         self.head_epochs[partition] = epoch
         self.head_seqs[partition] = seq
         self.histories[partition] = history
-        self.writer.adopt(partition, epoch, seq, PARTIAL)
+        self.writer.adopt(partition, epoch, seq, state)
 
     def take_back(self, rows: Overlay) -> None:
         """Truncate what this node leads to what is committed; nobody was told of the rest.
@@ -315,19 +319,14 @@ class ReplicaStates:
                 self._truncate(partition, writer.position(partition), [])
 
     def _truncate(self, partition: int, position: tuple[int, int], ops: list[tuple[int, bytes, bytes]]) -> None:
-        """The newest change of a copy is this one again. Earlier writes of it do not count; this turn's does."""
+        """The newest change of a copy is this one again. Of its writes only this turn's counts."""
         epoch, seq = position
-        self.generations[partition] += 1
-        self.recent.clear(partition)
         self.durable_seqs[partition] = min(self.durable_seqs[partition], seq - 1)  # its rows are not restored yet
-        self.head_epochs[partition] = epoch
-        self.head_seqs[partition] = seq
         history = [entry for entry in self.histories[partition] if entry[1] < seq]
         for kind, key, value in ops:
             if key[2] == HISTORY:
                 history = decode_history(value) if kind == PUT else []
-        self.histories[partition] = history
-        self.writer.adopt(partition, epoch, seq, self.states[partition])
+        self._move(partition, epoch, seq, history, self.states[partition])
         self.followed.append((partition, seq, self.generations[partition]))
 
     def spoil(self, partition: int, why: str) -> None:

@@ -71,7 +71,16 @@ class _Layer:
 
     def hides(self, key: bytes) -> bool:
         """Whether a range has removed the key from what lies below."""
-        return bool(self.ranges) and any(start <= key < end for start, end in self.ranges)
+        return bool(self.ranges) and _is_within(self.ranges, key)
+
+    def value(self, key: bytes) -> bytes | None:
+        """Return what the layer says of a key: its value, b"" if it was removed, None if it says nothing."""
+        rows = self.parts.get(key[:2])
+        if rows is not None:
+            value = rows.get(key)
+            if value is not None:
+                return value
+        return _NONE if self.hides(key) else None
 
     def lay_over(self, rows: dict[bytes, bytes], start: bytes, end: bytes) -> None:
         """Change `rows`, which are of lower layers, as this one does between the two keys."""
@@ -195,11 +204,7 @@ class Overlay(Reader):
         ops: list[tuple[int, bytes, bytes]] = []
         for key in keys:
             if kind_of(key) != META:
-                value = _value_in(before, key)
-                if value is None:
-                    value = _value_in(self._lower, key)
-                if value is None:
-                    value = self.base.get(key)
+                value = self._read(before, key)
                 ops.append((PUT, key, value) if value else (DELETE, key, _NONE))
         return Undo(ops, version)
 
@@ -207,9 +212,13 @@ class Overlay(Reader):
 
     def get(self, key: bytes) -> bytes | None:
         """Return the value at `key`, or None."""
-        value = _value_in(self._upper, key)
+        return self._read(self._upper, key)
+
+    def _read(self, newest: _Layer, key: bytes) -> bytes | None:
+        """Return the value at `key` as it is where `newest` lies over the rows on their way and the tables, or None."""
+        value = newest.value(key)
         if value is None:
-            value = _value_in(self._lower, key)
+            value = self._lower.value(key)
             if value is None:
                 return self.base.get(key)
         return value or None
@@ -247,10 +256,7 @@ class Overlay(Reader):
 
     def snapshot(self) -> Snapshot:
         """Return a snapshot of the current rows; the caller closes it soon."""
-        changed: dict[bytes, bytes] = {}
-        first, last = b"\0\0", b"\xff\xff\xff"
-        self._lower.lay_over(changed, first, last)
-        self._upper.lay_over(changed, first, last)
+        changed = self._changed(b"\0\0", b"\xff\xff\xff")
         return _OverlaySnapshot(self.base.snapshot(), changed, [*self._upper.ranges, *self._lower.ranges])
 
     def _changed(self, start: bytes, end: bytes) -> dict[bytes, bytes]:
@@ -302,18 +308,12 @@ class _OverlaySnapshot(Snapshot):
         return found
 
     def _is_hidden(self, key: bytes) -> bool:
-        return any(start <= key < end for start, end in self._ranges)
+        return _is_within(self._ranges, key)
 
     def close(self) -> None:
         """Release the snapshot; idempotent."""
         self._base.close()
 
 
-def _value_in(layer: _Layer, key: bytes) -> bytes | None:
-    """Return what a layer says of a key: its value, b"" if it was removed, None if it says nothing."""
-    rows = layer.parts.get(key[:2])
-    if rows is not None:
-        value = rows.get(key)
-        if value is not None:
-            return value
-    return _NONE if layer.ranges and layer.hides(key) else None
+def _is_within(ranges: list[tuple[bytes, bytes]], key: bytes) -> bool:
+    return any(start <= key < end for start, end in ranges)

@@ -157,21 +157,19 @@ class Writer:
         batch = self.batch
         ops: list[tuple[int, bytes, bytes]] = []
         ranges: list[int] = []
-        bounds = [0, *self._raw_ranges, len(batch.ops)]
-        moved = [0]  # by index of an operation: its new one
-        for number in range(0, len(bounds), 2):
-            for op in batch.ops[bounds[number] : bounds[number + 1]]:
-                if kind_of(op[1]) == META or partition_of_key(op[1]) not in partitions:
-                    ops.append(op)
-                else:
-                    batch.bytes -= len(op[1]) + len(op[2])
-                moved.append(len(ops))
-            if number + 2 < len(bounds):
+        moved: list[int] = []  # by index of an operation, or behind the last one: its new index
+        for index in range(len(batch.ops) + 1):
+            moved.append(len(ops))
+            while len(ranges) < len(self._raw_ranges) and self._raw_ranges[len(ranges)] == index:
                 ranges.append(len(ops))
-                for op in batch.ops[bounds[number + 1] : bounds[number + 2]]:
-                    ops.append(op)
-                    moved.append(len(ops))
-                ranges.append(len(ops))
+            if index == len(batch.ops):
+                break
+            op = batch.ops[index]
+            raw = len(ranges) % 2 == 1
+            if raw or kind_of(op[1]) == META or partition_of_key(op[1]) not in partitions:
+                ops.append(op)
+            else:
+                batch.bytes -= len(op[1]) + len(op[2])
         batch.ops = ops
         self._raw_ranges = ranges
         begins: list[tuple[int, bytes, int]] = []
