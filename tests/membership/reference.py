@@ -194,6 +194,8 @@ class Reference:
             partition["branches"] = partition["branches"] | {disk}
         if partition["leader"] in (0, disk):
             self.lead_again(partition)
+        else:
+            partition["epoch"] += 1  # all begin anew with the leader, which merges it
         partition["version"] += 1
 
     def lead_again(self, partition: dict[str, Any]) -> None:

@@ -98,7 +98,7 @@ def fields(view: View) -> list[object]:
     """All fields of a view."""
     found = [view.epoch, known_of(view.members), view.replicas, view.learners, view.known, known_of(view.absent)]
     found += [view.branches, view.bases, view.lineage, view.lasts, repr(view.losses), view.crowded]
-    return [*found, view.is_trunk]
+    return [*found, view.leader_epochs, view.is_trunk]
 
 
 def check(view: View, reference: Reference) -> None:
@@ -326,4 +326,5 @@ def test_what_another_lineage_has_changed_is_a_branch() -> None:
     view = found.start(1, counter_of(apart.epoch), branches_of(copies, found.configuration))
     assert view.branches == {0: ["node1"]}
     assert view.learners[0] == ["node1"]
+    assert [now - then for now, then in zip(view.leader_epochs, trunk.leader_epochs, strict=True)] == [1, 0, 0, 0, 0, 0]
     assert view.epoch > apart.epoch

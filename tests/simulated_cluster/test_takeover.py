@@ -131,8 +131,9 @@ def test_a_partition_that_is_lost_while_it_is_read_leaves_nothing_behind() -> No
             assert cluster_node is not None
             members = {other.name: 1}
             leaders = [other.name] * PARTITIONS
+            leader_epochs = [number + 1 for number in cluster_node.fabric.leader_epochs]
             successor.node._broker.cluster.leadership.install(
-                cluster_node.fabric.epoch + 1, members, leaders, members, [], {}
+                cluster_node.fabric.epoch + 1, members, leaders, leader_epochs, members, [], {}
             )
 
     heap.after_turns(successor, take_away)

@@ -108,15 +108,17 @@ class Leadership:
         epoch: int,
         members: dict[str, int],
         leaders: list[str],
+        leader_epochs: list[int],
         before: dict[str, int],
         merging: list[int],
         since: dict[str, int],
     ) -> None:
         """Install a view: its other members with their incarnations, those of the view before, and the leaders.
 
-        merging: partitions that open anew under any leader: the changes of the other side of a split are merged first.
-        since: by node, the epoch in which it and this node have started over; this one, for those that are missing. A
-        node may install only later views, or see the other one in an earlier view than that one sees it.
+        leader_epochs: the numbers of their leaderships; another number is another leadership, also of the same node.
+        merging: partitions of which changes of the other side of a split are not merged yet. since: by node, the epoch
+        in which it and this one have started over; this epoch, for those that are missing. A node may install only
+        later views, or see the other one in an earlier view than that one sees it.
         """
         fabric = self.fabric
         # First: this sends what is left of the view before. It must not reach an out-of-sync node, where it would stand
@@ -134,47 +136,33 @@ class Leadership:
         gone = [node_id for node_id in before if members.get(node_id) != before[node_id]]
         met = [node_id for node_id in members if before.get(node_id) != members[node_id]]
         fresh = [node_id for node_id in members if node_id in met or node_id in out_of_sync]
-        old = fabric.leaders
+        moved: list[int] = []
+        for partition in range(self.state.partitions):
+            # A leader that stays opens its partition anew when it was restarted, has lost messages of this node, or
+            # merges another side's copy first: what it has in memory does not match this node's any more. The number
+            # of the leadership tells it, not the two views that this node compares: others have skipped other ones.
+            leader = leaders[partition]
+            same = leader == fabric.leaders[partition] and leader_epochs[partition] == fabric.leader_epochs[partition]
+            if not same or leader in gone or leader in fresh:
+                moved.append(partition)
         fabric.epoch = epoch
         fabric.others = sorted(members)
         fabric.leaders = leaders
-        self.outbox.renumber()
+        fabric.leader_epochs = leader_epochs
         fabric.leaderless = "" in leaders
+        self.outbox.renumber()
         for partition in range(self.state.partitions):
-            leader = leaders[partition]
-            # A leader that stays opens its partition anew when it was restarted, has lost messages of this node, or
-            # merges another side's copy first: what it has in memory does not match this node's any more.
-            if leader != old[partition] or leader in gone or leader in fresh or partition in merging:
-                fabric.open[partition] = False
-                # Requests sent in an earlier view are refused, not kept: the sender's next one could overtake them by
-                # another way, and they would then be taken for repetitions.
-                fabric.since[partition] = epoch
-                if self.state.leads[partition]:
-                    self.leave(partition)
-                self.forward_sender.moved(partition)
-                self.interest.moved(partition)
-                # Who has subscribed at the other side is not known before the branch is merged, whoever leads.
-                if partition in merging:
-                    self.interest.from_other_side[partition] = None
-                # The other side has numbered its outbox and announced its subscribers from the same numbers on: what
-                # this node has seen of them says nothing about what the merged partition sends.
-                if partition in merging and leader in met:
-                    self.forward_receiver.restart_numbers(partition)
-                self.forward_receiver.moved(partition)
-                self.relays.moved(partition)
+            if partition in moved:
+                self._moved(partition, partition in merging, met)
             # No copy can lead. Publishers get an error instead of waiting: their turns would hold up all later turns
             # of this node. Outbox entries are rows and wait.
-            if not leader:
+            if not leaders[partition]:
                 self._turn_away(partition)
                 self.forward_sender.give_up(partition)
                 self.interest.from_other_side.pop(partition, None)
         self.routes.forget_all()
         for node_id in gone:
-            self.forward_sender.gone(node_id)
-            self.interest.gone(node_id)
-            self.forward_sender.barrier.forget(node_id)
-            self.hosting.gone(node_id)
-            self.orders.gone(node_id)
+            self._gone(node_id)
         # A node that has just started, or returns alone from a split, does not know the subscribers at other nodes. A
         # hosted client's packet that was published now would miss them (A5).
         if len(fresh) == len(members):
@@ -190,6 +178,35 @@ class Leadership:
         self.inquiries.installed()
         self.hosting.installed(fresh)
         self._again()
+
+    def _moved(self, partition: int, is_merging: bool, met: list[str]) -> None:
+        """Another leadership of a partition has begun: nothing is asked of it until it opens."""
+        fabric = self.fabric
+        fabric.open[partition] = False
+        # Requests sent in an earlier view are refused, not kept: the sender's next one could overtake them by another
+        # way, and they would then be taken for repetitions.
+        fabric.since[partition] = fabric.epoch
+        if self.state.leads[partition]:
+            self.leave(partition)
+        self.forward_sender.moved(partition)
+        self.interest.moved(partition)
+        if is_merging:
+            # Who has subscribed at the other side is not known before the branch is merged, whoever leads.
+            self.interest.from_other_side[partition] = None
+            # The other side has numbered its outbox and announced its subscribers from the same numbers on: what this
+            # node has seen of them says nothing about what the merged partition sends.
+            if fabric.leaders[partition] in met:
+                self.forward_receiver.restart_numbers(partition)
+        self.forward_receiver.moved(partition)
+        self.relays.moved(partition)
+
+    def _gone(self, node_id: str) -> None:
+        """A member is up no more, or another process: its clients are disconnected, and it answers nothing."""
+        self.forward_sender.gone(node_id)
+        self.interest.gone(node_id)
+        self.forward_sender.barrier.forget(node_id)
+        self.hosting.gone(node_id)
+        self.orders.gone(node_id)
 
     def _turn_away(self, partition: int) -> None:
         """Refuse clients that wait for a leader of the partition that has their session: there is none."""
@@ -210,6 +227,7 @@ class Leadership:
             fabric.open[partition] = False
             fabric.holds[partition] = False
             fabric.leaders[partition] = ""
+            fabric.leader_epochs[partition] = 0
         self.recovery.clear()
         self.hosting.stand_down()
         self.forward_sender.drop_all()

@@ -8,6 +8,7 @@ means for those that read it:
     epoch         `changed`, with the tag of the lineage             messages of replicas, versions of rows and requests
     members       members with data that are up                      everything
     replicas      the ISR, its leader first; none without a leader   leading, following, counting copies
+    leader_epochs the numbers of the leaderships                     which partitions open anew
     learners      other replicas that are up, branches first;        filling, before anything is dropped
                   none without a leader, who would fill them
     branches      copies with changes of another lineage             merging, before a partition opens
@@ -125,6 +126,7 @@ def view_of(configuration: ClusterConfiguration) -> View:
             branches[number] = apart
         learners.append(apart + [names[disk] for disk in fill if names[disk] not in apart])
     view = View(epoch_of(configuration), members, replicas, learners, known, absent, branches, bases)
+    view.leader_epochs = [state.leader_epoch for state in configuration.partitions]
     view.lineage = [_make(shared, lineage) for lineage, shared in reversed(configuration.ancestors)]
     view.lasts = lasts
     view.losses = _losses_of(configuration)

@@ -21,8 +21,9 @@ Branches. A member may come back from another lineage in which its copy of a par
 lists these partitions. If its copy is in sync, and no other one in sync is up, it is the partition. Else the member
 leaves the ISR, because its copy is not what the others have: the copy is a *branch*, and is kept until the leader of
 the partition has merged it. A branch is a replica that is not in sync, and ends as soon as it is in sync, or is no
-replica. Noting it always changes the version of the partition, so that no leader adds a member whose changes it has not
-seen. A later START does not end it, and who has one is removed only by force.
+replica. A leadership begins with it, also of the same member: all others close the partition until it is merged,
+whichever configurations they install, and no leader adds a member whose changes it has not seen. A later START does not
+end it, and who has one is removed only by force.
 
 Damage. A member whose copy cannot be read leaves the ISR (WITHDRAW). Where it is the last one it stays: what it has may
 be restored. But it must not lead, else it would take writes into a copy that it cannot read: the partition has no
@@ -455,7 +456,7 @@ class Transition:
             self._put_partition(number, replicas, [disk], disk, True)
             return
         leader = before.leader if before.leader != disk else configuration.elect(number, replicas, isr)
-        self._put_partition(number, replicas, isr, leader, False)
+        self._put_partition(number, replicas, isr, leader, True)
         branches = [*configuration.branches.get(number, []), disk]
         configuration.branches[number] = [other for other in replicas if other in branches]
 

@@ -454,16 +454,21 @@ class ClusterNode:
             before = {node_id: before[node_id] for node_id in before if node_id not in self._to_reset}
         self._to_reset.clear()
         partitions = self.state.partitions
-        leaders = [replicas[0] if replicas else "" for replicas in view.replicas]
         self.fabric.holds = [self.me.node_id in replicas for replicas in view.replicas] or [False] * partitions
         # Before leaders change: a partition that a newer copy may still be missing of opens with its offsets held back.
         for partition in range(partitions):
             held = not self.replication.replica_states.is_readable(partition)
             self.broker.streams.hold(partition, held)
             self.broker.delivery.transactions.hold(partition, held)
-        merging = list(view.branches)
+        leaders = [view.leader_of(partition) for partition in range(len(view.replicas))]
         self.broker.cluster.leadership.install(
-            view.epoch, members, leaders if leaders else [""] * partitions, before, merging, self._since(view)
+            view.epoch,
+            members,
+            leaders or [""] * partitions,
+            list(view.leader_epochs) or [0] * partitions,
+            before,
+            list(view.branches),
+            self._since(view),
         )
         # Marks of nodes that are no more are dropped, but not while anybody is away: a merge compares them.
         self.broker.partition.marks.know([*view.known, *members, self.me.node_id] if view.is_whole() else [])

@@ -15,11 +15,11 @@ class Fabric:
     """The cluster as the MQTT half sees it.
 
     others: ids of the other members of the view; leaders: per partition the id of the node that leads it (empty: no
-    copy is sound; leaderless: there is such a partition); open: per partition, whether its leader takes requests;
-    since: per partition, the view in which its leader got it, or opens it anew; holds: per partition, whether this
-    node's copy is complete; full: nodes without room on their disks; out_of_sync: members that miss messages of this
-    node; features: what all members can do; out: messages to send, in order, as (node id, kind, body); planted: bugs of
-    tests, none else.
+    copy is sound; leaderless: there is such a partition); leader_epochs: the numbers of their leaderships; open: per
+    partition, whether its leader takes requests; since: per partition, the view in which its leader got it, or opens it
+    anew; holds: per partition, whether this node's copy is complete; full: nodes without room on their disks;
+    out_of_sync: members that miss messages of this node; features: what all members can do; out: messages to send, in
+    order, as (node id, kind, body); planted: bugs of tests, none else.
     """
 
     def __init__(self, node_id: str, partitions: int, alone: bool) -> None:
@@ -28,6 +28,7 @@ class Fabric:
         self.epoch = 0
         self.others: list[str] = []
         self.leaders: list[str] = [node_id if alone else ""] * partitions
+        self.leader_epochs: list[int] = [0] * partitions
         self.leaderless = False
         self.open: list[bool] = [alone] * partitions
         self.since: list[int] = [0] * partitions
