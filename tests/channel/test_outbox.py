@@ -259,7 +259,7 @@ def test_a_node_without_others_writes_no_outbox_row() -> None:
 
 
 def make_entry() -> OutboxEntry:
-    entry = OutboxEntry(3, 7, TO_GROUPS, b"body")
+    entry = OutboxEntry(3, 7, 5, TO_GROUPS, b"body")
     task = Task(2, 1)
     task.groups = [b"$share/g/t"]
     entry.tasks = [task, Task(1, 3)]
@@ -269,7 +269,7 @@ def make_entry() -> OutboxEntry:
 
 def test_a_row_is_read_as_it_was_written() -> None:
     entry = make_entry()
-    again = decode_outbox_entry(3, 7, encode_outbox_entry(entry))
+    again = decode_outbox_entry(3, 7, 5, encode_outbox_entry(entry))
     assert repr(again) == repr(entry)
     assert (again.flags, again.body) == (entry.flags, entry.body)
 
@@ -285,7 +285,7 @@ def test_a_row_is_read_as_it_was_written() -> None:
 )
 def test_a_damaged_row_is_told(damage: Callable[[bytes], bytes]) -> None:
     with pytest.raises(CorruptStore):
-        decode_outbox_entry(3, 7, damage(encode_outbox_entry(make_entry())))
+        decode_outbox_entry(3, 7, 5, damage(encode_outbox_entry(make_entry())))
 
 
 def test_an_entry_whose_home_went_elsewhere_may_lose_its_receiver_too() -> None:

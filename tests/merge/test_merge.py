@@ -19,7 +19,6 @@ from folkmoot.store.key import (
     CURSOR,
     LEFTOVER,
     MARK,
-    OUTBOX,
     PRODUCER,
     QUEUE,
     RECEIVED,
@@ -31,15 +30,14 @@ from folkmoot.store.key import (
     SUBSCRIPTION,
     WILL,
     body_key,
-    kind_prefix,
     name_prefix,
     numbered_key,
+    outbox_key,
     plain_key,
-    sequence_of,
     stamp_key,
 )
 from folkmoot.store.message import Message, encode_message
-from folkmoot.store.origin import NUMBER_BITS, origin_of
+from folkmoot.store.origin import NUMBER_BITS, is_partition, origin_of, partition_name
 from folkmoot.store.row import (
     CursorRow,
     QueueRow,
@@ -119,17 +117,10 @@ class Fork:
         history = [(OLD, 0), (epoch, FORK)]
         return Side(rows, [Holding(COMPLETE, epoch, self.seqs[number] + 1, history)], self.common)
 
-    def merge(self, counter: int = -1, foreign: int = -1) -> tuple[dict[bytes, bytes], Merge]:
-        """Return the rows of the side that goes on afterwards, without versions and stamps, and the merge.
-
-        counter: of the newest view that both were in, if not `common`; foreign: a partition that goes on as it was at
-        the other side.
-        """
+    def merge(self) -> tuple[dict[bytes, bytes], Merge]:
+        """Return the rows of the side that goes on afterwards, without versions and stamps, and the merge."""
         mine = self.side(0)
-        if counter >= 0:
-            mine.fork = counter
-        merge = Merge(0, mine, self.side(1), THEIRS, 1 << 40)
-        merge.foreign = {foreign: True}
+        merge = Merge(0, mine, self.side(1), THEIRS)
         for _ in merge.steps():
             pass
         after = {key: value[16:] for key, value in mine.rows.items() if key[2] != STAMP}
@@ -530,58 +521,43 @@ def test_a_clear_is_not_undone_by_the_side_that_did_not_hear_of_it() -> None:
         assert fork.merge()[0] == {}
 
 
-def test_marks_and_producers_keep_the_greater_number_but_not_for_the_outboxes_of_partitions() -> None:
+def test_marks_and_producers_keep_the_greater_number() -> None:
     producer, node = plain_key(0, PRODUCER, b"p"), plain_key(0, MARK, b"n1")
-    partition = plain_key(0, MARK, b"\0p\0\1")
+    partition = plain_key(0, MARK, partition_name(1, OLD))
     for mine, theirs in ((5, 7), (7, 5)):
         fork = Fork()
         for key in (producer, node, partition):
             fork.put(MINE, key, u64(mine))
             fork.put(THEIRS, key, u64(theirs))
         rows, _merge = fork.merge()
-        assert (rows[producer], rows[node], rows[partition]) == (u64(7), u64(7), u64(mine))
+        assert (rows[producer], rows[node], rows[partition]) == (u64(7), u64(7), u64(7))
 
 
-@pytest.mark.parametrize(
-    ("mine", "theirs", "kept"),
-    [
-        ((8, 5), (8, 2), (8, 2)),  # ours took 5 promises of our own leader; theirs, which goes on, has made others
-        (
-            (8, 5),
-            (0, 0),
-            (7, 0x3FFFFFFFFF),
-        ),  # nothing of its new promises was taken, and all from before the fork may be
-        ((7, 5), (0, 0), (7, 5)),
-        ((7, 5), (7, 2), (7, 5)),  # made before the fork: the same ones
-        ((0, 0), (8, 2), (8, 2)),
-    ],
-)
-def test_what_is_done_for_another_partition_is_counted_as_where_that_one_goes_on(
-    mine: tuple[int, int], theirs: tuple[int, int], kept: tuple[int, int]
-) -> None:
-    key = plain_key(0, MARK, b"\0p\0\1")
+def test_what_was_done_for_an_outbox_is_counted_by_lineage() -> None:
     fork = Fork()
-    if mine[0]:
-        fork.put(MINE, key, u64(mine[0] << 38 | mine[1]))
-    if theirs[0]:
-        fork.put(THEIRS, key, u64(theirs[0] << 38 | theirs[1]))
-    rows, _merge = fork.merge(7, 1)
-    assert rows[key] == u64(kept[0] << 38 | kept[1])
-    if mine[0]:
-        rows, _merge = fork.merge(7, 2)
-        assert rows[key] == u64(mine[0] << 38 | mine[1]), "that one goes on at our side"
-
-
-def test_promises_of_the_other_side_get_new_numbers() -> None:
-    fork = Fork()
-    prefix = kind_prefix(0, OUTBOX)
-    fork.old(numbered_key(prefix, 1), b"kept here, done there")
-    fork.drop(THEIRS, numbered_key(prefix, 1))
-    fork.put(MINE, numbered_key(prefix, 2), b"mine")
-    fork.put(THEIRS, numbered_key(prefix, 2), b"theirs")
+    ours, others = plain_key(0, MARK, partition_name(1, MINE)), plain_key(0, MARK, partition_name(1, THEIRS))
+    fork.put(MINE, ours, u64(9))
+    fork.put(THEIRS, others, u64(5))
     rows, _merge = fork.merge()
-    assert sorted(rows.values()) == [b"kept here, done there", b"mine", b"theirs"]
-    assert sequence_of(next(key for key, body in rows.items() if body == b"theirs")) == 1 << 40
+    assert (rows[ours], rows[others]) == (u64(9), u64(5))
+
+
+def test_promises_of_both_sides_are_kept_under_their_numbers() -> None:
+    fork = Fork()
+    before, done = outbox_key(0, 1, OLD), outbox_key(0, 2, OLD)
+    fork.old(before, b"kept here, done there")
+    fork.drop(THEIRS, before)
+    fork.old(done, b"done here, kept there")
+    fork.drop(MINE, done)
+    fork.put(MINE, outbox_key(0, 3, MINE), b"mine")
+    fork.put(THEIRS, outbox_key(0, 3, THEIRS), b"theirs")
+    rows, merge = fork.merge()
+    assert rows == {
+        before: b"kept here, done there",
+        outbox_key(0, 3, MINE): b"mine",
+        outbox_key(0, 3, THEIRS): b"theirs",
+    }
+    assert merge.summary.outbox == 1
 
 
 def test_chunks_of_the_other_side_are_left_over_and_none_of_before_the_fork() -> None:
@@ -675,11 +651,13 @@ SEVENTH = (5 << NUMBER_BITS) + 7  # the seventh request that was made in the fif
         (SEVENTH, -1, True),  # nobody knows when they parted: twice rather than never
     ],
 )
-@pytest.mark.parametrize("asker", [b"n1", b"\0p\0\7"], ids=["node", "partition"])
+@pytest.mark.parametrize("asker", [b"n1", partition_name(7, OLD)], ids=["node", "partition"])
 @pytest.mark.parametrize("base", [MINE, THEIRS])
 def test_a_message_comes_once_if_both_sides_have_applied_its_request(
     mark: int, common: int, kept: bool, asker: bytes, base: int
 ) -> None:
+    if is_partition(asker):
+        kept = mark < SEVENTH  # the lineage in which it was asked is in its name: no matter when they parted
     fork = Fork()
     fork.common = common
     fork.old(S, session(0))
@@ -701,7 +679,7 @@ def test_the_plan_for_a_long_queue_is_made_in_steps() -> None:
         fork.rows[0][q(number)] = u64(MINE) + u64(FORK + number) + queued("mine")
         fork.rows[1][q(number)] = u64(THEIRS) + u64(FORK + number) + queued("theirs")
     fork.seqs = [FORK + count, FORK + count]
-    merge = Merge(0, fork.side(0), fork.side(1), THEIRS, 1 << 40)
+    merge = Merge(0, fork.side(0), fork.side(1), THEIRS)
     # Every row of the base, every row of the other side, and every row of the result.
     assert len([None for _ in merge.steps()]) >= 4 * count // STEP_ROWS - 3
     assert [unit.name for unit in merge.units] == [b"0c"]

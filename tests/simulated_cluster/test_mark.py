@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from folkmoot.kernel.clock import SECOND
-from folkmoot.partition.mark import partition_origin
+from folkmoot.partition.mark import LINEAGES_MAX
 from folkmoot.store.key import MARK, kind_prefix, plain_name_of
+from folkmoot.store.origin import partition_name
 from tests.harness.simulated_cluster import SimulatedCluster, Site
 
 PARTITIONS = 4
@@ -47,7 +48,23 @@ def test_a_leader_that_takes_over_finds_none_of_nodes_that_were_forgotten_before
     cluster = SimulatedCluster(3, partitions=PARTITIONS)
     marks = cluster["n1"].node._broker.partition.marks
     partition = cluster["n1"].node._broker.state.leads.index(True)
-    marks.take(partition, {b"gone": 7, b"n2": 8, partition_origin(3): 9})
+    marks.take(partition, {b"gone": 7, b"n2": 8, partition_name(3, 1): 9})
     assert not marks.advance(partition, b"n2", 8)
-    assert not marks.advance(partition, partition_origin(3), 9)
+    assert not marks.advance(partition, partition_name(3, 1), 9)
     assert marks.advance(partition, b"gone", 7)
+
+
+def test_of_a_partition_the_marks_of_its_newest_lineages_are_kept() -> None:
+    cluster = SimulatedCluster(3, partitions=PARTITIONS)
+    site = cluster["n1"]
+    marks = site.node._broker.partition.marks
+    partition = site.node._broker.state.leads.index(True)
+    for lineage in range(LINEAGES_MAX + 2):
+        assert marks.advance(partition, partition_name(3, lineage), 100 + lineage)
+        assert marks.advance(partition, partition_name(2, lineage), 100)
+    assert marks.newest(partition, partition_name(3, 1)) == 0
+    assert marks.newest(partition, partition_name(3, 2)) == 102
+    assert marks.newest(partition, partition_name(3, LINEAGES_MAX + 1)) == 101 + LINEAGES_MAX
+    cluster.advance(SECOND)
+    found = {name for name in origins(site) if name.startswith(partition_name(3, 0)[:4])}
+    assert found == {partition_name(3, lineage) for lineage in range(2, LINEAGES_MAX + 2)}

@@ -153,6 +153,7 @@ class ForwardSender:
         self.order += 1
         blank = Envelope(entry.sequence, 0, entry.flags | OF_PARTITION, entry.body)
         blank.home = entry.home
+        blank.lineage = entry.lineage
         blank.order = self.order
         blank.entry = entry
         blank.ticket = entry.ticket
@@ -381,6 +382,7 @@ def _copy(envelope: Envelope) -> Envelope:
     """Return an envelope with the same message, without tasks."""
     copy = Envelope(envelope.sequence, envelope.token, envelope.flags & ~LIVE, envelope.body)
     copy.home = envelope.home
+    copy.lineage = envelope.lineage
     copy.order = envelope.order
     copy.ticket = envelope.ticket
     copy.entry = envelope.entry

@@ -6,8 +6,9 @@ message and its destinations. When the change is committed, the leader sends the
 have confirmed, it deletes the row, and the turn that wrote it is complete. A new leader goes on with the rows that it
 finds; receivers recognise repeated entries by their numbers (`mark`).
 
-Numbers of a partition only grow: a leader begins beyond all that any leader of an earlier view can have used. A merge
-of two branches must renumber the rows of one of them.
+Numbers of a partition only grow: a leader begins beyond all that any leader of an earlier view can have used. Each side
+of a split gives numbers of its own: an entry is known by its number together with the lineage in which it got it, and a
+merge keeps both.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from folkmoot.kernel.errors import CorruptStore
 from folkmoot.kernel.pack import get_varint, varint
 from folkmoot.session.connection import Connection
 from folkmoot.session.session import Session
-from folkmoot.store.key import OUTBOX, kind_prefix, numbered_key
+from folkmoot.store.epoch import tag_of
+from folkmoot.store.key import outbox_key
 from folkmoot.store.message import Message
 from folkmoot.turn.commit import Commits
 from folkmoot.turn.fabric import Fabric
@@ -52,7 +54,8 @@ class Outbox:
         self.commits = commits
         self.forward_sender = forward_sender
         self._next: list[int] = [0] * state.partitions
-        self._entries: list[dict[int, OutboxEntry]] = [{} for _ in range(state.partitions)]
+        # By number and lineage, in the order of their numbers
+        self._entries: list[dict[tuple[int, int], OutboxEntry]] = [{} for _ in range(state.partitions)]
         self._unsent: deque[tuple[int, OutboxEntry]] = deque()  # entries whose turn is not committed: (token, entry)
 
     def is_needed(self, home: int) -> bool:
@@ -66,7 +69,7 @@ class Outbox:
     def is_open(self, home: int, sequence: int) -> bool:
         """Whether an entry, or one before it, is under way; False also when another leader owns it by now."""
         entries = self._entries[home]
-        return bool(entries) and next(iter(entries)) <= sequence
+        return bool(entries) and next(iter(entries))[0] <= sequence
 
     def count(self, home: int) -> int:
         """Return how many entries are under way."""
@@ -95,7 +98,8 @@ class Outbox:
         """
         sequence = self._next[home]
         self._next[home] = sequence + 1
-        entry = OutboxEntry(home, sequence, flags, encode_application(message, producer, number))
+        lineage = tag_of(self.fabric.epoch)
+        entry = OutboxEntry(home, sequence, lineage, flags, encode_application(message, producer, number))
         entry.tasks = tasks
         entry.nodes = nodes
         if connection is not None:
@@ -107,10 +111,10 @@ class Outbox:
         self._add(entry)
 
     def _key(self, entry: OutboxEntry) -> bytes:
-        return numbered_key(kind_prefix(entry.home, OUTBOX), entry.sequence)
+        return outbox_key(entry.home, entry.sequence, entry.lineage)
 
     def _add(self, entry: OutboxEntry) -> None:
-        self._entries[entry.home][entry.sequence] = entry
+        self._entries[entry.home][(entry.sequence, entry.lineage)] = entry
         self.commits.ask(1, len(entry.body))
         entry.token = self.state.writer.token
         if [task for task in entry.tasks if task.bits & RETAIN]:
@@ -135,7 +139,7 @@ class Outbox:
             forward_sender.finished = []
             for entry in finished:
                 if not entry.over:
-                    del self._entries[entry.home][entry.sequence]
+                    del self._entries[entry.home][(entry.sequence, entry.lineage)]
                     self.state.writer.delete(entry.home, self._key(entry))
                     self._end(entry)
 
@@ -160,7 +164,7 @@ class Outbox:
                 self._add(entry)
 
     def renumber(self) -> None:
-        """A view was installed: a number belongs to one view, and so shows on which side of a split it was given."""
+        """A view was installed: a number belongs to one view, so that none is given twice in a lineage."""
         first = first_number(self.fabric.epoch) + 1
         for home in range(self.state.partitions):
             self._next[home] = max(self._next[home], first)
@@ -185,8 +189,8 @@ def encode_outbox_entry(entry: OutboxEntry) -> bytes:
     return b"".join(out)
 
 
-def decode_outbox_entry(home: int, sequence: int, data: bytes) -> OutboxEntry:
-    """Read the value of an OUTBOX row; raises CorruptStore."""
+def decode_outbox_entry(home: int, sequence: int, lineage: int, data: bytes) -> OutboxEntry:
+    """Read the value of an OUTBOX row, with the numbers in its key; raises CorruptStore."""
     if data[:1] != _FORMAT:
         raise CorruptStore(f"an outbox row has format {data[:1].hex() or 'nothing'}; this version reads format 1")
     nodes: dict[str, list[bytes]] = {}
@@ -203,8 +207,7 @@ def decode_outbox_entry(home: int, sequence: int, data: bytes) -> OutboxEntry:
         raise CorruptStore("an outbox row is damaged: it ends too early") from None
     if pos != len(data):
         raise CorruptStore("an outbox row is damaged: it is too long")
-    # The number is that of the key: the merge of two sides of a split renumbers rows.
-    entry = OutboxEntry(home, sequence, envelope.flags, envelope.body)
+    entry = OutboxEntry(home, sequence, lineage, envelope.flags, envelope.body)
     entry.nodes = nodes
     entry.tasks = envelope.tasks
     return entry

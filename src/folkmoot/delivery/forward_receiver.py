@@ -16,8 +16,8 @@ from folkmoot.delivery.run import Runs, run_topic
 from folkmoot.kernel.errors import CorruptStore
 from folkmoot.kernel.event import ERROR
 from folkmoot.kernel.pack import get_varint, varint
-from folkmoot.partition.mark import Marks, partition_origin
-from folkmoot.store.origin import origin_of
+from folkmoot.partition.mark import LINEAGES_MAX, Marks
+from folkmoot.store.origin import origin_of, partition_name
 from folkmoot.turn.commit import Commits
 from folkmoot.turn.fabric import Fabric
 from folkmoot.turn.message import (
@@ -97,8 +97,8 @@ class ForwardReceiver:
         self.publishing = publishing
         self.runs = runs
         self._applied: deque[tuple[int, Part]] = deque()  # of this node, perhaps not committed: (token, part)
-        # By partition: the newest outbox entry that the transient subscribers of this node got
-        self._live: dict[int, int] = {}
+        # By partition and lineage: the newest outbox entry that the transient subscribers of this node got
+        self._live: dict[int, dict[int, int]] = {}
         self._waiting: dict[int, list[_Waiting]] = {}  # by partition that this node takes over
         self._finished: deque[_Group] = deque()  # applied, perhaps not committed, in the order of their tokens
         # Partitions with rows that must be read and cannot be: they take nothing until they are opened again. A mark
@@ -116,10 +116,6 @@ class ForwardReceiver:
         for entry in [entry for entry in self._applied if entry[1].task.partition == partition]:
             self._applied.remove(entry)  # its new leader knows whether it has applied it
             self.forward_sender.park(entry[1])
-
-    def restart_numbers(self, partition: int) -> None:
-        """A partition continues from the other side of a split, which numbered its outbox entries alike."""
-        self._live.pop(partition, None)
 
     def opened(self, partition: int) -> None:
         """The leader of a partition accepts messages: those that wait go to it, or are applied here."""
@@ -233,14 +229,22 @@ class ForwardReceiver:
         return envelopes
 
     def _deliver(self, envelope: Envelope) -> None:
-        if envelope.home >= 0:
-            if envelope.sequence <= self._live.get(envelope.home, 0):
-                self.state.counters.cluster_requests_repeated += 1
-                return
-            self._live[envelope.home] = envelope.sequence
+        if envelope.home >= 0 and not self._is_newest(envelope):
+            self.state.counters.cluster_requests_repeated += 1
+            return
         application = _application_of(envelope)
         self.publishing.deliver(application, envelope.groups)
         self.state.counters.cluster_messages_received += 1
+
+    def _is_newest(self, envelope: Envelope) -> bool:
+        """Whether an outbox entry is new to the transient subscribers of this node; then it is the newest."""
+        newest = self._live.setdefault(envelope.home, {})
+        if envelope.sequence <= newest.get(envelope.lineage, 0):
+            return False
+        if envelope.lineage not in newest and len(newest) >= LINEAGES_MAX:
+            del newest[next(iter(newest))]
+        newest[envelope.lineage] = envelope.sequence
+        return True
 
     def _take(self, group: _Group, envelope: Envelope, task: Task, epoch: int) -> None:
         partition = task.partition
@@ -280,7 +284,7 @@ class ForwardReceiver:
         """
         if task.partition in self._closed:
             raise CorruptStore("a row of the partition cannot be read")
-        origin = node_id.encode() if envelope.home < 0 else partition_origin(envelope.home)
+        origin = node_id.encode() if envelope.home < 0 else partition_name(envelope.home, envelope.lineage)
         known = self.marks.newest(task.partition, origin)
         if not self.marks.advance(task.partition, origin, envelope.sequence) and not self.fabric.planted.unmarked:
             self.state.counters.cluster_requests_repeated += 1

@@ -153,7 +153,7 @@ class Leadership:
         self.outbox.renumber()
         for partition in range(self.state.partitions):
             if partition in moved:
-                self._moved(partition, partition in merging, met)
+                self._moved(partition, partition in merging)
             # No copy can lead. Publishers get an error instead of waiting: their turns would hold up all later turns
             # of this node. Outbox entries are rows and wait.
             if not leaders[partition]:
@@ -179,7 +179,7 @@ class Leadership:
         self.hosting.installed(fresh)
         self._again()
 
-    def _moved(self, partition: int, is_merging: bool, met: list[str]) -> None:
+    def _moved(self, partition: int, is_merging: bool) -> None:
         """Another leadership of a partition has begun: nothing is asked of it until it opens."""
         fabric = self.fabric
         fabric.open[partition] = False
@@ -190,13 +190,9 @@ class Leadership:
             self.leave(partition)
         self.forward_sender.moved(partition)
         self.interest.moved(partition)
+        # Who has subscribed at the other side is not known before the branch is merged, whoever leads.
         if is_merging:
-            # Who has subscribed at the other side is not known before the branch is merged, whoever leads.
             self.interest.from_other_side[partition] = None
-            # The other side has numbered its outbox and announced its subscribers from the same numbers on: what this
-            # node has seen of them says nothing about what the merged partition sends.
-            if fabric.leaders[partition] in met:
-                self.forward_receiver.restart_numbers(partition)
         self.forward_receiver.moved(partition)
         self.relays.moved(partition)
 

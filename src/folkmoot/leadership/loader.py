@@ -40,6 +40,7 @@ from folkmoot.store.key import (
     name_of,
     plain_name_of,
     sequence_of,
+    split_outbox_key,
 )
 from folkmoot.store.message import Message, decode_message
 from folkmoot.store.reader import Reader
@@ -179,7 +180,7 @@ class PartitionLoader:
         elif kind == MARK:
             self.marks[plain_name_of(key)] = get_u64(value, VERSION_BYTES)
         elif kind == OUTBOX:
-            self.entries.append(decode_outbox_entry(self.partition, sequence_of(key), value[VERSION_BYTES:]))
+            self.entries.append(decode_outbox_entry(self.partition, *split_outbox_key(key), value[VERSION_BYTES:]))
         elif kind == BODY:
             self.body_next = max(self.body_next, sequence_of(key) + 1)
         else:

@@ -38,14 +38,10 @@ from folkmoot.store.key import (
     SUBSCRIPTION,
     TRANSACTION,
     WILL,
-    kind_prefix,
     leftover_key,
-    numbered_key,
-    plain_name_of,
     sequence_of,
 )
 from folkmoot.store.message import decode_message
-from folkmoot.store.origin import NUMBER_BITS
 from folkmoot.store.row import decode_queue
 from folkmoot.store.writer import VERSION_BYTES, body_of
 
@@ -53,7 +49,6 @@ __all__ = ["Merge", "Unit"]
 
 _NAMED: Final = (SUBSCRIPTION, QUEUE, RELEASED, RECEIVED, CURSOR)  # the client id stands behind its length
 _PLAIN: Final = (SESSION, WILL, SENT)
-_PARTITION_ORIGIN: Final = b"\0p"  # of a MARK: the outbox of a partition, see `partition.mark`
 _LAST: Final = b"\xff"
 _SWEEP_ROWS: Final = 16_384  # in one step, where next to nothing is done with each
 
@@ -80,11 +75,10 @@ class Merge:
     """The merge of one branch into the rows of the side that goes on; `steps` fills `units`, `summary` and `homes`.
 
     mine: the side that goes on. theirs: the other one; a row of 16 bytes is one that has not changed since the fork.
-    first_number: from here on no outbox has numbers. homes: clients whose connections may stay at one side only: at
-    theirs (True), or anywhere else (False).
+    homes: clients whose connections may stay at one side only: at theirs (True), or anywhere else (False).
     """
 
-    def __init__(self, partition: int, mine: Side, theirs: Side, branch: int, first_number: int) -> None:
+    def __init__(self, partition: int, mine: Side, theirs: Side, branch: int) -> None:
         self.units: list[Unit] = []
         self.summary = HealSummary()
         self.homes: dict[bytes, bool] = {}
@@ -92,9 +86,7 @@ class Merge:
         self._mine = mine
         self._theirs = theirs
         self._branch = branch
-        self._first_number = first_number
         self.of_trunk = False  # offsets of streams were given out at the other side
-        self.foreign: dict[int, bool] = {}  # partitions that go on as they were at the other side
         self._bodies: dict[int, bool] = {}  # that queue rows name afterwards
 
     def steps(self) -> Iterator[None]:
@@ -111,20 +103,15 @@ class Merge:
                     yield
                 if client_of(key) is None:
                     keys[key] = True
-        outbox: list[bytes] = []
         apps: dict[bytes, list[bytes]] = {}
         for count, key in enumerate(sorted(keys)):
             if count % STEP_ROWS == 0:
                 yield
-            if key[2] == OUTBOX:
-                outbox.append(key)
-                continue
             app = app_of(key)
             if app is None:
                 self._row(key)
             else:
                 apps.setdefault(app, []).append(key)
-        self._outbox(outbox)
         for app, rows_of_app in apps.items():
             ops = merge_app(self._partition, app, rows_of_app, self._mine, self._theirs)
             self._add(b"1" + bytes([TRANSACTION]) + app, ops)
@@ -193,36 +180,21 @@ class Merge:
         if kind == RETAINED:
             self._retained(name, key, mine, theirs)
         elif theirs is None:
-            if kind == MARK and mine is not None:
-                self._mark(name, key, mine, 0)
-        elif kind == PRODUCER or (kind == MARK and not plain_name_of(key).startswith(_PARTITION_ORIGIN)):
+            return
+        elif kind == PRODUCER or kind == MARK:
             newest = get_u64(theirs, VERSION_BYTES)
             if mine is None or get_u64(mine, VERSION_BYTES) < newest:
                 self._add(name, [(PUT, key, u64(newest))])
-        elif kind == MARK:
-            self._mark(name, key, mine, get_u64(theirs, VERSION_BYTES))
         elif kind == STAMP and len(key) > 3:  # that theirs was begun from nothing says nothing of mine
             self._stamp(name, key, mine, theirs)
         elif (kind == MERGED or kind == LEFTOVER) and mine is None:
             self._add(name, [(PUT, key, body_of(theirs))])
+        elif kind == OUTBOX and mine is None and not self._mine.knows(theirs):
+            self.summary.outbox += 1  # it goes on under its number: who has got it there does not get it here
+            self._add(name, [(PUT, key, body_of(theirs))])
         elif kind == CHUNK and not self._mine.knows(theirs):
             self.summary.chunks += 1
             self._add(name, [(PUT, leftover_key(key, self._branch, self.of_trunk), body_of(theirs))])
-
-    def _mark(self, name: bytes, key: bytes, mine: bytes | None, theirs: int) -> None:
-        """Keep what this partition has applied of another one's outbox, in the numbers of the side that goes on there.
-
-        Both sides have given the same numbers since the fork: those of the other side are not marked as done by ours.
-        """
-        origin = plain_name_of(key)
-        prefix = len(_PARTITION_ORIGIN)
-        if not origin.startswith(_PARTITION_ORIGIN) or get_u16(origin, prefix) not in self.foreign:
-            return
-        here = 0 if mine is None else get_u64(mine, VERSION_BYTES)
-        common = max(((self._mine.fork + 1) << NUMBER_BITS) - 1, 0)
-        newest = max(theirs, min(here, common))
-        if newest != here:
-            self._add(name, [(PUT, key, u64(newest))])
 
     def _retained(self, name: bytes, key: bytes, mine: bytes | None, theirs: bytes | None) -> None:
         mine_us = self._mine.put_us(key) or _created_us(mine)
@@ -244,20 +216,6 @@ class Merge:
         if new.put_us > old.put_us or new.gone_us > old.gone_us:
             stamp = Stamp(max(new.put_us, old.put_us), max(new.gone_us, old.gone_us))
             self._add(name, [(PUT, key, encode_stamp(stamp))])
-
-    def _outbox(self, keys: list[bytes]) -> None:
-        """Promises to other partitions that the other side has made and not kept yet get numbers of their own."""
-        number = self._first_number
-        for key in keys:
-            if key in self._mine.rows:
-                number = max(number, sequence_of(key) + 1)
-        for key in keys:
-            theirs = self._theirs.rows.get(key)
-            if theirs is not None and not self._mine.knows(theirs):
-                self.summary.outbox += 1
-                to = numbered_key(kind_prefix(self._partition, OUTBOX), number)
-                self._add(b"1" + key[2:], [(PUT, to, body_of(theirs))])
-                number += 1
 
     def _unnamed_bodies(self) -> None:
         rows = [key for key in self._mine.rows if key[2] == BODY and sequence_of(key) not in self._bodies]

@@ -9,10 +9,10 @@ from folkmoot.membership.view import View
 from folkmoot.merge.stamp import Stamp, decode_stamp
 from folkmoot.store.epoch import counter_of, tag_of
 from folkmoot.store.key import MARK, STAMP, plain_key, stamped_key_of
-from folkmoot.store.origin import NUMBER_BITS, name_of, number_of
+from folkmoot.store.origin import NUMBER_BITS, is_partition, name_of, number_of
 from folkmoot.store.writer import VERSION_BYTES, version_of
 
-__all__ = ["Side", "foreign_homes", "last_shared_counter", "replaces"]
+__all__ = ["Side", "last_shared_counter", "replaces"]
 
 
 class Side:
@@ -42,16 +42,17 @@ class Side:
         return False
 
     def has_applied(self, partition: int, origin: bytes) -> bool:
-        """Whether this side has applied the request that brought a row at the other side; it was made before the fork.
+        """Whether this side has applied the request that brought a row at the other side.
 
-        Who asks hands over its requests in order, so what is below a mark was applied, if it was not answered before.
+        Who asks hands over its requests in order, so what is below a mark was applied, if it was not answered before. A
+        node may have changed sides, and what it has asked of one side since the fork was not asked of the other.
         """
         name = name_of(origin)
         if not name:
             return False
         number = number_of(origin)
         mark = self.rows.get(plain_key(partition, MARK, name))
-        if mark is None or number >> NUMBER_BITS > self.fork:
+        if mark is None or (number >> NUMBER_BITS > self.fork and not is_partition(name)):
             return False
         return number <= get_u64(mark, VERSION_BYTES)
 
@@ -102,12 +103,3 @@ def last_shared_counter(view: View | None, lineage: list[int]) -> int:
     for epoch in lineage:
         found = max(found, min(counter_of(epoch), mine.get(tag_of(epoch), -1)))
     return found
-
-
-def foreign_homes(view: View | None, node_id: str, source: str) -> dict[int, bool]:
-    """Return the partitions that go on as they were at the side of a branch's node, and not at this one's."""
-    theirs = 0 if view is None else view.bases.get(source, 0)
-    if view is None or theirs == view.bases.get(node_id, 0):
-        return {}
-    leaders = [view.leader_of(partition) for partition in range(len(view.replicas))]
-    return {partition: True for partition, leader in enumerate(leaders) if view.bases.get(leader, 0) == theirs}

@@ -1,27 +1,25 @@
 """Marks: the newest message of each origin that a partition has applied, so that a repetition is not applied again.
 
-An origin is a node, or a partition with an outbox entry. A mark is a row of the partition, in the same change as the
-message: the next leader knows it. A message that this node applies directly needs no mark, because it cannot be
-repeated. Marks of unknown nodes are deleted while all known nodes are present: such nodes have left, or an operator has
-forgotten them, and nobody sends in their name. So a partition has no more marks than there are nodes and partitions.
+An origin is a node, or a partition with an outbox entry, in one lineage (`store/origin`). A mark is a row of the
+partition, in the same change as the message: the next leader knows it. A message that this node applies directly needs
+no mark, because it cannot be repeated. Marks of unknown nodes are deleted while all known nodes are present: such nodes
+have left, or an operator has forgotten them, and nobody sends in their name. Of each partition the marks of its newest
+lineages are kept (`LINEAGES_MAX`). So the marks of a partition are bounded by the numbers of nodes and partitions.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from folkmoot.kernel.pack import u16, u64
+from folkmoot.kernel.pack import u64
 from folkmoot.store.key import MARK, plain_key
+from folkmoot.store.origin import is_partition, outbox_of
 from folkmoot.turn.state import State
 
-__all__ = ["Marks", "partition_origin"]
+__all__ = ["LINEAGES_MAX", "Marks"]
 
-_PARTITION: Final = b"\0p"
-
-
-def partition_origin(partition: int) -> bytes:
-    """Return the name of a partition as an origin; no node has such a name."""
-    return _PARTITION + u16(partition)
+LINEAGES_MAX: Final = 16
+"""Of one partition: a branch that was made so many forks ago is not remembered either."""
 
 
 class Marks:
@@ -53,7 +51,7 @@ class Marks:
         newest = self._newest[partition]
         if known is None or not newest:
             return
-        for origin in [origin for origin in newest if origin not in known and not origin.startswith(_PARTITION)]:
+        for origin in [origin for origin in newest if origin not in known and not is_partition(origin)]:
             del newest[origin]
             self._changed.pop((partition, origin), None)
             self.state.writer.delete(partition, plain_key(partition, MARK, origin))
@@ -63,9 +61,21 @@ class Marks:
         newest = self._newest[partition]
         if sequence <= newest.get(origin, 0):
             return False
+        if origin not in newest and is_partition(origin):
+            self._make_room(partition, outbox_of(origin))
         newest[origin] = sequence
         self._changed[(partition, origin)] = sequence
         return True
+
+    def _make_room(self, partition: int, outbox: bytes) -> None:
+        """Forget the oldest lineage of a partition that has sent something in as many as are kept."""
+        newest = self._newest[partition]
+        lineages = [origin for origin in newest if origin.startswith(outbox)]
+        if len(lineages) >= LINEAGES_MAX:
+            oldest = min(lineages, key=lambda origin: newest[origin])
+            del newest[oldest]
+            self._changed.pop((partition, oldest), None)
+            self.state.writer.delete(partition, plain_key(partition, MARK, oldest))
 
     def newest(self, partition: int, origin: bytes) -> int:
         """Return the newest message of an origin that the partition has applied, 0 = none."""

@@ -16,7 +16,7 @@ from folkmoot.membership.divergence import YES, includes
 from folkmoot.membership.holding import COMPLETE, Holding, later
 from folkmoot.merge.merge import Merge
 from folkmoot.merge.merged import decode_mark, encode_mark, mark_key
-from folkmoot.merge.side import Side, foreign_homes, last_shared_counter
+from folkmoot.merge.side import Side, last_shared_counter
 from folkmoot.merge.summary import HealSummary
 from folkmoot.peer.kind import ASK_OFFER
 from folkmoot.replica.intake import Intake
@@ -25,7 +25,7 @@ from folkmoot.replica.offer import AskNotice, OfferNotice, encode_ask
 from folkmoot.replica.page import read_page
 from folkmoot.replica.replica_states import MERGING, OPEN, ReplicaStates
 from folkmoot.store.batch import PUT
-from folkmoot.store.epoch import counter_of, tag_of
+from folkmoot.store.epoch import tag_of
 from folkmoot.store.key import (
     CHUNK,
     HISTORY,
@@ -37,7 +37,6 @@ from folkmoot.store.key import (
     partition_end,
     partition_start,
 )
-from folkmoot.store.origin import NUMBER_BITS
 
 __all__ = ["Merges"]
 
@@ -270,13 +269,11 @@ class Merges:
                 if cursor == _DONE:
                     others.append(other)
         theirs = Side(merging.rows, others, fork)
-        number = (counter_of(replica_states.epoch) << NUMBER_BITS) + 1
         mine.meet(holding)
         theirs.meet(replica_states.holding(partition))
-        merge = Merge(partition, mine, theirs, holding.epoch, number)
+        merge = Merge(partition, mine, theirs, holding.epoch)
         view = replica_states.view
         merge.of_trunk = view is not None and view.trunk > 0 and tag_of(view.trunk) == tag_of(holding.epoch)
-        merge.foreign = foreign_homes(replica_states.view, replica_states.node_id, merging.source)
         merging.merge = merge
         merging.steps = merge.steps()
 

@@ -15,7 +15,7 @@ STREAM        stream name, stream partition (2 bytes)   bounds of the stream par
 CURSOR        client id, filter                         position of a feed: a retained scan or a replay
 SENT          client id                                 which sequences of its queue may have been sent, or given out
 MARK          origin: node id, or 0 and "p", partition  newest request of the origin that the partition has applied
-OUTBOX        sequence (8 bytes)                        a message that other partitions must get exactly once
+OUTBOX        sequence (8 bytes), lineage (4 bytes)     a message that other partitions must get exactly once
 STAMP         kind and rest of another key              when that row was written or removed while nodes were away
 MERGED        epoch, sequence (8 bytes each)            a branch of a split that was merged into the partition
 LEFTOVER      as CHUNK, before the offset an epoch and  records of another branch, to be appended again
@@ -34,7 +34,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from folkmoot.kernel.pack import get_u16, get_u64, u16, u64
+from folkmoot.kernel.pack import get_u16, get_u32, get_u64, u16, u32, u64
 
 __all__ = [
     "BODY",
@@ -75,6 +75,7 @@ __all__ = [
     "name_of",
     "name_prefix",
     "numbered_key",
+    "outbox_key",
     "plain_key",
     "partition_end",
     "partition_of_key",
@@ -82,6 +83,7 @@ __all__ = [
     "plain_name_of",
     "position_key",
     "sequence_of",
+    "split_outbox_key",
     "stamp_key",
     "stamped_key_of",
 ]
@@ -198,6 +200,16 @@ def numbered_key(prefix: bytes, sequence: int) -> bytes:
 def sequence_of(key: bytes) -> int:
     """Return the sequence at the end of a key made by `numbered_key`, `body_key` or `chunk_key`."""
     return get_u64(key, len(key) - 8)
+
+
+def outbox_key(partition: int, sequence: int, lineage: int) -> bytes:
+    """Return the key of an outbox entry; lineage: the tag of the one in which it got its number."""
+    return u16(partition) + bytes([OUTBOX]) + u64(sequence) + u32(lineage)
+
+
+def split_outbox_key(key: bytes) -> tuple[int, int]:
+    """Return the sequence and the lineage in a key made by `outbox_key`."""
+    return get_u64(key, 3), get_u32(key, 11)
 
 
 def body_key(partition: int, sequence: int) -> bytes:

@@ -2,17 +2,38 @@
 
 A row that was written by a request has the name of the requester (`partition.mark`) and the number of the request: both
 sides may have applied it, one of them without having acknowledged it. All other rows have no origin.
+
+A requester is a node, or a partition with an outbox. A node is at one side of a split at a time, and goes on with its
+numbers when it changes over. A partition can have a leader at each side: so its name holds the lineage in which it gave
+the number, and the numbers of each lineage are a sequence of their own.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from folkmoot.kernel.pack import get_u64, u64
+from folkmoot.kernel.pack import get_u64, u16, u32, u64
 
-__all__ = ["NUMBER_BITS", "name_of", "number_of", "origin_of"]
+__all__ = ["NUMBER_BITS", "is_partition", "name_of", "number_of", "origin_of", "outbox_of", "partition_name"]
 
 NUMBER_BITS: Final = 38  # of the number of a request, below the counter of the view in which it was given
+
+_PARTITION: Final = b"\0p"
+
+
+def partition_name(partition: int, lineage: int) -> bytes:
+    """Return the name of a partition as a requester; no node has such a name. lineage: its tag (`store/epoch`)."""
+    return _PARTITION + u16(partition) + u32(lineage)
+
+
+def is_partition(name: bytes) -> bool:
+    """Whether a requester is a partition."""
+    return name.startswith(_PARTITION)
+
+
+def outbox_of(name: bytes) -> bytes:
+    """Return what the names of one partition in all lineages begin with."""
+    return name[: len(_PARTITION) + 2]
 
 
 def origin_of(name: bytes, number: int) -> bytes:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from folkmoot.kernel.pack import BYTE, U16, get_u16, get_u64, get_varint, u64, varint
+from folkmoot.kernel.pack import BYTE, U16, get_u16, get_u32, get_u64, get_varint, u32, u64, varint
 from folkmoot.session.connection import Connection
 from folkmoot.store.message import Message, decode_message, encode_message
 from folkmoot.turn.receipt import Place, Receipt
@@ -115,15 +115,17 @@ class Task:
 class OutboxEntry:
     """A message that others get exactly once, because of a change of a partition (a row OUTBOX).
 
-    home: the partition; sequence: per partition, only grows; tasks: of other partitions; nodes: whose transient
-    subscribers get it, with the groups of which one member there gets it; token: of the turn that waits for its end;
-    ticket: at the barrier, if it is retained; left: missing confirmations; over: another leader owns it by now;
-    receipt: where the answers are noted, if anywhere; released: its turn does not wait for it any more.
+    home: the partition; sequence: per partition, only grows; lineage: in which it was given, as a tag; tasks: of other
+    partitions; nodes: whose transient subscribers get it, with the groups of which one member there gets it; token: of
+    the turn that waits for its end; ticket: at the barrier, if it is retained; left: missing confirmations; over:
+    another leader owns it by now; receipt: where the answers are noted, if anywhere; released: its turn does not wait
+    for it any more.
     """
 
-    def __init__(self, home: int, sequence: int, flags: int, body: bytes) -> None:
+    def __init__(self, home: int, sequence: int, lineage: int, flags: int, body: bytes) -> None:
         self.home = home
         self.sequence = sequence
+        self.lineage = lineage
         self.flags = flags
         self.body = body
         self.tasks: list[Task] = []
@@ -144,10 +146,10 @@ class OutboxEntry:
 class Envelope:
     """A message for one node: for some of the partitions that it leads, and perhaps for its transient subscribers.
 
-    sequence: grows per publishing node, or (home >= 0) per partition with the outbox entry; body: the encoded message;
-    groups: of which one transient member at the node gets it; order, ticket, entry, receipt: at its sender, the place
-    in the order of sending, the ticket at the barrier, the outbox entry, and where the answer is noted; application: at
-    its receiver, the decoded message.
+    sequence: grows per publishing node, or (home >= 0) per partition with the outbox entry, in one lineage; body: the
+    encoded message; groups: of which one transient member at the node gets it; order, ticket, entry, receipt: at its
+    sender, the place in the order of sending, the ticket at the barrier, the outbox entry, and where the answer is
+    noted; application: at its receiver, the decoded message.
     """
 
     def __init__(self, sequence: int, token: int, flags: int, body: bytes) -> None:
@@ -156,6 +158,7 @@ class Envelope:
         self.flags = flags
         self.body = body
         self.home = -1
+        self.lineage = 0
         self.order = 0
         self.ticket = 0
         self.entry: OutboxEntry | None = None
@@ -264,7 +267,7 @@ def encode_envelope(envelope: Envelope, out: list[bytes]) -> None:
     out.append(varint(envelope.sequence))
     out.append(BYTE[envelope.flags])
     if envelope.flags & OF_PARTITION:
-        out.append(U16[envelope.home])
+        out.append(U16[envelope.home] + u32(envelope.lineage))
     put_names(out, envelope.groups)
     out.append(varint(len(envelope.tasks)))
     for task in envelope.tasks:
@@ -284,7 +287,8 @@ def decode_envelope(data: bytes, pos: int) -> tuple[Envelope, int]:
     pos += 1
     if envelope.flags & OF_PARTITION:
         envelope.home = get_u16(data, pos)
-        pos += 2
+        envelope.lineage = get_u32(data, pos + 2)
+        pos += 6
     pos = get_names(data, pos, envelope.groups)
     count, pos = get_varint(data, pos)
     for _ in range(count):
