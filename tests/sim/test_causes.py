@@ -220,6 +220,29 @@ def test_a_side_that_lacks_a_message_takes_its_successor(number: int, lacks: boo
     assert judge.out_of_order(None, message, later) or not lacks
 
 
+@pytest.mark.parametrize(("forks", "meets", "majority"), [(1, 0, 0), (0, 0, 0), (1, 1, 0), (1, 0, 1)])
+def test_a_machine_that_falls_and_forks_as_it_comes_up_may_have_stored_a_message(
+    forks: bool, meets: bool, majority: bool
+) -> None:
+    machines = Machines()
+    judge = machines.judge(majority=majority)
+    message = machines.message(2, machines.link(1))
+    machines.run(3, up=False)
+    machines.wait(SECOND)
+    message.acked_us = machines.world.now
+    machines.wait(SECOND)
+    if forks and not meets:
+        machines.cut(("n1", "n3"), ("n2", "n3"))
+    machines.run(3, up=True)
+    machines.wait(2 * FORK_US)
+    if forks and meets:
+        machines.cut(("n1", "n3"), ("n2", "n3"))
+        machines.wait(2 * FORK_US)
+    condition = ("A9", "being stored at a node that went down, and came back as a side")
+    assert judge.stored_twice(message) == (forks and not meets and not majority)
+    assert judge.excused.get(condition, 0) == (forks and not meets and not majority)
+
+
 def test_a_split_begins_while_an_earlier_one_counts_as_being_healed() -> None:
     machines = Machines()
     for _ in range(2):

@@ -307,7 +307,14 @@ class Causes(Judge):
             one_way = any(self.history.speaks_one_way(link.server.name, message.first_us) for link in links)
             apart = self._parted_since(message, _UNNOTICED_US if one_way else 0)
             apart = apart or self._on_two_sides(links, message.first_us)
+            if not apart and self._is_left_behind(message):
+                return self._excuse("A9", "being stored at a node that went down, and came back as a side")
         return self._decide("A9", "being forwarded when the network split", apart)
+
+    def _is_left_behind(self, message: Message) -> bool:
+        """Whether a machine that may have been storing the message went down, and forked before it met the others."""
+        until = min(message.acked_us, self.world.now)
+        return not self.majority and self.history.fell_and_forked(message.first_us - _BEFORE_US, until)
 
     def _parted_since(self, message: Message, before_us: int) -> bool:
         """Whether the network split, unnoticed by a node that took the message, before it was where it belongs.

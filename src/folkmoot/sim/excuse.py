@@ -44,6 +44,7 @@ EXCUSES: Final = (
     Excuse("A7", "a node failed soon after DISCONNECT", _DEATH),
     Excuse("A8", "writes on two sides", _SPLIT),
     Excuse("A9", "being forwarded when the network split", _SPLIT),
+    Excuse("A9", "being stored at a node that went down, and came back as a side", _SPLIT),
     Excuse("A9", "replayed on two sides", _SPLIT),
     Excuse("A9", "QoS 0 records are repeated after a failure", _DEATH),
     Excuse("A10", "staged where a side took over", _SPLIT),

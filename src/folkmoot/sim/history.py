@@ -22,6 +22,9 @@ FORK_US: Final = SECOND
 HEAL_US: Final = 10 * SECOND
 """Two sides are one again after this time in which both could reach each other, and the same others."""
 
+MEETING_US: Final = SECOND
+"""A machine that comes up and can reach the others has met them after this time."""
+
 
 class Span:
     """A time between two moments; `end_us` is NEVER while it lasts."""
@@ -121,6 +124,18 @@ class History:
                 break
             heard = one_way[number] if number < len(one_way) else 0
         return heard > 0
+
+    def fell_and_forked(self, since_us: int, until_us: int) -> bool:
+        """Whether a machine went down in this time, and may have been a side of its own as soon as it came up again.
+
+        It has what it was storing, and nobody told it what the others did about that.
+        """
+        for host in self.hosts:
+            for span in self._downs.get(host.name, []):
+                begins = since_us <= span.begin_us <= until_us and span.end_us < NEVER
+                if begins and self.parted(host.name, span.begin_us, span.end_us + MEETING_US):
+                    return True
+        return False
 
     def fell_at(self, name: str, since_us: int) -> int:
         """Return when a machine went down first since then, or NEVER."""
