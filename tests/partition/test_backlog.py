@@ -241,3 +241,22 @@ def test_a_queue_of_expired_messages_is_emptied_over_many_turns(make: MakeBox) -
     assert connection_turns > 1_000 // (16 * 9)
     box.settle()
     assert rows(box, QUEUE) == 0
+
+
+def test_what_was_sent_comes_again_with_dup_though_another_message_of_its_page_had_expired(box: Box) -> None:
+    """[MQTT-3.3.1-1]: the row that says what was sent never goes back."""
+    source, peer = box.client("s"), box.client("a", acks=False)
+    peer.resume()
+    peer.subscribe("t", qos=1)
+    peer.lose()
+    source.connect()
+    source.send(Publish(b"t", b"old", 1, packet_id=1, properties=properties(message_expiry=1)))
+    source.publish("t", b"m", qos=1)
+    box.advance(2 * SECOND)
+    peer.resume()
+    assert [(one.payload, one.dup) for one in peer.publishes()] == [(b"m", False)]
+    peer.lose()
+    box.settle()
+    box.crash()
+    peer.resume()
+    assert [(one.payload, one.dup) for one in peer.publishes()] == [(b"m", True)]

@@ -208,6 +208,7 @@ class PartitionLoader:
         session = self.sessions.get(client_id)
         if session is not None:
             session.sent_below = max(session.sent_below, sent_below)
+            session.sent_stored = sent_below
             session.given_below = max(session.given_below, given_below)
         purge = self.purges.get(client_id)
         if purge is not None:

@@ -220,7 +220,7 @@ class Backlog:
                 self.remove(session, entry)  # it may have been sent before a crash: at most once, section 4.3.1
             else:
                 self.push(session, entry)
-        if rows and session.ready_end > session.sent_below:
+        if rows and session.ready_end > max(session.sent_below, session.sent_stored):
             # From now on these messages may have been sent; a later leader must know it.
             put_sent(self.state.writer, session, session.ready_end)
         return bool(rows)
@@ -269,6 +269,7 @@ class Backlog:
 
 
 def put_sent(writer: Writer, session: Session, sent_below: int) -> None:
-    """Store which sequences of the queue may have been sent, or given out."""
+    """Store which sequences of the queue may have been sent, or given out; what was stored before stays true."""
+    session.sent_stored = max(session.sent_stored, sent_below)
     key = plain_key(session.partition, SENT, session.key)
-    writer.put(session.partition, key, encode_sent(sent_below, session.given_below))
+    writer.put(session.partition, key, encode_sent(session.sent_stored, session.given_below))
