@@ -37,7 +37,7 @@ from folkmoot.store.key import (
     stamp_key,
 )
 from folkmoot.store.message import Message, encode_message
-from folkmoot.store.origin import NUMBER_BITS, is_partition, origin_of, partition_name
+from folkmoot.store.origin import NUMBER_BITS, WILL_NUMBER, is_partition, origin_of, partition_name, will_name
 from folkmoot.store.row import (
     CursorRow,
     QueueRow,
@@ -669,6 +669,21 @@ def test_a_message_comes_once_if_both_sides_have_applied_its_request(
         fork.put(base, plain_key(0, MARK, asker), u64(mark))
     rows, _merge = fork.merge()
     assert texts(rows) == (["m"] if kept else [])
+
+
+@pytest.mark.parametrize("known", [0, 5, 6])
+@pytest.mark.parametrize("base", [MINE, THEIRS])
+def test_a_will_comes_once_if_both_sides_have_published_it(known: int, base: int) -> None:
+    fork = Fork()
+    fork.old(S, session(0))
+    other = THEIRS if base == MINE else MINE
+    fork.put(other, S, session(1 << 60))
+    fork.put(base, S, session(0))
+    fork.put(other, q(1), requested("m", will_name(5), WILL_NUMBER))
+    if known:
+        fork.put(base, plain_key(0, PRODUCER, will_name(known)), u64(WILL_NUMBER))
+    rows, _merge = fork.merge()
+    assert texts(rows) == ([] if known == 5 else ["m"])
 
 
 def test_the_plan_for_a_long_queue_is_made_in_steps() -> None:

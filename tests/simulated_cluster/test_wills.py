@@ -121,6 +121,35 @@ def test_who_says_goodbye_while_the_sides_are_merged_has_no_will(expiry_s: int) 
     assert halves.watcher.payloads() == [b"will %d" % (1 - leaves)]
 
 
+@pytest.mark.parametrize("expiry_s", [0, EVER])
+@pytest.mark.parametrize("stays", [False, True])
+def test_a_will_that_both_sides_publish_comes_once(stays: bool, expiry_s: int) -> None:
+    """The side that does not see the client takes it for gone; its connection ends before the heal, or after it."""
+    cluster = SimulatedCluster(5, partitions=PARTITIONS, replicas=5)
+    client_id = cluster["n4"].names_led("c")[0]
+    watcher = cluster["n1"].client(cluster["n1"].names_led("w")[0])
+    watcher.connect(session_expiry=EVER)
+    watcher.subscribe("will", qos=1)
+    peer = cluster["n2"].client(client_id)
+    peer.connect(will=will(b"once"), session_expiry=expiry_s)
+    cluster.advance(SECOND)
+    cluster.cut("n4", "n1", "n2", "n3")
+    cluster.cut("n5", "n1", "n2", "n3")
+    came: list[bytes] = []
+    if not stays:
+        peer.lose()
+    for heals in (False, True):
+        if heals:
+            cluster.heal()
+            cluster.settle()
+        cluster.advance(10 * SECOND)
+        came += watcher.payloads()
+    peer.lose()
+    cluster.advance(5 * SECOND)
+    came += watcher.payloads()
+    assert came == [b"once"]
+
+
 class Healing:
     """n3 was alone; what n2 leads cannot be merged, as n3 does not answer it: not all routes are known."""
 

@@ -18,6 +18,7 @@ from folkmoot.routing.route import Route, Routes
 from folkmoot.session.session import Session
 from folkmoot.session.subscription import Recipient
 from folkmoot.store.message import Message
+from folkmoot.store.origin import is_will, origin_of
 from folkmoot.turn.fabric import Fabric
 from folkmoot.turn.message import FROM_CLIENT, QUEUE, RETAIN, STREAM, TO_GROUPS, Application, Task
 from folkmoot.turn.state import State
@@ -142,7 +143,7 @@ class Publishing:
             self.keeping.stream(
                 [log for log in route.logs if log.store_partition == task.partition], message, producer, sequence
             )
-        message.origin = origin
+        message.origin = origin_of(producer, sequence) if is_will(producer) else origin
         if task.bits & QUEUE:
             recipients = route.persistent_in(task.partition)
             work.steps += DELIVERY_STEPS * len(recipients)

@@ -8,8 +8,8 @@ from folkmoot.membership.holding import Holding
 from folkmoot.membership.view import View
 from folkmoot.merge.stamp import Stamp, decode_stamp
 from folkmoot.store.epoch import counter_of, tag_of
-from folkmoot.store.key import MARK, STAMP, plain_key, stamped_key_of
-from folkmoot.store.origin import NUMBER_BITS, is_partition, name_of, number_of
+from folkmoot.store.key import MARK, PRODUCER, STAMP, plain_key, stamped_key_of
+from folkmoot.store.origin import NUMBER_BITS, is_partition, is_will, name_of, number_of
 from folkmoot.store.writer import VERSION_BYTES, version_of
 
 __all__ = ["Side", "last_shared_counter", "replaces"]
@@ -50,6 +50,8 @@ class Side:
         name = name_of(origin)
         if not name:
             return False
+        if is_will(name):
+            return plain_key(partition, PRODUCER, name) in self.rows
         number = number_of(origin)
         mark = self.rows.get(plain_key(partition, MARK, name))
         if mark is None or (number >> NUMBER_BITS > self.fork and not is_partition(name)):

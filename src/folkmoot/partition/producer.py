@@ -3,7 +3,7 @@
 The newest number of each producer is a row of every partition that it wrote to, in the same batch as the message.
 A name belongs to the user of the connection, or to its client id where nobody has proved a user name: the row's name is
 a mark, a hash of the owner, and the name. Rows of version 0.1 have the name only; what they say counts for every owner
-that has no row of its own yet.
+that has no row of its own yet. Wills are producers of one message each (`store/origin`), with an owner of their own.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from folkmoot.kernel.event import ERROR
 from folkmoot.kernel.pack import get_u64, u64
 from folkmoot.partition.producer_eviction import ProducerEviction
 from folkmoot.store.key import PRODUCER, plain_key, plain_name_of
+from folkmoot.store.origin import is_will
 from folkmoot.store.writer import VERSION_BYTES
 from folkmoot.turn.commit import Commits
 from folkmoot.turn.state import State
@@ -194,7 +195,7 @@ class Producers:
             if newest is None or newest.token <= self.commits.durable_token:
                 self._newest.pop(key, None)
                 self._uncount(eviction.partition, plain_name_of(key))
-                if eviction.owner:
+                if eviction.owner and not is_will(eviction.owner):
                     self.state.counters.quota_forgotten_producers += 1
                 self.state.writer.delete(eviction.partition, key)
         if not keys:

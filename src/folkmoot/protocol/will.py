@@ -1,7 +1,8 @@
 """Wills: stored from CONNECT on, published exactly once when the session ends or its delay passes (A7).
 
 MQTT 5 sections 3.1.2.5, 3.1.3.2. One change deletes the row and publishes the message, or writes it to the outbox, so
-that a crash does both or neither.
+that a crash does both or neither. The will is published like a message of an idempotent producer, so that no partition
+stores it twice, if two sides of a split have published it.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from folkmoot.proxy.relay import token_of
 from folkmoot.session.session import Session, Will
 from folkmoot.store.key import WILL, is_left, left_name, plain_key
 from folkmoot.store.message import Message
+from folkmoot.store.origin import WILL_NUMBER, origin_of, will_name
 from folkmoot.store.row import WillRow, encode_will
 from folkmoot.turn.state import TIMER_WILL, State
 
@@ -153,5 +155,10 @@ class Wills:
             self.state.clock.time + message.expires_us if message.expires_us else 0,
         )
         fresh.owner = message.owner
-        self.entries.publish(session.partition, fresh, None, b"", 0)
+        if will.token and not self._planted.wills_twice:  # another side of a split may publish it as well
+            name = will_name(will.token)
+            fresh.origin = origin_of(name, WILL_NUMBER)
+            self.entries.publish(session.partition, fresh, None, name, WILL_NUMBER)
+        else:
+            self.entries.publish(session.partition, fresh, None, b"", 0)
         self.state.counters.wills_published += 1

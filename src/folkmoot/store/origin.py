@@ -6,6 +6,9 @@ sides may have applied it, one of them without having acknowledged it. All other
 A requester is a node, or a partition with an outbox. A node is at one side of a split at a time, and goes on with its
 numbers when it changes over. A partition can have a leader at each side: so its name holds the lineage in which it gave
 the number, and the numbers of each lineage are a sequence of their own.
+
+Both sides may publish the same will, because each of them sees the end of its connection. So a will has a name of its
+own, that of its connection, whoever publishes it, and no other number than `WILL_NUMBER`.
 """
 
 from __future__ import annotations
@@ -14,11 +17,25 @@ from typing import Final
 
 from folkmoot.kernel.pack import get_u64, u16, u32, u64
 
-__all__ = ["NUMBER_BITS", "is_partition", "name_of", "number_of", "origin_of", "outbox_of", "partition_name"]
+__all__ = [
+    "NUMBER_BITS",
+    "WILL_NUMBER",
+    "is_partition",
+    "is_will",
+    "name_of",
+    "number_of",
+    "origin_of",
+    "outbox_of",
+    "partition_name",
+    "will_name",
+]
 
 NUMBER_BITS: Final = 38  # of the number of a request, below the counter of the view in which it was given
 
+WILL_NUMBER: Final = 1
+
 _PARTITION: Final = b"\0p"
+_WILL: Final = b"\xff" + bytes(16)  # in the form of the owner of an idempotent producer, see `partition.producer`
 
 
 def partition_name(partition: int, lineage: int) -> bytes:
@@ -34,6 +51,16 @@ def is_partition(name: bytes) -> bool:
 def outbox_of(name: bytes) -> bytes:
     """Return what the names of one partition in all lineages begin with."""
     return name[: len(_PARTITION) + 2]
+
+
+def will_name(token: int) -> bytes:
+    """Return the name under which the will of a connection is published; token: of the connection."""
+    return _WILL + u64(token)
+
+
+def is_will(name: bytes) -> bool:
+    """Whether a requester is a will."""
+    return name.startswith(_WILL)
 
 
 def origin_of(name: bytes, number: int) -> bytes:
