@@ -53,7 +53,7 @@ EXCUSES: Final = {
     ),
     "two-sides-twice": Excuse(
         "A4",
-        "`available`: the message was sent to, or came from, two nodes, and a link of one of them was cut",
+        "`available`: the message was sent twice, or came from two nodes, and a link of one of these nodes was cut",
         "A message with QoS 2 arrives twice.",
     ),
     "two-sides-id": Excuse(
@@ -106,8 +106,8 @@ class Excuses:
         sent = {self.ledger.name(number) for _, number in message.sends}
         came = {self.ledger.name(number) for _, number in (first, second)}
         begin = message.sent - HEAL_US
-        for nodes in (sent, came):
-            if len(nodes) > 1 and self.world.cut_off(nodes, begin, second[0]):
+        for nodes, several in ((sent, len(message.sends) > 1), (came, len(came) > 1)):
+            if several and self.world.cut_off(nodes, begin, second[0]):
                 return "two-sides-twice"
         return ""
 
