@@ -25,11 +25,11 @@ def check_transactions(ledger: Ledger, excuses: Excuses, verdict: Verdict) -> No
                 if one.end == FOREVER and all(matches(one.filter, topic) for topic, _ in found.messages)
             ]
             if begin and min(begin) < found.staged and ledger.of_client[client][0].expiry:
-                judge(verdict, client, found, came)
+                judge(excuses, verdict, client, found, came)
         in_order(ledger, verdict, client, came)
 
 
-def judge(verdict: Verdict, client: str, found: Transaction, came: dict[str, list[Arrival]]) -> None:
+def judge(excuses: Excuses, verdict: Verdict, client: str, found: Transaction, came: dict[str, list[Arrival]]) -> None:
     """One transaction at one subscriber."""
     verdict.judge("A10")
     what = f"transaction {found.number} of {found.app}, staged {found.staged / 1e6:.3f} s"
@@ -39,8 +39,10 @@ def judge(verdict: Verdict, client: str, found: Transaction, came: dict[str, lis
             if one.topic != topic:
                 verdict.find("A10", "wrong topic", one.at, f"{client} got {value} of {what} on {one.topic}")
         if len(came[value]) > 1:
-            again = came[value][1]
-            verdict.find("A10", "twice", again.at, f"{client} got {value} of {what} {len(came[value])} times")
+            first, again = came[value][:2]
+            text = f"{client} got {value} of {what} {len(came[value])} times"
+            excuse = excuses.transaction_twice((first.at, first.connection), (again.at, again.connection))
+            verdict.find("A10", "twice", again.at, text, excuse)
     if found.refused < FOREVER:
         verdict.find("A10", "refused", found.refused, f"{what}: its commit was refused, though all of it was staged")
     if there and came[there[0]][0].at < found.asked:

@@ -56,6 +56,16 @@ EXCUSES: Final = {
         "`available`: the message was sent twice, or came from two nodes, and a link of one of these nodes was cut",
         "A message with QoS 2 arrives twice.",
     ),
+    "two-sides-again": Excuse(
+        "A4",
+        "`available`: it came over two connections to one node, and a link of that node was cut in between",
+        "A QoS 2 message that a client has begun to get comes again with another packet id",
+    ),
+    "two-sides-transaction": Excuse(
+        "A10",
+        "`available`: it came from two nodes, or over two connections, and a link of one of these nodes was cut",
+        "A message with QoS 2 arrives twice.",
+    ),
     "two-sides-id": Excuse(
         "A6",
         "`available`: a link was cut of one of the two nodes to which the client id is connected",
@@ -109,7 +119,15 @@ class Excuses:
         for nodes, several in ((sent, len(message.sends) > 1), (came, len(came) > 1)):
             if several and self.world.cut_off(nodes, begin, second[0]):
                 return "two-sides-twice"
+        if first[1] != second[1] and self.world.cut_off(came, first[0] - NOTICE_US, second[0]):
+            return "two-sides-again"
         return ""
+
+    def transaction_twice(self, first: tuple[int, int], second: tuple[int, int]) -> str:
+        """For a message of a transaction that arrived twice; first, second: time and connection."""
+        came = {self.ledger.name(number) for _, number in (first, second)}
+        moved = first[1] != second[1] and self.splits
+        return "two-sides-transaction" if moved and self.world.cut_off(came, first[0] - HEAL_US, second[0]) else ""
 
     def two_alive(self, one: Connection, other: Connection, at: int) -> str:
         """For two connections of one client id that are both served."""

@@ -37,7 +37,15 @@ from folkmoot.store.key import (
     stamp_key,
 )
 from folkmoot.store.message import Message, encode_message
-from folkmoot.store.origin import NUMBER_BITS, WILL_NUMBER, is_partition, origin_of, partition_name, will_name
+from folkmoot.store.origin import (
+    NUMBER_BITS,
+    WILL_NUMBER,
+    is_node,
+    origin_of,
+    partition_name,
+    transaction_name,
+    will_name,
+)
 from folkmoot.store.row import (
     CursorRow,
     QueueRow,
@@ -651,13 +659,13 @@ SEVENTH = (5 << NUMBER_BITS) + 7  # the seventh request that was made in the fif
         (SEVENTH, -1, True),  # nobody knows when they parted: twice rather than never
     ],
 )
-@pytest.mark.parametrize("asker", [b"n1", partition_name(7, OLD)], ids=["node", "partition"])
+@pytest.mark.parametrize("asker", [b"n1", partition_name(7, OLD), transaction_name(b"app")], ids=["n", "p", "t"])
 @pytest.mark.parametrize("base", [MINE, THEIRS])
 def test_a_message_comes_once_if_both_sides_have_applied_its_request(
     mark: int, common: int, kept: bool, asker: bytes, base: int
 ) -> None:
-    if is_partition(asker):
-        kept = mark < SEVENTH  # the lineage in which it was asked is in its name: no matter when they parted
+    if not is_node(asker):
+        kept = mark < SEVENTH  # its name tells the lineage, or is that of an app: no matter when they parted
     fork = Fork()
     fork.common = common
     fork.old(S, session(0))

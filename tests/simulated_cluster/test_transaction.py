@@ -10,6 +10,8 @@ from folkmoot.report.call import Call
 from folkmoot.report.order import encode_commit
 from folkmoot.store.batch import Batch
 from folkmoot.store.key import PACKETS, end_of, kind_prefix
+from folkmoot.store.message import Message
+from folkmoot.store.origin import transaction_name
 from folkmoot.store.transaction import home_of
 from folkmoot.store.writer import VERSION_BYTES
 from folkmoot.streams.config import StreamConfig
@@ -268,3 +270,38 @@ def test_homes_differ_from_those_of_clients_and_topics() -> None:
     homes = {home_of(b"app%d" % n, 256) for n in range(64)}
     clients = {cluster["n1"].node._state.partition_of(b"app%d" % n) for n in range(64)}
     assert homes != clients
+
+
+def test_what_both_sides_of_a_split_publish_comes_once() -> None:
+    stand = Stand()
+    stand.stage()
+    stand.leader.node._state.stopping = True  # it publishes nothing
+    for number in range(NUMBERS):
+        assert status(stand.commit(stand.leader, number)) == FOUND
+    stand.collect()
+    assert not any(stand.got.values())
+    for other in stand.others:
+        stand.cluster.cut(stand.leader.name, other.name)
+    stand.leader.node._state.stopping = False
+    stand.cluster.advance(10 * SECOND)
+    counts = [site.node.counters.transaction_messages for site in stand.cluster.live()]
+    assert sum(counts) == 2 * MESSAGES
+    stand.cluster.heal()
+    stand.cluster.settle()
+    stand.cluster.advance(5 * SECOND)
+    stand.collect()
+    for reader in stand.readers:
+        assert stand.got[reader.client_id] == [b"%d" % number for number in range(MESSAGES)]
+
+
+def test_a_message_that_two_leaders_have_put_into_the_outbox_comes_once() -> None:
+    """The second did not know of the entry of the first one, with which another side has gone on."""
+    stand = Stand()
+    entries = stand.leader.node._broker.delivery.publications.entries
+    for number in (1, 2, 2, 3, 3, 2):
+        message = Message(b"t/x", b"%d" % number, 2, False, b"", "a", stand.cluster.now, 0)
+        entries.entrust(0, message, transaction_name(b"a"), number)
+        stand.cluster.settle()
+    stand.collect()
+    for reader in stand.readers:
+        assert stand.got[reader.client_id] == [b"1", b"2", b"3"]

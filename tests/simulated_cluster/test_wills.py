@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from folkmoot.kernel.clock import SECOND
+from folkmoot.kernel.hash import hash64
 from folkmoot.mqtt.packet import Subscribe, Will
 from tests.harness.peer import EVER, Peer
 from tests.harness.simulated_cluster import SimulatedCluster
@@ -211,3 +212,26 @@ def test_while_sides_are_merged_elsewhere_a_client_that_comes_again_with_another
     healing.watcher.resume()
     cluster.advance(SECOND)
     assert healing.watcher.payloads() == [b"second"]
+
+
+@pytest.mark.parametrize("number", range(6))
+def test_a_will_that_a_fork_publishes_for_sessions_without_a_copy_there_comes_after_the_heal(number: int) -> None:
+    """A node that is alone leads some partitions only: what it publishes for the others waits in an outbox."""
+    cluster = SimulatedCluster(5, partitions=PARTITIONS, replicas=3)
+    watcher = cluster["n1"].client(f"w{number}")
+    watcher.connect(session_expiry=EVER)
+    watcher.subscribe("will", qos=2)
+    cluster.advance(SECOND)
+    for other in ("n1", "n2", "n3", "n4"):
+        cluster.cut("n5", other)
+    cluster.advance(10 * SECOND)
+    led = [partition for partition, leads in enumerate(cluster["n5"].node._state.leads) if leads]
+    names = [f"c{number}" for number in range(100)]
+    client_id = next(name for name in names if hash64(name.encode()) % PARTITIONS in led)
+    peer = cluster["n5"].client(client_id)
+    peer.connect(will=will(b"x"), session_expiry=EVER)
+    peer.lose()
+    cluster.heal()
+    cluster.settle()
+    cluster.advance(5 * SECOND)
+    assert watcher.payloads() == [b"x"]

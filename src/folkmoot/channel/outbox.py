@@ -59,8 +59,9 @@ class Outbox:
         self._unsent: deque[tuple[int, OutboxEntry]] = deque()  # entries whose turn is not committed: (token, entry)
 
     def is_needed(self, home: int) -> bool:
-        """Whether messages of `home` for others need a row: on a single node, a turn is one batch."""
-        return not self.fabric.alone and (bool(self.fabric.others) or self.busy(home))
+        """Whether messages of `home` for others need a row: where this node leads everything, a turn is one batch."""
+        fabric = self.fabric
+        return not fabric.alone and (bool(fabric.others) or fabric.leaderless or self.busy(home))
 
     def busy(self, home: int) -> bool:
         """Whether entries are under way that later messages must not overtake."""

@@ -17,7 +17,7 @@ from folkmoot.kernel.errors import CorruptStore
 from folkmoot.kernel.event import ERROR
 from folkmoot.kernel.pack import get_varint, varint
 from folkmoot.partition.mark import LINEAGES_MAX, Marks
-from folkmoot.store.origin import origin_of, partition_name
+from folkmoot.store.origin import is_transaction, origin_of, partition_name
 from folkmoot.turn.commit import Commits
 from folkmoot.turn.fabric import Fabric
 from folkmoot.turn.message import (
@@ -284,18 +284,22 @@ class ForwardReceiver:
         """
         if task.partition in self._closed:
             raise CorruptStore("a row of the partition cannot be read")
-        origin = node_id.encode() if envelope.home < 0 else partition_name(envelope.home, envelope.lineage)
+        application = _application_of(envelope)
+        origin, number = node_id.encode(), envelope.sequence
+        if is_transaction(application.producer):
+            origin, number = application.producer, application.number
+        elif envelope.home >= 0:
+            origin = partition_name(envelope.home, envelope.lineage)
         known = self.marks.newest(task.partition, origin)
-        if not self.marks.advance(task.partition, origin, envelope.sequence) and not self.fabric.planted.unmarked:
+        if not self.marks.advance(task.partition, origin, number) and not self.fabric.planted.unmarked:
             self.state.counters.cluster_requests_repeated += 1
             if not envelope.flags & WITH_RECEIPT:
                 return None
             epoch, sequence = self.state.writer.position(task.partition)
             return Place(task.partition, epoch, sequence, 0)
         self.state.counters.cluster_messages_received += 1
-        application = _application_of(envelope)
         application.message.asked_again = tried or envelope.flags & ASKED_AGAIN != 0
-        source = origin_of(origin, envelope.sequence)
+        source = origin_of(origin, number)
         try:
             return self._perform(envelope, application, task, source)
         except CorruptStore:

@@ -65,11 +65,12 @@ class OutboxPublishing:
             self.state.counters.publish_unmatched += 1
         return result
 
-    def entrust(self, home: int, message: Message) -> int:
+    def entrust(self, home: int, message: Message, origin: bytes, number: int) -> int:
         """Put the whole message into the outbox with this turn's change of `home`, the part of `home` included.
 
-        Nobody gets it before the change is committed, and it can be taken back as a whole. REFUSED: the node stores no
-        more retained messages, and nothing has happened.
+        Nobody gets it before the change is committed, and it can be taken back as a whole. origin, number: under which
+        all others know it, whoever publishes it (`store/origin`). REFUSED: the node stores no more retained messages,
+        and nothing has happened.
         """
         publishing = self.publishing
         if not self.outbox.is_needed(home):
@@ -90,7 +91,7 @@ class OutboxPublishing:
         if plan.is_empty():
             self.state.counters.publish_unmatched += 1
             return result
-        self.outbox.put(home, message, b"", 0, 0, list(plan.tasks.values()), plan.nodes)
+        self.outbox.put(home, message, origin, number, 0, list(plan.tasks.values()), plan.nodes)
         self.state.counters.cluster_messages_sent += len(plan)
         return result | MATCHED | STORED
 

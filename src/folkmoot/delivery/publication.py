@@ -20,6 +20,7 @@ from folkmoot.partition.app import App, Chunk
 from folkmoot.partition.staged import message_at
 from folkmoot.store.key import PACKETS, STAGED
 from folkmoot.store.message import Message
+from folkmoot.store.origin import transaction_name
 from folkmoot.store.transaction import committed_key, staged_key
 from folkmoot.store.writer import VERSION_BYTES
 from folkmoot.turn.commit import Commits
@@ -120,8 +121,8 @@ class Publications:
             messages.append(message)
         keys = [staged_key(app.partition, kind, app.name, row.at, part, row.chunk) for kind in (PACKETS, STAGED)]
         step = _Step(state.writer.token, app, keys)
-        for message in messages:
-            self._entrust(app, message)
+        for index, message in enumerate(messages):
+            self._entrust(app, message, row.base + row.published + index + 1)
         row.published += len(messages)
         state.counters.transaction_messages += len(messages)
         committed.stage.drop(part, row.chunk)
@@ -133,16 +134,17 @@ class Publications:
         else:
             self._remove(step)
 
-    def _entrust(self, app: App, message: Message) -> None:
+    def _entrust(self, app: App, message: Message, number: int) -> None:
+        name = transaction_name(app.name)
         try:
-            refused = self.entries.entrust(app.partition, message) & REFUSED != 0
+            refused = self.entries.entrust(app.partition, message, name, number) & REFUSED != 0
         except CorruptStore as fault:
             self.state.event(ERROR, "unreadable", {"what": str(fault)})
             refused = True
         if refused:  # it cannot be retained; all current subscribers get it
             self.state.event(WARNING, "transaction_not_retained", {"topic": message.topic.decode()})
             message.retain = False
-            self.entries.entrust(app.partition, message)
+            self.entries.entrust(app.partition, message, name, number)
 
     def _remove(self, step: _Step) -> None:
         """Record in this turn's change that the chunk is removed, and the app's progress."""

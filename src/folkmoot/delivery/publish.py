@@ -18,7 +18,7 @@ from folkmoot.routing.route import Route, Routes
 from folkmoot.session.session import Session
 from folkmoot.session.subscription import Recipient
 from folkmoot.store.message import Message
-from folkmoot.store.origin import is_will, origin_of
+from folkmoot.store.origin import is_transaction, is_will, origin_of
 from folkmoot.turn.fabric import Fabric
 from folkmoot.turn.message import FROM_CLIENT, QUEUE, RETAIN, STREAM, TO_GROUPS, Application, Task
 from folkmoot.turn.state import State
@@ -131,6 +131,8 @@ class Publishing:
         """Store a forwarded message in one partition."""
         message = application.message
         producer, sequence = application.producer, application.number
+        if is_transaction(producer):
+            producer, sequence = b"", 0  # a mark has told whether the partition has it
         route = self.routes.lookup(message.topic)
         publisher = self.state.sessions.get(message.publisher) if application.flags & FROM_CLIENT else None
         work = self.state.work

@@ -161,6 +161,8 @@ class Transactions:
         parts = [part for part in parts if part[1]]
         for old in [old for old in app.stages if old <= number]:
             self._drop_losers(app, app.stages.pop(old), parts if old == number else [])
+        if row.last < 0:
+            row.base = self.state.clock.time  # beyond the numbers of an app of this name that was forgotten
         row.last = number
         row.committed_us = self.state.clock.time
         if parts:

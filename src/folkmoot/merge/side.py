@@ -9,7 +9,7 @@ from folkmoot.membership.view import View
 from folkmoot.merge.stamp import Stamp, decode_stamp
 from folkmoot.store.epoch import counter_of, tag_of
 from folkmoot.store.key import MARK, PRODUCER, STAMP, plain_key, stamped_key_of
-from folkmoot.store.origin import NUMBER_BITS, is_partition, is_will, name_of, number_of
+from folkmoot.store.origin import NUMBER_BITS, is_node, is_will, name_of, number_of
 from folkmoot.store.writer import VERSION_BYTES, version_of
 
 __all__ = ["Side", "last_shared_counter", "replaces"]
@@ -54,7 +54,7 @@ class Side:
             return plain_key(partition, PRODUCER, name) in self.rows
         number = number_of(origin)
         mark = self.rows.get(plain_key(partition, MARK, name))
-        if mark is None or (number >> NUMBER_BITS > self.fork and not is_partition(name)):
+        if mark is None or (is_node(name) and number >> NUMBER_BITS > self.fork):
             return False
         return number <= get_u64(mark, VERSION_BYTES)
 

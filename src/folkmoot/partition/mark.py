@@ -4,7 +4,8 @@ An origin is a node, or a partition with an outbox entry, in one lineage (`store
 partition, in the same change as the message: the next leader knows it. A message that this node applies directly needs
 no mark, because it cannot be repeated. Marks of unknown nodes are deleted while all known nodes are present: such nodes
 have left, or an operator has forgotten them, and nobody sends in their name. Of each partition the marks of its newest
-lineages are kept (`LINEAGES_MAX`). So the marks of a partition are bounded by the numbers of nodes and partitions.
+lineages are kept (`LINEAGES_MAX`), and of apps with transactions the newest (`APPS_MAX`). So the marks of a partition
+are bounded by the numbers of nodes and partitions.
 """
 
 from __future__ import annotations
@@ -13,13 +14,16 @@ from typing import Final
 
 from folkmoot.kernel.pack import u64
 from folkmoot.store.key import MARK, plain_key
-from folkmoot.store.origin import is_partition, outbox_of
+from folkmoot.store.origin import is_node, is_partition, outbox_of, transaction_name
 from folkmoot.turn.state import State
 
 __all__ = ["LINEAGES_MAX", "Marks"]
 
 LINEAGES_MAX: Final = 16
 """Of one partition: a branch that was made so many forks ago is not remembered either."""
+
+APPS_MAX: Final = 1_024
+"""Apps that have published something to a partition: as many as one home may have, and most of all homes together."""
 
 
 class Marks:
@@ -51,7 +55,7 @@ class Marks:
         newest = self._newest[partition]
         if known is None or not newest:
             return
-        for origin in [origin for origin in newest if origin not in known and not is_partition(origin)]:
+        for origin in [origin for origin in newest if is_node(origin) and origin not in known]:
             del newest[origin]
             self._changed.pop((partition, origin), None)
             self.state.writer.delete(partition, plain_key(partition, MARK, origin))
@@ -59,20 +63,26 @@ class Marks:
     def advance(self, partition: int, origin: bytes, sequence: int) -> bool:
         """Return whether the message is new in this partition; then it is the newest from now on."""
         newest = self._newest[partition]
-        if sequence <= newest.get(origin, 0):
+        before = newest.get(origin, 0)
+        if sequence <= before:
             return False
-        if origin not in newest and is_partition(origin):
-            self._make_room(partition, outbox_of(origin))
+        if not is_node(origin):
+            if before:
+                del newest[origin]  # it becomes the last one
+            elif is_partition(origin):
+                self._make_room(partition, outbox_of(origin), LINEAGES_MAX)
+            else:
+                self._make_room(partition, transaction_name(b""), APPS_MAX)
         newest[origin] = sequence
         self._changed[(partition, origin)] = sequence
         return True
 
-    def _make_room(self, partition: int, outbox: bytes) -> None:
-        """Forget the oldest lineage of a partition that has sent something in as many as are kept."""
+    def _make_room(self, partition: int, kind: bytes, most: int) -> None:
+        """Forget the longest silent of the origins whose names begin like this, if there are as many as are kept."""
         newest = self._newest[partition]
-        lineages = [origin for origin in newest if origin.startswith(outbox)]
-        if len(lineages) >= LINEAGES_MAX:
-            oldest = min(lineages, key=lambda origin: newest[origin])
+        origins = [origin for origin in newest if origin.startswith(kind)]
+        if len(origins) >= most:
+            oldest = origins[0]
             del newest[oldest]
             self._changed.pop((partition, oldest), None)
             self.state.writer.delete(partition, plain_key(partition, MARK, oldest))

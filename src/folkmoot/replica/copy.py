@@ -31,6 +31,7 @@ from folkmoot.store.writer import version_of
 
 __all__ = ["Copies"]
 
+_SMALLEST: Final = 16  # a copy counts as at least this part of a page
 _TOUCHED_MAX: Final = 200_000  # keys remembered per copy; beyond it the copy begins again, and skips equal pages
 
 
@@ -169,20 +170,23 @@ class Copies:
     def step(self) -> None:
         """Ask all source nodes for their next pages at the same time: so each has less to do beside its clients."""
         replica_states = self.replica_states
-        parallel = replica_states.config.copy_parallel
+        page_bytes = replica_states.config.page_bytes
+        room = replica_states.config.copy_parallel * page_bytes
         unfinished = [copy for copy in self.active.values() if not copy.waiting and not copy.done_token]
         if not unfinished:
             return
-        share = max(parallel // len({copy.source: None for copy in unfinished}), 1)
+        share = max(room // len({copy.source: None for copy in unfinished}), 1)
         running: dict[str, int] = {}
         for copy in unfinished:
-            count = running.get(copy.source, 0)
-            if count >= share:
+            size = running.get(copy.source, 0)
+            if size >= share:
                 continue
-            if not parallel:
+            if room <= 0:
                 return
-            parallel -= 1
-            running[copy.source] = count + 1
+            # What is left may fit into one page with many others: most partitions of a quiet cluster are small.
+            part = max(min(copy.left or page_bytes, page_bytes), page_bytes // _SMALLEST)
+            room -= part
+            running[copy.source] = size + part
             if not copy.asked and replica_states.pending.written_token >= copy.readable_token:
                 self._ask(copy)
 

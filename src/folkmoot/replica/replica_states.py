@@ -78,7 +78,7 @@ class ReplicaStates:
         self.lived: View | None = None  # the newest view that took effect here, in this or an earlier process
         self.epoch = 0
         self.fresh = False  # a view is installed that has not taken effect yet
-        self.solo = True  # no other member is in the view
+        self.solo = True  # there is no other member, and none is away
         self.others: list[str] = []  # the other members of the view
         self.leaders: list[str] = [""] * partitions
         self.roles: list[int] = [NO_ROLE] * partitions
@@ -308,8 +308,6 @@ class ReplicaStates:
         writer.drop(led)
         for partition in led:
             token = self.pending.first_token(partition)
-            if self.solo:
-                token = self.pending.committed_token + 1
             undo = rows.undo(partition, token) if token else None
             self.pending.abandon(partition)
             if undo is not None:

@@ -264,7 +264,8 @@ class Replication:
         replica_states.view = view
         replica_states.epoch = view.epoch
         replica_states.others = [member.node_id for member in view.members if member.node_id != replica_states.node_id]
-        replica_states.solo = not replica_states.others
+        # One that others have left for a while goes on as their leader: they need its changes when they come back.
+        replica_states.solo = not replica_states.others and view.is_whole()
         replica_states.writer.enter(view.epoch)
         replica_states.base_seqs = [
             replica_states.writer.sequence(partition) for partition in range(replica_states.partitions)

@@ -245,16 +245,14 @@ class Takeover:
         replica_states.states[partition] = COMPLETE
         if replica_states.solo:
             replica_states.settled[partition] = True
-            if not replica_states.away():
-                return  # no node will ask for the origin of the adopted changes
+            return  # no node will ask for the origin of the adopted changes
         begun = not replica_states.writer.sequence(partition)
         replica_states.write_history(partition, replica_states.writer.sequence(partition))
         if begun and replica_states.away():
             key, stamp = replica_states.stamps.begin(partition, replica_states.now + replica_states.shift_us)
             replica_states.writer.put(partition, key, stamp)
         self.lead.opening_seqs[partition] = replica_states.writer.sequence(partition)
-        if not replica_states.solo:
-            self.lead.join_known(partition)
+        self.lead.join_known(partition)
 
     def merge(self) -> None:
         """Continue merging branches; partitions with all branches merged may be opened."""

@@ -100,13 +100,7 @@ class Turns:
             history = replica_states.histories[partition]
             if (not history or history[-1][0] != epoch) and replica_states.phases[partition] == OPEN:
                 self._add_history(batch, partition)
-        parts = followed
-        if replica_states.away():
-            for partition, ops in self._own_ops(batch).items():
-                self._stamp(batch, partition, ops)
-            # A side of a split that begins anew reads from the store: the rows have to be there.
-            parts = followed + [(p, replica_states.writer.sequence(p), replica_states.generations[p]) for p in touched]
-        self._flight.append(_Flight(batch.token, touched, parts))
+        self._flight.append(_Flight(batch.token, touched, followed))
 
     def _stamp(self, batch: Batch, partition: int, ops: list[tuple[int, bytes, bytes]]) -> None:
         """Record when rows changed, for another side of a split that may have changed them too."""

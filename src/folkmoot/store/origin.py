@@ -9,6 +9,9 @@ the number, and the numbers of each lineage are a sequence of their own.
 
 Both sides may publish the same will, because each of them sees the end of its connection. So a will has a name of its
 own, that of its connection, whoever publishes it, and no other number than `WILL_NUMBER`.
+
+Both sides publish what is left of a transaction that was committed before they parted. So its messages have the name of
+the app that has committed them, and numbers that go on from one transaction of the app to the next.
 """
 
 from __future__ import annotations
@@ -20,13 +23,16 @@ from folkmoot.kernel.pack import get_u64, u16, u32, u64
 __all__ = [
     "NUMBER_BITS",
     "WILL_NUMBER",
+    "is_node",
     "is_partition",
+    "is_transaction",
     "is_will",
     "name_of",
     "number_of",
     "origin_of",
     "outbox_of",
     "partition_name",
+    "transaction_name",
     "will_name",
 ]
 
@@ -34,7 +40,9 @@ NUMBER_BITS: Final = 38  # of the number of a request, below the counter of the 
 
 WILL_NUMBER: Final = 1
 
+# No id of a node begins like these
 _PARTITION: Final = b"\0p"
+_TRANSACTION: Final = b"\0t"
 _WILL: Final = b"\xff" + bytes(16)  # in the form of the owner of an idempotent producer, see `partition.producer`
 
 
@@ -51,6 +59,21 @@ def is_partition(name: bytes) -> bool:
 def outbox_of(name: bytes) -> bytes:
     """Return what the names of one partition in all lineages begin with."""
     return name[: len(_PARTITION) + 2]
+
+
+def transaction_name(app: bytes) -> bytes:
+    """Return the name under which the messages of an app's transactions are published."""
+    return _TRANSACTION + app
+
+
+def is_transaction(name: bytes) -> bool:
+    """Whether a requester is an app with transactions."""
+    return name.startswith(_TRANSACTION)
+
+
+def is_node(name: bytes) -> bool:
+    """Whether a requester is a node."""
+    return not name.startswith((_PARTITION, _TRANSACTION, _WILL))
 
 
 def will_name(token: int) -> bytes:

@@ -48,14 +48,16 @@ def home_of(app: bytes, partitions: int) -> int:
 class TransactionRow:
     """An app: `last` is its newest committed number, -1 = none, at `committed_us`.
 
-    published: messages since its first transaction. at: the oldest transaction that is not completely published
-    (-1 = none); of it, everything before chunk `chunk` of part `part`, counted from 0, is published.
+    published: messages since its first transaction; base: below the numbers under which they are published. at: the
+    oldest transaction that is not completely published (-1 = none); of it, everything before chunk `chunk` of part
+    `part`, counted from 0, is published.
     """
 
     def __init__(self) -> None:
         self.last = -1
         self.committed_us = 0
         self.published = 0
+        self.base = 0
         self.at = -1
         self.part = 0
         self.chunk = 0
@@ -66,7 +68,7 @@ class TransactionRow:
 
 def encode_transaction(row: TransactionRow) -> bytes:
     """Return the body of a TRANSACTION row."""
-    numbers = [row.last + 1, row.committed_us, row.published, row.at + 1, row.part, row.chunk]
+    numbers = [row.last + 1, row.committed_us, row.published, row.at + 1, row.part, row.chunk, row.base]
     return _FORMAT + b"".join([varint(number) for number in numbers])
 
 
@@ -75,7 +77,7 @@ def decode_transaction(data: bytes) -> TransactionRow:
     numbers: list[int] = []
     pos = _check_format(data)
     try:
-        for _ in range(6):
+        for _ in range(7):
             number, pos = get_varint(data, pos)
             numbers.append(number)
     except IndexError:
@@ -86,6 +88,7 @@ def decode_transaction(data: bytes) -> TransactionRow:
     row.published = numbers[2]
     row.at = numbers[3] - 1
     row.part = numbers[4]
+    row.base = numbers[6]
     row.chunk = numbers[5]
     return row
 
