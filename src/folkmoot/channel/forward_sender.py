@@ -274,6 +274,14 @@ class ForwardSender:
         """A partition has another leader, or one that must open it anew: its uncommitted parts wait."""
         self._recall(partition)
 
+    def unanswered(self) -> list[str]:
+        """Return the nodes that have not answered messages."""
+        return [node_id for node_id, messages in self._sent.items() if messages]
+
+    def parked(self) -> list[int]:
+        """Return the partitions for which messages wait until a leader has opened them."""
+        return [partition for partition, parts in self._parked.items() if parts]
+
     def give_up(self, partition: int) -> None:
         """No node can lead a partition: its messages fail, and clients repeat them. Outbox entries wait."""
         self._recall(partition)

@@ -30,6 +30,7 @@ from folkmoot.node.opening import Opening
 from folkmoot.node.pace import Pace
 from folkmoot.node.replica_holdings import ReplicaHoldings
 from folkmoot.node.shutdown import Shutdown
+from folkmoot.node.waits import TurnWaits
 from folkmoot.peer.config import ClusterConfig
 from folkmoot.peer.handshake import WIRE_MAX, WIRE_MIN
 from folkmoot.peer.kind import BROKER_FIRST, CLOCK, HEALS, LOGINS, REPLICATION_FIRST
@@ -112,6 +113,7 @@ class ClusterNode:
         self.congestion = Congestion(config, fabric, broker, self.peers)
         self.replication = Replication(fabric.node_id, state.partitions, config, state.reader, state.writer)
         broker.turn.receipts.evidence = _Disks(self.replication)
+        broker.turn.overload.waits = TurnWaits(broker, self.replication)
         holdings = ReplicaHoldings(self.replication)
         rng = state.rng.fork()
         self.membership = Membership(self.me, config, state.partitions, rng, holdings, state.reader)

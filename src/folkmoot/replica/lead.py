@@ -262,6 +262,14 @@ class Lead:
                     low = acked_seq
         return low
 
+    def lacking(self, partition: int, seq: int) -> list[str]:
+        """Return the nodes for which a commit of a partition that this node leads waits."""
+        return [
+            follower.node_id
+            for follower in self.followers[partition]
+            if follower.counts and (not follower.complete or follower.acked_seq < seq)
+        ]
+
     def copies_of(self, partition: int, seq: int) -> int:
         """Return how many nodes have what was committed up to `seq` on their disks, whichever node leads."""
         replica_states = self.replica_states

@@ -48,6 +48,14 @@ class Pending:
         """Whether a change of a partition waits."""
         return bool(self._waiting[partition])
 
+    def oldest(self) -> tuple[bool, list[tuple[int, int]]]:
+        """Return what the oldest turn waits for: this disk, and (partition, sequence) that replicas may lack."""
+        if not self._turns:
+            return False, []
+        turn = self._turns[0]
+        parts = [(p, seq) for p, waiting in enumerate(self._waiting) for seq, other in waiting if other is turn]
+        return turn.token > self.written_token, parts
+
     def first_token(self, partition: int) -> int:
         """Return the first turn of which a change of a partition waits; 0: none does."""
         waiting = self._waiting[partition]

@@ -215,6 +215,10 @@ class Interest:
             self._sent.setdefault(node_id, {})[self._count] = [self.commits.state.writer.token]
         self.fabric.send(node_id, ANNOUNCE, varint(self._count) + varint(self.fabric.epoch) + body)
 
+    def unconfirmed(self) -> list[str]:
+        """Return the nodes that have not confirmed announcements."""
+        return [node_id for node_id, numbers in self._sent.items() if numbers]
+
     def confirmed(self, node_id: str, number: int) -> None:
         """A node has confirmed an announcement."""
         for token in self._sent.get(node_id, {}).pop(number, []):

@@ -7,7 +7,10 @@ comes as at the level below. Limits that must never be passed do not depend on l
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Final
+
+from mypy_extensions import mypyc_attr
 
 from folkmoot.kernel.clock import MILLISECOND
 from folkmoot.kernel.event import ERROR, INFO, WARNING
@@ -15,7 +18,7 @@ from folkmoot.turn.commit import Commits
 from folkmoot.turn.memory import DROPPING
 from folkmoot.turn.state import TIMER_LEVEL, State
 
-__all__ = ["LEVEL_MAX", "Overload", "Pressures", "next_level"]
+__all__ = ["LEVEL_MAX", "Overload", "Pressures", "Waits", "next_level"]
 
 LEVEL_MAX: Final = 10
 FALL_US: Final = 50 * MILLISECOND  # a level is left downwards after this time, one at a time
@@ -74,6 +77,15 @@ def next_level(level: int, pressure: int, may_fall: bool) -> int:
     return level
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Waits(ABC):
+    """Knows what the oldest turn waits for."""
+
+    @abstractmethod
+    def text(self) -> str:
+        """Return it for the log; empty: nothing."""
+
+
 class Overload:
     """The level of this node, and that of the cluster as far as this node knows."""
 
@@ -85,6 +97,7 @@ class Overload:
         self.link_bytes = 0  # under way to the slowest node
         self.link_bytes_full = 1  # at which links make level 10
         self.lag_us = 0  # the latest lag of the event loop
+        self.waits: Waits | None = None  # set by the owner
         self._moved_us = 0
         self._told = False
 
@@ -169,7 +182,11 @@ class Overload:
         """Log the beginning and the end of a high level."""
         if level >= _TOLD_FROM and not self._told:
             self._told = True
-            self.state.event(WARNING, "overloaded", {"overload": level, "why": self.state.overload_why})
+            fields: dict[str, object] = {"overload": level, "why": self.state.overload_why}
+            text = "" if self.waits is None else self.waits.text()
+            if text:
+                fields["waits_for"] = text
+            self.state.event(WARNING, "overloaded", fields)
         elif not level and self._told:
             self._told = False
             self.state.event(INFO, "overload_over", {})
