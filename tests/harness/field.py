@@ -11,23 +11,8 @@ __all__ = ["TYPES", "check_fields"]
 
 _TEXT: Final = (
     *("address", "branch", "client", "code", "drops", "here", "message", "node", "of", "reason", "setting", "there"),
-    *("app", "filter", "method", "most", "part", "path", "query", "topic", "trace", "transport", "user", "waits_for"),
-    *("what", "why"),
-        "app",
-        "filter",
-        "method",
-        "most",
-        "part",
-        "path",
-        "query",
-        "topic",
-        "trace",
-        "transport",
-        "user",
-        "waits_for",
-        "what",
-        "why",
-    ),
+    *("app", "filter", "method", "most", "part", "path", "query", "topic", "trace", "transport", "user", "what", "why"),
+    "waits_for",
 )
 _NUMBERS: Final = (
     *(

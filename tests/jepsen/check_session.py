@@ -69,13 +69,14 @@ def judge_will(
     """One will at one subscriber."""
     what = f"the will {value} of a connection to {connection.node}, {connection.accepted / 1e6:.3f} s"
     least, most = owed(ledger, excuses, connection)
+    excuse = excuses.will(connection, came[0].at) if came else ""
     if len(came) > 1:
         verdict.find("A7", "will twice", came[1].at, f"{client} got {what}, {len(came)} times")
     elif len(came) < least:
         ended = "" if connection.ended == FOREVER else f" to {connection.ended / 1e6:.3f} s"
         verdict.find("A7", "will lost", connection.accepted, f"{client} never got {what}{ended}")
     elif len(came) > most:
-        verdict.find("A7", "will not owed", came[0].at, f"{client} got {what}, which was to have none")
+        verdict.find("A7", "will not owed", came[0].at, f"{client} got {what}, which was to have none", excuse)
     elif came:
         alive = any(came[0].at < asked for asked, _ in connection.answered)
         early = came[0].at < connection.heard + connection.will["delay"] * 1_000_000 if connection.will else False
@@ -83,7 +84,7 @@ def judge_will(
         if alive or (delayed and early):
             kind = "will of the living" if alive else "will early"
             text = f"{client} got {what} at {came[0].at / 1e6:.3f} s; it was heard until {connection.heard / 1e6:.3f} s"
-            verdict.find("A7", kind, came[0].at, text)
+            verdict.find("A7", kind, came[0].at, text, excuse)
 
 
 def owed(ledger: Ledger, excuses: Excuses, connection: Connection) -> tuple[int, int]:

@@ -61,6 +61,11 @@ EXCUSES: Final = {
         "`available`: it came over two connections to one node, and a link of that node was cut in between",
         "A QoS 2 message that a client has begun to get comes again with another packet id",
     ),
+    "two-sides-will": Excuse(
+        "A7",
+        "`available`: a link of the node of its connection was cut before the will came",
+        "A will is published by the side that does not see its client",
+    ),
     "two-sides-transaction": Excuse(
         "A10",
         "`available`: it came from two nodes, or over two connections, and a link of one of these nodes was cut",
@@ -128,6 +133,11 @@ class Excuses:
         came = {self.ledger.name(number) for _, number in (first, second)}
         moved = first[1] != second[1] and self.splits
         return "two-sides-transaction" if moved and self.world.cut_off(came, first[0] - HEAL_US, second[0]) else ""
+
+    def will(self, connection: Connection, came: int) -> str:
+        """For the will of a connection that came too early, or though there was to be none."""
+        cut = self.splits and self.world.cut_off({connection.node}, connection.accepted, came)
+        return "two-sides-will" if cut else ""
 
     def two_alive(self, one: Connection, other: Connection, at: int) -> str:
         """For two connections of one client id that are both served."""
