@@ -174,6 +174,7 @@ def test_others_are_told_an_address_that_leads_here(fields: dict[str, Any], expe
         ({"listen": LOCAL, "seeds": ["10.0.0.2:7883"]}, ["cluster.advertise", "is this machine alone"]),
         ({"listen": LOCAL, "heartbeat": "250ms", "silence": "500ms"}, ["cluster.silence", "3 times cluster.heartbeat"]),
         ({"listen": LOCAL, "replicas": 0}, ["cluster.replicas", "from 1 to 16"]),
+        ({"listen": LOCAL, "replicas": 2, "min_in_sync": 3}, ["cluster.min_in_sync", "Set it to 2 at most"]),
         ({"listen": LOCAL, "zone": "rack 7"}, ["cluster.zone", "Failure domain"]),
         ({"listen": LOCAL, "split_policy": "quorum"}, ["cluster.split_policy", '"available", "majority"']),
         ({"listen": LOCAL, "silence": 2}, ["cluster.silence", "a number with a unit"]),

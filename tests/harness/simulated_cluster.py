@@ -59,6 +59,7 @@ class Site(Box):
         settings.replicas = cluster.replicas
         settings.gone_us = SECOND
         settings.split_policy = cluster.split_policy
+        settings.min_in_sync = cluster.min_in_sync
         settings.join_wait_us = cluster.join_wait_us
         arguments["seed"] = 1000 * (len(cluster.sites) + 1)  # each start of a node adds one
         settings.silence_us = cluster.silence_us
@@ -171,6 +172,7 @@ class SimulatedCluster:
         join_wait_us: int = SECOND // 5,
         silence_us: int = 2 * SECOND,
         split_policy: str = "available",
+        min_in_sync: int = 1,
         link_buffer_bytes_max: int = 64 << 20,
         secret: bytes = b"",
         **arguments: Any,
@@ -179,6 +181,7 @@ class SimulatedCluster:
         self.link_buffer_bytes_max = link_buffer_bytes_max
         self.replicas = replicas
         self.split_policy = split_policy
+        self.min_in_sync = min_in_sync
         self.partitions = partitions
         self.join_wait_us = join_wait_us
         self.silence_us = silence_us

@@ -35,7 +35,8 @@ def measure(status: Mapping[str, Any], counters: Counters) -> None:
     counters.partitions_role_fills = own.get("fills", 0)
     counters.partitions_closed = partitions["total"] - partitions["open"]
     counters.partitions_under_replicated = partitions["under_replicated"]
-    counters.partitions_missing = sum(len(one["partitions"]) for one in status["copies_missing"])
+    missing = sum(len(one["partitions"]) for one in status["copies_missing"])
+    counters.partitions_missing = missing + len(status["copies_too_few"])
     counters.partitions_moving = partitions["moving"]
     counters.partitions_damaged = partitions["damaged"]
     counters.digests_compared = partitions["digest_checked"]

@@ -53,6 +53,9 @@ def summary(found: dict[str, Any]) -> list[str]:
         lines.append("FORKED: this side of a split goes on by itself; its streams get no offsets meanwhile")
     lines += away_lines(found)
     lines += missing_lines(found.get("copies_missing", []))
+    if found.get("copies_too_few"):
+        scarce = len(found["copies_too_few"])
+        lines.append(f"TOO FEW COPIES in sync: {scarce} partitions are not served, see cluster.min_in_sync")
     lines += damaged_lines(found.get("copies_damaged", []))
     if total["damaged"] or total["digest_different"]:
         bad = f"{total['damaged']} copies damaged, {total['digest_different']} digests different"

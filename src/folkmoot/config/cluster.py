@@ -97,6 +97,17 @@ class ClusterSettings(Section):
             "there are as many copies as nodes, and the status is under-replicated."
         ),
     )
+    min_in_sync: int = Field(
+        1,
+        ge=1,
+        le=16,
+        description=(
+            "Copies that have to be in sync, or a partition takes nothing; equal on all nodes, and at most `replicas`. "
+            "With 1, the last copy that is left goes on, and what it acknowledges is on one disk until others have "
+            "caught up. With 2, nothing is acknowledged that is on one disk only, and while one copy is left, what "
+            "needs the partition is refused. A single node with 2 serves nobody."
+        ),
+    )
     zone: str = Field(
         "",
         pattern=r"^[!-~]{0,64}$",

@@ -24,6 +24,11 @@ def cluster_problems(cluster: ClusterSettings) -> list[str]:
             f"{outside[0]}: {outside[1]} is not on loopback, so anyone who reaches this node could join and read "
             "everything. Set cluster.secret_file (a file with a long random word, the same on all nodes)"
         )
+    if cluster.min_in_sync > cluster.replicas:
+        found.append(
+            f"cluster.min_in_sync: {cluster.min_in_sync} copies can not be in sync where cluster.replicas is "
+            f"{cluster.replicas}: no partition would ever be served. Set it to {cluster.replicas} at most"
+        )
     if cluster.silence < HEARTBEATS_MIN * cluster.heartbeat:
         found.append(
             f"cluster.silence: it must be at least {HEARTBEATS_MIN} times cluster.heartbeat, or a single packet that "

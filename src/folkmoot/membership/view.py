@@ -63,6 +63,10 @@ class View:
         replicas = self.replicas[partition]
         return replicas[0] if replicas else ""
 
+    def scarce(self, least: int) -> list[int]:
+        """Return the partitions that have a leader, and fewer copies in sync than these."""
+        return [partition for partition, isr in enumerate(self.replicas) if 0 < len(isr) < least]
+
     def ancestry(self) -> list[int]:
         """Return the epochs of this view and of those that all its members descend from, newest first."""
         return [self.epoch, *self.lineage]

@@ -197,7 +197,7 @@ def cluster() -> list[Family]:
         gauge("cluster_disks_slow", "nodes", "Nodes whose disk is slow, so that others lead, including this one"),
         gauge("partitions_refusing", "partitions", "Partitions that store nothing: the disk of their leader is full"),
         gauge("partitions_under_replicated", "partitions", "Partitions with fewer copies than configured"),
-        gauge("partitions_missing", "partitions", "Partitions that nobody serves: all copies in sync are away"),
+        gauge("partitions_missing", "partitions", "Partitions that nobody serves: copies in sync are away, or too few"),
         gauge("partitions_moving", "partitions", "Partitions of which a copy is being made"),
         gauge("partitions_damaged", "partitions", "Copies at this node that are damaged and not repaired yet"),
         counter("digests_compared", "ranges", "Ranges of rows compared with another copy"),

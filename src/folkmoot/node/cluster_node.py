@@ -13,7 +13,7 @@ from typing import Final
 from folkmoot.auth.remembered import Remembered
 from folkmoot.broker.broker import Broker
 from folkmoot.kernel.clock import MILLISECOND
-from folkmoot.kernel.event import Event
+from folkmoot.kernel.event import INFO, WARNING, Event
 from folkmoot.kernel.feature import features_on
 from folkmoot.membership.holding import DAMAGED
 from folkmoot.membership.membership import Membership
@@ -134,6 +134,7 @@ class ClusterNode:
         self.logins = LoginSharing(self.peers, remembered, bool(config.secret))
         self.heal_log = HealLog(fabric.node_id, state, self.peers, self.replication)
         self._forks = config.split_policy == "available"
+        self._min_in_sync = config.min_in_sync
         self._members: dict[str, int] = {}  # the others of the view: their incarnations
         self._wanted: dict[str, None] = {}
         self._wants: list[str] = []  # as the membership has them
@@ -300,12 +301,19 @@ class ClusterNode:
             # A node that was put out prepares nothing: as soon as it could write again it would publish the wills of
             # clients that live with others.
             if self._serving:
-                self.broker.cluster.leadership.prepare(ready)
+                self._prepare(ready)
         if not self.state.routes_whole:
             self.broker.know()
         self._void()
         # Turns without rows, and answers of other nodes, complete turns too.
         self.broker.committed(replication.committed_token)
+
+    def _prepare(self, ready: list[int]) -> None:
+        """Prepare partitions that this node may lead; those with too few copies in sync only get more copies."""
+        scarce = self.fabric.scarce
+        for partition in [partition for partition in ready if partition in scarce]:
+            self.replication.start(partition, self.state.now)
+        self.broker.cluster.leadership.prepare([partition for partition in ready if partition not in scarce])
 
     def _look_for_leaders(self) -> None:
         """Note which leaders at other nodes have opened their partitions; those of this node are known."""
@@ -462,7 +470,8 @@ class ClusterNode:
             held = not self.replication.replica_states.is_readable(partition)
             self.broker.streams.hold(partition, held)
             self.broker.delivery.transactions.hold(partition, held)
-        leaders = [view.leader_of(partition) for partition in range(len(view.replicas))]
+        scarce = self._find_scarce(view)
+        leaders = [view.leader_of(p) if p not in scarce else "" for p in range(len(view.replicas))]
         self.broker.cluster.leadership.install(
             view.epoch,
             members,
@@ -474,10 +483,27 @@ class ClusterNode:
         )
         # Marks of nodes that are no more are dropped, but not while anybody is away: a merge compares them.
         self.broker.partition.marks.know([*view.known, *members, self.me.node_id] if view.is_whole() else [])
-        self._unopened = [partition for partition in range(partitions) if not self.fabric.open[partition]]
-        self._again = [p for p in range(partitions) if self.replication.leads(p) and not self.state.leads[p]]
+        self._unopened = [p for p in range(partitions) if not self.fabric.open[p] and p not in scarce]
+        led = [p for p in range(partitions) if self.replication.leads(p) and p not in scarce]
+        self._again = [p for p in led if not self.state.leads[p]]
         self.broker.know()
         self.broker.cluster.dispatch.installed(members)  # last: what came early is for the view as it is installed now
+
+    def _find_scarce(self, view: View) -> dict[int, None]:
+        """Return the partitions with too few copies in sync: their leaders fill copies, and take nothing from anybody.
+
+        What waits to be committed there is not acknowledged: with the copies that are left it would be on too few.
+        """
+        scarce = dict.fromkeys(view.scarce(self._min_in_sync))
+        for partition in scarce:
+            if partition not in self.fabric.scarce and view.leader_of(partition) == self.me.node_id:
+                self.replication.replica_states.pending.abandon(partition)
+        if scarce.keys() != self.fabric.scarce.keys():
+            kind = "copies_too_few" if scarce else "copies_enough"
+            fields: dict[str, object] = {"partitions": len(scarce)} if scarce else {}
+            self.state.event(WARNING if scarce else INFO, kind, fields)
+        self.fabric.scarce = scarce
+        return scarce
 
     def _since(self, view: View) -> dict[str, int]:
         """Return in which epoch each other member and this one have started over."""

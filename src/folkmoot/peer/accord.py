@@ -33,6 +33,7 @@ def settings_of(config: ClusterConfig) -> dict[str, str]:
     """Return the settings of this node that all others should have too, each of at most 200 characters."""
     return {
         "cluster.replicas": str(config.replicas),
+        "cluster.min_in_sync": str(config.min_in_sync),
         "cluster.split_policy": config.split_policy,
         "cluster.silence": _time(config.silence_us),
         "cluster.clock_offset_max": _time(config.clock_offset_max_us),

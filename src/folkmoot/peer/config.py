@@ -17,6 +17,7 @@ class ClusterConfig:
         self.seeds: list[str] = []  # HOST:PORT of nodes to ask first
         self.seeds_unknown: bool = False  # discovery has not answered yet: a node without a cluster founds none
         self.replicas: int = 3  # copies of each partition, the leader's included
+        self.min_in_sync: int = 1  # with fewer copies in sync a partition is not served
         self.witness: bool = False  # this node votes on the configuration, and holds no data
         self.zone: str = ""  # replicas are in different zones if there are enough zones; empty = the node's id
         self.secret: bytes = b""  # shared by all nodes; empty = peers need no proof

@@ -61,12 +61,12 @@ class Closing:
             self.state.counters.sent_connack += 1
 
     def absent(self, connection: Connection, partition: int) -> None:
-        """Refuse a client whose session is in a partition that nobody leads, because no copy in sync is here.
+        """Refuse a client whose session is in a partition that nobody leads: no copies in sync are here, or too few.
 
         One whose leader had been asked is only closed: its session and will may be on the disk of that leader, which
         can not be told now, and publishes the will when it comes back.
         """
-        why = f"no copy of partition {partition}, with the session, is in sync here: try again, or elsewhere"
+        why = f"partition {partition}, with the session, has no copies in sync here, or too few: try again or elsewhere"
         if _is_announced(connection):
             self._note(connection, "disconnected", reason.SERVER_UNAVAILABLE, why)
             self.close(connection)

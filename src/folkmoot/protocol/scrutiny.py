@@ -92,6 +92,8 @@ class Scrutiny:
             partition = self._leaderless(topic, keeps)
             if partition >= 0:
                 why = f"partition {partition} has no leader: its copies are away or damaged, ask the operator"
+                if partition in self.fabric.scarce:
+                    why = f"partition {partition} has fewer copies in sync than cluster.min_in_sync: try again later"
                 return reason.IMPLEMENTATION_SPECIFIC_ERROR, why
         absurd = self._absurd(connection, topic, keeps) if self.producer else ""
         if absurd:

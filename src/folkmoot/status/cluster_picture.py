@@ -75,6 +75,10 @@ class ClusterPicture(Picture):
         """Return the split policy."""
         return self._config.split_policy
 
+    def min_in_sync(self) -> int:
+        """Return the setting."""
+        return self._config.min_in_sync
+
     def has_lease(self) -> bool:
         """Whether this node is up and has a lease."""
         return self._membership.is_live(self._state.now)

@@ -65,6 +65,10 @@ class Picture(ABC):
     def policy(self) -> str:
         """Return the policy for splits: "available" or "majority"."""
 
+    def min_in_sync(self) -> int:
+        """Return how many copies have to be in sync for a partition to be served."""
+        return 1
+
     @abstractmethod
     def has_lease(self) -> bool:
         """Whether this node may answer clients: it is up, and the controller renews its lease."""

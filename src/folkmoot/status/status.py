@@ -59,6 +59,7 @@ class NodeStatus:
             "copy": self._copying(figures),
             "apart": view is not None and not view.is_trunk and not view.is_whole(),
             "copies_missing": [] if view is None else _listed(view.losses.groups()),
+            "copies_too_few": [] if view is None else view.scarce(picture.min_in_sync()),
             "copies_damaged": [] if view is None else _listed(view.losses.damage()),
             "last_loss": view.losses.past[-1].fields() if view is not None and view.losses.past else None,
             "last_heal": heals[-1] if heals else None,
