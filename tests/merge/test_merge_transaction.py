@@ -17,12 +17,14 @@ from folkmoot.store.transaction import (
 from tests.merge.test_merge import MINE, THEIRS, Fork
 
 APP = b"alerts"
+BASE = 1_700_000_000_000_000
 HEAD = plain_key(0, TRANSACTION, APP)
 
 
 def row(last: int, published: int, at: int = -1, part: int = 0, chunk: int = 0) -> TransactionRow:
     made = TransactionRow()
     made.last, made.published, made.at, made.part, made.chunk = last, published, at, part, chunk
+    made.base = BASE
     return made
 
 
@@ -72,6 +74,7 @@ def test_what_one_side_has_published_stays_published() -> None:
         rows, _ = fork.merge()
         found = decode_transaction(rows[HEAD])
         assert (found.last, found.published, found.at, found.part, found.chunk) == (4, 15, 4, 1, 0)
+        assert found.base == BASE, "with a lower one all that follows would be taken for repetitions"
         assert chunks_of(rows, 4) == [(b"q", 0), (b"q", 1)]
 
 

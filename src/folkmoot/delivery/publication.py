@@ -135,7 +135,7 @@ class Publications:
             self._remove(step)
 
     def _entrust(self, app: App, message: Message, number: int) -> None:
-        name = transaction_name(app.name)
+        name = transaction_name(app.name) if app.row.base else b""  # without a base, numbers could be lower than before
         try:
             refused = self.entries.entrust(app.partition, message, name, number) & REFUSED != 0
         except CorruptStore as fault:

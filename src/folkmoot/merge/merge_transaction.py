@@ -57,6 +57,7 @@ def merge_rows(
     row.last = max(mine.last, theirs.last)
     row.committed_us = max(mine.committed_us, theirs.committed_us)
     row.published = ahead.published
+    row.base = max(mine.base, theirs.base)
     waiting = sorted([*numbers, *[number for number in others if number > ahead.last]])
     if waiting:
         row.at = waiting[0]
