@@ -8,9 +8,9 @@ from folkmoot.membership.holding import COMPLETE, PARTIAL, Holding
 from folkmoot.membership.view import View
 from folkmoot.merge.side import last_shared_counter
 from folkmoot.peer.config import ClusterConfig
-from folkmoot.peer.kind import COPY, FILLED, READY
+from folkmoot.peer.kind import COPY, DURABLE, FILLED, READY
 from folkmoot.peer.member import ACTIVE, Member
-from folkmoot.replica.notice import CopyNotice, Report, decode_sequences, encode_copy, encode_report
+from folkmoot.replica.notice import CopyNotice, Report, decode_sequences, encode_copy, encode_report, encode_sequences
 from folkmoot.replica.replica_states import IDLE, MERGING, OPEN, TAKING
 from folkmoot.replica.replication import Replication
 from folkmoot.store.epoch import make_epoch
@@ -247,6 +247,24 @@ def test_a_leader_keeps_its_copy_when_another_one_in_sync_has_diverged() -> None
     node.replication.receive("n1", READY, body, 0)
     assert node.states.states[0] == COMPLETE
     assert node.replication.ready == [0]
+
+
+def test_what_a_follower_says_before_it_has_joined_is_not_forgotten() -> None:
+    """Its last write was on the way to its disk when it reported: it says once that it is there."""
+    node = Node("n0")
+    view = view_at(5, ["n0", "n1"], [])
+    node.install(view)
+    node.states.phases[0] = TAKING
+    node.replication.takeover.begin(0, ["n0", "n1"])
+    holding = node.states.holding(0)
+    report = Report(0, Holding(COMPLETE, holding.epoch, holding.seq, holding.history), holding.seq - 1)
+    node.replication.receive("n1", READY, u64(view.epoch) + encode_report(report), 0)
+    assert node.replication.lead.follower(0, "n1") is None
+    node.replication.receive("n1", DURABLE, encode_sequences(view.epoch, [(0, holding.seq)]), 0)
+    node.turn()
+    follower = node.replication.lead.follower(0, "n1")
+    assert follower is not None
+    assert (follower.streaming, follower.acked_seq) == (True, holding.seq)
 
 
 # Where lineages parted

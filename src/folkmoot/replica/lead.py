@@ -223,7 +223,12 @@ class Lead:
         """A follower has these partitions on its disk up to these sequences."""
         for partition, seq in entries:
             follower = self.follower(partition, node_id)
-            if follower is not None and follower.streaming and seq > follower.acked_seq:
+            if follower is None or not follower.streaming:
+                # It joins later, with its report, and says this only once: what waits for it would wait for ever.
+                report = self.reports.get(node_id, {}).get(partition)
+                if report is not None and seq > report.durable_seq >= 0:
+                    report.durable_seq = seq
+            elif seq > follower.acked_seq:
                 follower.acked_seq = seq
                 self.advance(partition)
                 if not follower.replica and not follower.reported_filled:
