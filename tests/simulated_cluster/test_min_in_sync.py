@@ -7,6 +7,7 @@ import pytest
 from folkmoot.kernel.clock import SECOND
 from folkmoot.mqtt import reason
 from folkmoot.mqtt.packet import Ack, Publish
+from folkmoot.store.key import QUEUE, kind_prefix
 from tests.harness.peer import EVER
 from tests.harness.simulated_cluster import SimulatedCluster, Site
 
@@ -65,3 +66,17 @@ def test_what_waits_for_the_copy_that_is_lost_is_not_acknowledged() -> None:
     bank.cluster.advance(5 * SECOND)
     assert publisher.closed
     assert not [packet for packet in publisher.receive() if isinstance(packet, Ack)]
+
+
+def test_what_another_node_has_sent_before_the_copies_became_too_few_is_not_acknowledged() -> None:
+    """It is written in the turn that installs the view: no copy waits for it any more."""
+    bank = Bank(2)
+    cluster_node = bank.here.cluster_node
+    partition = next(p for p in range(PARTITIONS) if bank.here.node._state.leads[p])
+    view = cluster_node.view
+    assert view is not None
+    bank.here.node._state.writer.put(partition, kind_prefix(partition, QUEUE) + b"k", b"body")
+    token = bank.here.node._state.writer.token
+    view.replicas[partition] = ["n1"]
+    assert partition in cluster_node._find_scarce(view)
+    assert (token, partition) in cluster_node.replication.abandoned

@@ -495,9 +495,13 @@ class ClusterNode:
         What waits to be committed there is not acknowledged: with the copies that are left it would be on too few.
         """
         scarce = dict.fromkeys(view.scarce(self._min_in_sync))
-        for partition in scarce:
-            if partition not in self.fabric.scarce and view.leader_of(partition) == self.me.node_id:
-                self.replication.replica_states.pending.abandon(partition)
+        writer = self.state.writer
+        pending = self.replication.replica_states.pending
+        for partition in [partition for partition in scarce if partition not in self.fabric.scarce]:
+            # Whoever leads it now: the new leader would say that all copies in sync have what this node has waited for.
+            pending.abandon(partition)
+            if self.state.leads[partition] and partition in writer.touched:
+                pending.abandoned.append((writer.token, partition))  # of messages that came in the view before
         if scarce.keys() != self.fabric.scarce.keys():
             kind = "copies_too_few" if scarce else "copies_enough"
             fields: dict[str, object] = {"partitions": len(scarce)} if scarce else {}

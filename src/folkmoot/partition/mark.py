@@ -63,13 +63,10 @@ class Marks:
     def advance(self, partition: int, origin: bytes, sequence: int) -> bool:
         """Return whether the message is new in this partition; then it is the newest from now on."""
         newest = self._newest[partition]
-        before = newest.get(origin, 0)
-        if sequence <= before:
+        if sequence <= newest.get(origin, 0):
             return False
-        if not is_node(origin):
-            if before:
-                del newest[origin]  # it becomes the last one
-            elif is_partition(origin):
+        if origin not in newest and not is_node(origin):
+            if is_partition(origin):
                 self._make_room(partition, outbox_of(origin), LINEAGES_MAX)
             else:
                 self._make_room(partition, transaction_name(b""), APPS_MAX)
@@ -78,11 +75,15 @@ class Marks:
         return True
 
     def _make_room(self, partition: int, kind: bytes, most: int) -> None:
-        """Forget the longest silent of the origins whose names begin like this, if there are as many as are kept."""
+        """Forget the oldest of the origins whose names begin like this, so that there are fewer than are kept.
+
+        Numbers begin with the time, or with the counter of a view: the lowest is the oldest. A merge may add some.
+        """
         newest = self._newest[partition]
         origins = [origin for origin in newest if origin.startswith(kind)]
-        if len(origins) >= most:
-            oldest = origins[0]
+        origins.sort(key=lambda origin: newest[origin], reverse=True)
+        while len(origins) >= most:
+            oldest = origins.pop()
             del newest[oldest]
             self._changed.pop((partition, oldest), None)
             self.state.writer.delete(partition, plain_key(partition, MARK, oldest))
