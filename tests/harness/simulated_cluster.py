@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections import deque
 from typing import Any
 
-from folkmoot.kernel.clock import SECOND
+from folkmoot.kernel.clock import MILLISECOND, SECOND
 from folkmoot.kernel.hash import hash64
+from folkmoot.membership.command import Lead
 from folkmoot.membership.control import Control
 from folkmoot.membership.lease import certain_ns
 from folkmoot.membership.placement_plan import plan
@@ -229,6 +230,16 @@ class SimulatedCluster:
             leader.control.log.transfer(self.sites[name].cluster_node.me.disk, self.now * 1000)
             self.advance(2 * SECOND)
         assert self.controller().name == name
+
+    def hand_partition_to(self, partition: int, name: str) -> None:
+        """Have the controller give the leadership of a partition to a node."""
+        control = self.controller().control
+        assert control.log is not None
+        assert control.configuration is not None
+        version = control.configuration.partitions[partition].version
+        command = Lead(partition, version, self.sites[name].cluster_node.me.disk)
+        assert control.log.propose(command, self.now * 1000).handle
+        self.advance(5 * MILLISECOND)
 
     def proposes(self, kind: int) -> bool:
         """Whether a controller has proposed a command of this kind, which is not decided yet."""

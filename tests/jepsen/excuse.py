@@ -124,15 +124,19 @@ class Excuses:
         for nodes, several in ((sent, len(message.sends) > 1), (came, len(came) > 1)):
             if several and self.world.cut_off(nodes, begin, second[0]):
                 return "two-sides-twice"
-        if first[1] != second[1] and self.world.cut_off(came, first[0] - NOTICE_US, second[0]):
-            return "two-sides-again"
-        return ""
+        return "two-sides-again" if self._moved(first, second, NOTICE_US) else ""
 
     def transaction_twice(self, first: tuple[int, int], second: tuple[int, int]) -> str:
         """For a message of a transaction that arrived twice; first, second: time and connection."""
+        return "two-sides-transaction" if self.splits and self._moved(first, second, HEAL_US) else ""
+
+    def _moved(self, first: tuple[int, int], second: tuple[int, int], before_us: int) -> bool:
+        """Whether a client went from one connection to another while a link of either node was cut.
+
+        before_us: so long before the first arrival a cut counts that is over.
+        """
         came = {self.ledger.name(number) for _, number in (first, second)}
-        moved = first[1] != second[1] and self.splits
-        return "two-sides-transaction" if moved and self.world.cut_off(came, first[0] - HEAL_US, second[0]) else ""
+        return first[1] != second[1] and self.world.cut_off(came, first[0] - before_us, second[0])
 
     def will(self, connection: Connection, came: int) -> str:
         """For the will of a connection that came too early, or though there was to be none."""

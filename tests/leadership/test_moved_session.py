@@ -3,23 +3,11 @@
 from __future__ import annotations
 
 from folkmoot.kernel.clock import MILLISECOND
-from folkmoot.membership.command import Lead
 from folkmoot.mqtt.packet import PUBREC, Ack, Publish
 from tests.harness.simulated_cluster import SimulatedCluster
 
 VIEWS = 4
 """Installed at the former leader since the session left it, while the node with the connection has installed none."""
-
-
-def lead(cluster: SimulatedCluster, partition: int, name: str) -> None:
-    """Have the controller give a partition to a node."""
-    control = cluster.controller().control
-    assert control.log is not None
-    assert control.configuration is not None
-    disk = cluster[name].cluster_node.me.disk
-    command = Lead(partition, control.configuration.partitions[partition].version, disk)
-    assert control.log.propose(command, cluster.now * 1000).handle
-    cluster.advance(5 * MILLISECOND)
 
 
 def test_what_is_sent_to_the_former_leader_is_sent_again_to_the_next_one() -> None:
@@ -35,7 +23,7 @@ def test_what_is_sent_to_the_former_leader_is_sent_again_to_the_next_one() -> No
     known = here.cluster_node.fabric.epoch
     others = [number for number in led if number != partition][: VIEWS - 1]
     for number in [partition, *others]:
-        lead(cluster, number, "n1")
+        cluster.hand_partition_to(number, "n1")
     assert len(others) == VIEWS - 1
     assert leader.cluster_node.fabric.leaders[partition] == "n1"
     assert here.cluster_node.fabric.epoch == known

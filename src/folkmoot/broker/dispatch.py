@@ -18,7 +18,7 @@ from folkmoot.peer.waiting import Waiting
 from folkmoot.protocol.closing import Closing
 from folkmoot.protocol.connect import Connecting
 from folkmoot.protocol.ingress import Ingress
-from folkmoot.proxy.relay import Relays
+from folkmoot.proxy.relay import HOST_REQUEST, Relays
 from folkmoot.report.order import Orders
 from folkmoot.routing.interest import Interest
 from folkmoot.session.connection import CLOSING, OPEN
@@ -199,7 +199,7 @@ class Dispatch:
         elif kind == CONFIRM:
             self.interest.confirmed(node_id, get_varint(body, 0)[0])
         elif kind == HOST:
-            self.hosting.host(node_id, body)
+            self._host(node_id, body)
         else:
             self._dispatch_rare(node_id, kind, body)
 
@@ -224,6 +224,17 @@ class Dispatch:
                 self._keep(node_id, kind, body)
         elif kind == ATTACHED:
             self.leadership.told(node_id, body)
+
+    def _host(self, node_id: str, body: bytes) -> None:
+        request = msgspec.msgpack.decode(body, type=HOST_REQUEST)
+        leader_epoch, entry = request
+        partition = entry[1]
+        if not 0 <= partition < self.state.partitions:
+            raise ValueError(f"there is no partition {partition}")
+        if leader_epoch > self.fabric.leader_epochs[partition]:  # this node does not know yet that it is to lead
+            self._keep(node_id, HOST, body)
+        else:
+            self.hosting.host(node_id, request)
 
     def _output(self, node_id: str, body: bytes) -> None:
         """Take bytes for a client from its session, and the number of its last packet that is handled."""
@@ -255,6 +266,7 @@ class Dispatch:
         number, pos = get_varint(body, 0)
         relay = self.relays.find(node_id, number)
         if relay is None:
+            self.relays.expelled(node_id, number)
             return
         connection = relay.connection
         if connection.ending:

@@ -27,7 +27,7 @@ from folkmoot.protocol.closing import ANOTHER, OTHER_SIDE, Closing
 from folkmoot.protocol.control import Control
 from folkmoot.protocol.inbound import UNFINISHED, Inbound
 from folkmoot.protocol.lifecycle import Lifecycle
-from folkmoot.proxy.relay import BLOCKED, CLOSED, GOODBYE, HOST_ENTRY, UNBLOCKED
+from folkmoot.proxy.relay import BLOCKED, CLOSED, GOODBYE, HOST_ENTRY, HOST_REQUEST, UNBLOCKED
 from folkmoot.session.connection import CLOSED as CONNECTION_CLOSED
 from folkmoot.session.connection import CLOSING, OPEN, Connection, PeerInfo, Task
 from folkmoot.session.relay import Lane, Remote
@@ -79,8 +79,8 @@ class Hosting:
         # Whether all members have announced their subscriptions since this node is a member
         self.informed = False
         self._early: list[tuple[str, int, int, int, bytes]] = []  # packets of clients that came before that
-        # Clients that want into a partition which this node is to lead and does not yet: what was said
-        self._deferred_hosts: dict[tuple[str, int], bytes] = {}
+        # Clients that want into a partition which this node is to lead and does not yet: the request
+        self._deferred_hosts: dict[tuple[str, int], HOST_REQUEST] = {}
         # Clients whose sessions this node has left, by node and number: the view in which it did, and the partition.
         self._left: dict[str, dict[int, tuple[int, int]]] = {}
         self._count = 0
@@ -120,17 +120,17 @@ class Hosting:
 
     # -- from the nodes with the connections --------------------------------------------------------------------------
 
-    def host(self, node_id: str, body: bytes) -> None:
-        """Admit a client that has connected to another node. Raises ValueError or MalformedPacket if malformed."""
-        entry = msgspec.msgpack.decode(body, type=HOST_ENTRY)
+    def host(self, node_id: str, request: HOST_REQUEST) -> None:
+        """Admit a client that has connected to another node. Raises MalformedPacket if its CONNECT is malformed."""
+        leader_epoch, entry = request
         number, partition = entry[0], entry[1]
-        if (node_id, number) in self.remotes or not 0 <= partition < self.state.partitions:
+        if (node_id, number) in self.remotes or leader_epoch != self.fabric.leader_epochs[partition]:
             return
         if not self.state.leads[partition]:
             # This node is to lead the partition: admit the client then. Its node may believe that this one leads
             # already, as after a time without a lease, and asks only once.
             if self._is_to_lead(partition):
-                self._deferred_hosts[(node_id, number)] = body
+                self._deferred_hosts[(node_id, number)] = request
             return
         connection, _ = self._connection(node_id, entry)
         self.remotes[(node_id, number)] = connection
@@ -482,7 +482,14 @@ class Hosting:
 
     def _forget_deferred_hosts(self, node_id: str) -> None:
         if self._deferred_hosts:
-            self._deferred_hosts = {key: body for key, body in self._deferred_hosts.items() if key[0] != node_id}
+            kept = {key: request for key, request in self._deferred_hosts.items() if key[0] != node_id}
+            self._deferred_hosts = kept
+
+    def moved(self, partition: int) -> None:
+        """Another leadership of a partition has begun: the nodes of its clients ask it anew."""
+        if self._deferred_hosts:
+            kept = {key: request for key, request in self._deferred_hosts.items() if request[1][1] != partition}
+            self._deferred_hosts = kept
 
     def stand_down(self) -> None:
         """This node serves no client."""
@@ -494,8 +501,8 @@ class Hosting:
         if self._deferred_hosts:
             deferred = self._deferred_hosts
             self._deferred_hosts = {}
-            for key, body in deferred.items():
-                self.host(key[0], body)
+            for key, request in deferred.items():
+                self.host(key[0], request)
 
     def catch_up(self, expecting: bool) -> None:
         """Handle early packets of clients that are attached now; `expecting`: others are about to be."""

@@ -155,10 +155,9 @@ class Wills:
             self.state.clock.time + message.expires_us if message.expires_us else 0,
         )
         fresh.owner = message.owner
+        name, number = b"", 0
         if will.token and not self._planted.wills_twice:  # another side of a split may publish it as well
-            name = will_name(will.token)
-            fresh.origin = origin_of(name, WILL_NUMBER)
-            self.entries.publish(session.partition, fresh, None, name, WILL_NUMBER)
-        else:
-            self.entries.publish(session.partition, fresh, None, b"", 0)
+            name, number = will_name(will.token), WILL_NUMBER
+            fresh.origin = origin_of(name, number)
+        self.entries.publish(session.partition, fresh, None, name, number)
         self.state.counters.wills_published += 1

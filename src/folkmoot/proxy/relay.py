@@ -23,7 +23,17 @@ from folkmoot.turn.message import ATTACHED, HOST, RELAY
 from folkmoot.turn.state import State
 from folkmoot.turn.throttle import FOR_RELAY, Throttle
 
-__all__ = ["BLOCKED", "CLOSED", "GOODBYE", "HOST_ENTRY", "UNBLOCKED", "Relays", "is_goodbye", "token_of"]
+__all__ = [
+    "BLOCKED",
+    "CLOSED",
+    "GOODBYE",
+    "HOST_ENTRY",
+    "HOST_REQUEST",
+    "UNBLOCKED",
+    "Relays",
+    "is_goodbye",
+    "token_of",
+]
 
 # In place of a packet's first byte: what the leader must know of the connection
 CLOSED: Final = 0
@@ -41,6 +51,12 @@ Number, partition, client id, user (marked if nobody has proved the name), certi
 assigned, CONNECT, whether its session is persistent, flights, token, whether no session continues with it (it was not
 admitted yet, or has sent DISCONNECT), up to which of its packets all are handled, and up to which they were sent to an
 earlier leader.
+"""
+
+HOST_REQUEST = tuple[int, HOST_ENTRY]
+"""A client that wants in: the leader epoch of the leadership that its node asks, and the client.
+
+Another leadership of the partition, also one of the same node, is asked anew: for it the request is void.
 """
 
 
@@ -77,7 +93,8 @@ class Relays:
         relay.leader = self.fabric.leaders[relay.partition]
         relay.announced = True
         self._flush_to(relay.leader)
-        self.fabric.send(relay.leader, HOST, msgspec.msgpack.encode(self._entry(relay, relay.state == ASKED)))
+        request = (self.fabric.leader_epochs[relay.partition], self._entry(relay, relay.state == ASKED))
+        self.fabric.send(relay.leader, HOST, msgspec.msgpack.encode(request))
 
     def _entry(self, relay: Relay, void: bool) -> HOST_ENTRY:
         """Return the entry of a client for its leader; void: its will is not due."""
@@ -171,6 +188,11 @@ class Relays:
             return
         relay.state = ENDED
         self.forward(relay, GOODBYE if goodbye else CLOSED, b"")
+
+    def expelled(self, node_id: str, number: int) -> None:
+        """Answer a leader that has a connection closed which is not there any more: it waits for the end (A6)."""
+        if number not in self.relays and number not in self.state.connections:
+            self.fabric.send(node_id, RELAY, b"".join((varint(number), varint(0), BYTE[CLOSED], varint(0))))
 
     def acknowledged(self, relay: Relay, number: int) -> None:
         """The leader has handled all packets up to `number`."""

@@ -38,14 +38,13 @@ from folkmoot.sim.inflow import Inflow
 from folkmoot.sim.network import Caller, Link, Network
 from folkmoot.sim.oracle import Oracle
 from folkmoot.sim.outflow import Outflow
-from folkmoot.sim.profile import NEVER_EXPIRES_S, Profile
+from folkmoot.sim.profile import NEVER_EXPIRES_S, PATIENCE_US, Profile
 from folkmoot.sim.site import Site
 from folkmoot.sim.world import World
 
 __all__ = ["Client"]
 
 _PACKET_BYTES_MAX = 1 << 28
-_PATIENCE_US = 3 * SECOND  # for a CONNACK
 _BELATED_US = 10 * SECOND  # how long a CONNECT may wait at nodes that hang or have no leader
 _QUIET_US = 50 * MILLISECOND  # longer than a password check
 
@@ -91,6 +90,7 @@ class Client(Caller):
         self._reconnect_set = False
         self._quiet_us = 0  # no CONNECT before
         self._asked_us = 0  # when PINGREQ was sent; 0: it was answered
+        self._unanswered = 0  # connections that it has given up since the newest CONNACK
 
     @property
     def name(self) -> str:
@@ -143,7 +143,8 @@ class Client(Caller):
         self.oracle.connecting(life)
         self.send(self._connect_packet(clean, life.will))
         life.connect_bytes = link.sent_bytes
-        self.world.later(_PATIENCE_US, self._give_up, link)
+        patience_us = min(self.profile.patience_us << min(self._unanswered, 8), PATIENCE_US)
+        self.world.later(patience_us, self._give_up, link)
 
     def _connect_packet(self, clean: bool, will_message: Message | None) -> Connect:
         profile = self.profile
@@ -174,6 +175,7 @@ class Client(Caller):
     def _give_up(self, link: Link) -> None:
         if link is self.link and not self.online:
             self.world.mark("CONNACK timed out")
+            self._unanswered += 1
             self.drop()
 
     def _accepted(self, packet: Connack) -> None:
@@ -185,6 +187,7 @@ class Client(Caller):
             self.drop()
             return
         self.online = True
+        self._unanswered = 0
         self._must_clean = False
         self._alone = not [link for link in self._links if link is not self.link and self._is_rival(link)]
         if self.profile.version == V31 and not life.clean:

@@ -44,6 +44,8 @@ class Fleet:
         profile = Profile(f"c{number}", version)
         self._limit(profile)
         profile.late = number % 2 == 1
+        if swarm.has("impatience"):  # or a load balancer that looks for a better node
+            profile.patience_us = [20, 200, 1000][number % 3] * MILLISECOND
         if swarm.has("transients") and rng.chance(1, 3):
             profile.clean = profile.version != V5 or rng.chance(1, 2)
             profile.expiry_s = 0

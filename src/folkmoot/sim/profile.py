@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from folkmoot.kernel.clock import SECOND
 from folkmoot.mqtt.packet import V5
 
-__all__ = ["NEVER_EXPIRES_S", "Profile"]
+__all__ = ["NEVER_EXPIRES_S", "PATIENCE_US", "Profile"]
 
 NEVER_EXPIRES_S = 0xFFFF_FFFF
+
+PATIENCE_US = 3 * SECOND
+"""The longest that a client waits for CONNACK."""
 
 
 class Profile:
@@ -28,6 +32,7 @@ class Profile:
         # passes a QoS 2 message on at PUBREL, as many clients do, and not at PUBLISH (MQTT 5, figure 4.3)
         self.late = False
         self.reconnect_us = 50_000  # tries again within this time
+        self.patience_us = PATIENCE_US  # for a CONNACK, at the first attempt; twice as long at each further one
         self.will_topic = b""  # empty: no will
         self.will_qos = 2
         self.will_delay_s = 0

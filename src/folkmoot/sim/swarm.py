@@ -51,7 +51,7 @@ FEATURES = (
     "wills",
 )
 
-LATER = ("bursts", "quotas", "small memory", "transactions")
+LATER = ("bursts", "impatience", "quotas", "small memory", "transactions")
 """Features that were added later: drawn without the generator, so that a seed remains the same run."""
 
 FAULTS = (
@@ -181,6 +181,7 @@ class Swarm:
         self.on["quotas"] = drawn % 4 == 1
         self.on["small memory"] = drawn % 5 == 2
         self.on["transactions"] = (self.clients + self.topics + self.depth + self.rounds) % 3 == 0
+        self.on["impatience"] = (self.clients + 2 * self.topics + self.partitions) % 4 == 2
         self.on["bursts"] = (self.clients + self.topics + self.rounds) % 4 == 0
         # Of a turn: usually so few that input often waits. Small enough that a burst of a client exceeds them.
         self.turn_steps = [192, 1_536, 65_536][(self.clients + self.depth) % 3]
