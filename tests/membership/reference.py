@@ -68,6 +68,7 @@ class Reference:
         self.features = 0
         self.base = 0
         self.changed = 0
+        self.apart = False  # somebody with data may be in another lineage, or has to be merged
 
     def up(self, disk: int) -> bool:
         return disk in self.members and self.members[disk]["state"] in ("active", "leaving")
@@ -82,7 +83,15 @@ class Reference:
             partition["damaged"] = partition["damaged"] and len(partition["isr"]) == 1
         if accepted and not isinstance(command, (Put, Delete, Features)):
             self.changed = index + self.base
+        if accepted:
+            self.unite()
         return accepted
+
+    def unite(self) -> None:
+        missing = [disk for disk, one in self.members.items() if one["kind"] == DATA and one["started"]]
+        missing = [disk for disk in missing if not self.up(disk)]
+        if not missing and not any(partition["branches"] for partition in self.partitions):
+            self.apart = False
 
     def fork(self, index: int, deaths: list[MarkAway]) -> None:
         """Begin a fork in which some are away: copies that are all away were in sync until then, and stay so."""
@@ -94,6 +103,8 @@ class Reference:
                 partition["isr"] = isr
                 partition["version"] += 1
         self.changed = index + self.base
+        self.apart = True
+        self.unite()
 
     def found(self, index: int, command: Found) -> bool:
         if self.members:
@@ -305,6 +316,8 @@ class Reference:
                 return False
         isr = partition["isr"] & set(item.replicas)
         if not partition["isr"]:
+            if self.apart and not partition["lost"]:
+                return False
             able = [disk for disk in item.replicas if self.up(disk)]
             isr = set(able[:1] if partition["lost"] else able)
         if not isr:

@@ -29,10 +29,11 @@ from folkmoot.membership.fork import Lineage, fork_of, lineage_in, outranks, tru
 from folkmoot.membership.holding import COMPLETE, Holding
 from folkmoot.membership.lifecycle import ACTIVE, AWAY, JOINING, is_up
 from folkmoot.membership.neighbours import Neighbour, Neighbours
+from folkmoot.membership.placement_plan import PlanLimits, plan
 from folkmoot.membership.planted import PlantedControl
 from folkmoot.membership.projection import branches_of, epoch_of
 from folkmoot.membership.splits import Splits
-from folkmoot.membership.transition import Transition
+from folkmoot.membership.transition import INELIGIBLE, Transition
 from folkmoot.peer.member import ACTIVE as LIVES
 from folkmoot.peer.member import Member
 from tests.membership.reference import Drawer, Reference, founded, member, process
@@ -71,6 +72,22 @@ def test_a_fork_goes_on_behind_what_it_shares() -> None:
     persisted = ConfigurationLog.fork(fork, 1)
     assert persisted.snapshot.index == 6
     assert encode_configuration(decode_configuration(persisted.snapshot.data)) == persisted.snapshot.data
+
+
+def test_a_fork_places_nothing_that_its_parent_may_have_placed_until_all_have_come() -> None:
+    transition = Transition(ClusterConfiguration())
+    transition.apply_command(2, founded([1, 2, 3], 1))
+    fork = fork_of(transition.configuration, 7, [(2, 1), (3, 1)])
+    assert [(state.replicas, state.isr, state.leader) for state in fork.partitions] == [([], [], 0)]
+    place = Place([PlaceItem(0, 0, [1])])
+    forked = Transition(fork)
+    assert forked.apply_command(fork.index + 1, place).refused == INELIGIBLE
+    assert plan(fork, PlanLimits(), [1], [2, 3]) == []
+    comes(forked, 2, [])
+    assert forked.apply_command(fork.index + 1, place).refused == INELIGIBLE
+    comes(forked, 3, [])
+    assert [command.kind for command in plan(fork, PlanLimits(), [1], [])] == [place.kind]
+    assert forked.apply_command(fork.index + 1, place).is_accepted()
 
 
 def test_a_fork_by_order_is_without_those_who_will_not_come_back() -> None:

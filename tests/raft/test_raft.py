@@ -95,6 +95,14 @@ def test_a_committed_proposal() -> None:
     assert outcomes(raft.ready()) == [(handle, COMMITTED)]
 
 
+def test_what_the_state_machine_has_applied_is_known_as_committed_after_a_restart() -> None:
+    scenario = cluster("3 led 1")
+    scenario.do("propose 1 x")
+    scenario.do("settle")
+    for node in scenario.nodes.values():
+        assert node.disk.persisted().hard_state.commit == node.raft.log.applied == 3
+
+
 def test_a_proposal_that_another_entry_replaced() -> None:
     scenario = cluster("3 led 1")
     scenario.do("cut 1-2 1-3")

@@ -100,6 +100,13 @@ class ClusterConfiguration:
                 newest = max(newest, removal.incarnation)
         return newest
 
+    def may_begin(self, number: int) -> bool:
+        """Tell whether a partition without a copy in sync may be placed: it begins empty, or with what is left of it.
+
+        In a fork one that was not placed is absent, like one whose copies are elsewhere: its parent may have placed it.
+        """
+        return number in self.lost or self.trunk == self.lineage
+
     def may_lead(self, number: int, disk: int) -> bool:
         """Tell whether a disk can lead a partition if it is in sync: it is up, and its copy is not known as damaged."""
         return self.can_lead(disk) and self.damaged.get(number, 0) != disk

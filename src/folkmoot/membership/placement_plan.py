@@ -299,6 +299,8 @@ class _Plan:
 
     def _first(self, number: int, state: PartitionState) -> list[int]:
         """Return the replicas of a partition in which nobody is in sync: it is new, or its last copy was given up."""
+        if not self.configuration.may_begin(number):
+            return []
         kept = self.configuration.able(state.replicas)
         waiting = [
             disk for disk in state.replicas if disk not in self.gone and self.configuration.members[disk].state == AWAY

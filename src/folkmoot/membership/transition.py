@@ -696,6 +696,8 @@ class Transition:
             member = configuration.members[disk]
             if disk not in before.replicas and (member.kind != DATA or member.state != ACTIVE):
                 return INELIGIBLE
+        if not before.isr and not configuration.may_begin(item.partition):
+            return INELIGIBLE
         isr = [disk for disk in replicas if disk in before.isr]
         leader = before.leader
         if not before.isr:

@@ -107,6 +107,7 @@ class Raft:
         self._election = Election(member, member.term == 0)
         self._follower = Follower(member)
         self._leader: Leader | None = None
+        self._written_commit: int = log.commit
         self._handle: int = 0
         self._pending: list[tuple[int, int, int]] = []  # (index, term, handle) of proposals, ascending
         self._outcomes: list[Outcome] = []
@@ -634,16 +635,21 @@ class Raft:
             self._step_down(REMOVED)
 
     def _write(self) -> Write | None:
-        """Return the write of everything that has changed; None if nothing has."""
+        """Return the write of everything that has changed; None if nothing has.
+
+        A commit index is written no later than what the state machine writes because of the entries: no message waits
+        for it, but after a restart the state machine must not have applied more than the log knows as committed.
+        """
         member = self._member
         outbox = member.outbox
         log = self._log
         outbox.log_dirty = not log.is_saved()
-        if not outbox.hard_dirty and not outbox.log_dirty:
+        commit = min(log.commit, log.durable)
+        if not outbox.hard_dirty and not outbox.log_dirty and commit <= self._written_commit:
             return None
         write = Write(outbox.begin_write())
-        # The commit index is a help for the next start; it rides along, and never causes a write.
-        write.hard_state = HardState(member.term, member.vote, min(log.commit, log.durable))
+        write.hard_state = HardState(member.term, member.vote, commit)
+        self._written_commit = commit
         unsaved = log.hand_over(write.token)
         if unsaved.snapshot:
             write.snapshot = log.snapshot
