@@ -319,7 +319,7 @@ class Reference:
             if self.apart and not partition["lost"]:
                 return False
             able = [disk for disk in item.replicas if self.up(disk)]
-            isr = set(able[:1] if partition["lost"] else able)
+            isr = set(able) - partition["branches"] or set(able[:1])
         if not isr:
             return False
         partition["replicas"] = item.replicas

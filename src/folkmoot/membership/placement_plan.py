@@ -13,7 +13,8 @@ A pure function of the configuration: it is asked again after each change, and a
    10 % more or less than its share, and only from one that leads at least two more: every move makes the sum of the
    squares smaller, so it ends.
 5. A member that is away keeps its place until the caller says that it is gone. A partition whose only copy in sync is
-   away waits for it; a partition whose last copy was given up begins with the first of the others that is up.
+   away waits for it; a partition whose last copy was given up begins with all others that are up, and goes on from
+   the newest.
 6. A member that leaves, holds nothing, has no vote and is away, because it has nothing more to do for clients, is
    removed. A branch is something that it holds.
 """

@@ -712,11 +712,13 @@ class Transition:
     def _first_isr(self, number: int, replicas: list[int]) -> list[int]:
         """Return who is in sync in a partition in which nobody was.
 
-        Where nothing was ever committed, all that are up are. Where the last copy was given up, the first that is up
-        is, with what it has; the others learn from it.
+        Where nothing was ever committed, all that are up are. So they are where the last copy was given up: the leader
+        takes over from the one with the newest changes (unclean recovery, KIP-966). Copies from other lineages are
+        merged into it; if there are no others, one of them is in sync.
         """
-        able = self.configuration.able(replicas)
-        return able[:1] if number in self.configuration.lost else able
+        configuration = self.configuration
+        able = configuration.able(replicas)
+        return [disk for disk in able if not configuration.is_branch(number, disk)] or able[:1]
 
     def _alter_one(self, command: AlterIsr, item: IsrItem) -> int:
         configuration = self.configuration

@@ -126,8 +126,7 @@ class Takeover:
             if report is None or report.holding.state != COMPLETE or report.holding.seq == 0:
                 continue
             others_complete = True
-            # One that has parted from the copy here has nothing that counts: this one is in sync.
-            if later(report.holding, longest) and includes(report.holding, mine) == YES:
+            if later(report.holding, longest):
                 longest = report.holding
                 source = node_id
         if mine.state == PARTIAL:
@@ -140,6 +139,10 @@ class Takeover:
             )
         if replica_states.planted.own_tail or not source:
             self._adopted(partition)
+        elif includes(longest, mine) != YES:
+            # A later leadership has gone on without the end of the copy here: what is only there was acknowledged to
+            # nobody, or by nobody that is left. The one that has gone on leads.
+            replica_states.unfit.append(partition)
         else:
             self._fetch(partition, source, mine)
 
