@@ -8,7 +8,7 @@ from folkmoot.membership.holding import COMPLETE, PARTIAL, Holding
 from folkmoot.membership.view import View
 from folkmoot.merge.side import last_shared_counter
 from folkmoot.peer.config import ClusterConfig
-from folkmoot.peer.kind import COPY, DURABLE, FILLED, READY
+from folkmoot.peer.kind import COPY, DURABLE, FILLED, OPENED, READY
 from folkmoot.peer.member import ACTIVE, Member
 from folkmoot.replica.notice import CopyNotice, Report, decode_sequences, encode_copy, encode_report, encode_sequences
 from folkmoot.replica.replica_states import IDLE, MERGING, OPEN, TAKING
@@ -247,6 +247,20 @@ def test_a_leader_makes_way_for_one_in_sync_to_which_a_later_leadership_has_writ
     node.replication.receive("n1", READY, body, 0)
     assert node.states.unfit == [0]
     assert node.replication.ready == []
+
+
+def test_each_leadership_opens_for_itself_though_the_same_node_leads() -> None:
+    """Another one has led in a view that this node has skipped; or nobody has served, with too few copies."""
+    node = Node("n0")
+    for counter, leader_epoch in ((5, 1), (7, 3)):
+        view = view_at(counter, ["n1", "n0"], [])
+        view.leader_epochs = [leader_epoch]
+        node.install(view)
+        assert not node.replication.leader_open(0)
+        node.replication.receive("n1", OPENED, encode_sequences(view.epoch, [(0, 0)]), 0)
+        assert node.replication.leader_open(0)
+    node.replication.closed(0)
+    assert not node.replication.leader_open(0)
 
 
 def test_what_a_follower_says_before_it_has_joined_is_not_forgotten() -> None:

@@ -72,3 +72,21 @@ def test_a_leader_that_knows_a_connection_which_is_gone_is_told_so() -> None:
     client.lose()
     assert len(leader.cluster_node.broker.cluster.hosting) == 1
     cluster["n1"].client(client_id).connect(clean_start=False, session_expiry=EVER)
+
+
+def test_a_client_that_was_being_let_in_is_let_in_when_its_leader_opens_the_partition_again() -> None:
+    """A leader forgets what it has in memory when it has to begin anew with one of the others."""
+    cluster = SimulatedCluster(3, partitions=24)
+    here, leader = cluster["n2"], cluster["n3"]
+    (client_id,) = leader.names_led("c")[:1]
+    partition = here.node._state.partition_of(client_id.encode())
+    cluster.held = {("n3", "n2")}
+    client = here.client(client_id).open()
+    client.send(Connect(5, client_id, False, 60, properties=properties(session_expiry=EVER)))
+    cluster.advance(5 * MILLISECOND)
+    assert len(leader.cluster_node.broker.cluster.hosting) == 1
+    leader.cluster_node.broker.cluster.leadership.leave(partition)
+    leader.cluster_node.broker.cluster.leadership.prepare([partition])
+    cluster.held.clear()
+    cluster.settle()
+    assert client.expect(Connack).code == 0

@@ -490,24 +490,31 @@ class ClusterNode:
         self.broker.cluster.dispatch.installed(members)  # last: what came early is for the view as it is installed now
 
     def _find_scarce(self, view: View) -> dict[int, None]:
-        """Return the partitions with too few copies in sync: their leaders fill copies, and take nothing from anybody.
-
-        What waits to be committed there is not acknowledged: with the copies that are left it would be on too few.
-        """
+        """Return the partitions with too few copies in sync: their leaders only fill copies, and take nothing."""
+        before = self.fabric.scarce
         scarce = dict.fromkeys(view.scarce(self._min_in_sync))
-        writer = self.state.writer
-        pending = self.replication.replica_states.pending
-        for partition in [partition for partition in scarce if partition not in self.fabric.scarce]:
-            # Whoever leads it now: the new leader would say that all copies in sync have what this node has waited for.
-            pending.abandon(partition)
-            if self.state.leads[partition] and partition in writer.touched:
-                pending.abandoned.append((writer.token, partition))  # of messages that came in the view before
-        if scarce.keys() != self.fabric.scarce.keys():
+        self.fabric.scarce = scarce
+        self._abandon([partition for partition in scarce if partition not in before])
+        for partition in before:
+            if partition not in scarce:
+                self.replication.closed(partition)
+        if scarce.keys() != before.keys():
             kind = "copies_too_few" if scarce else "copies_enough"
             fields: dict[str, object] = {"partitions": len(scarce)} if scarce else {}
             self.state.event(WARNING if scarce else INFO, kind, fields)
-        self.fabric.scarce = scarce
         return scarce
+
+    def _abandon(self, partitions: list[int]) -> None:
+        """Acknowledge nothing that waits to be committed in partitions with too few copies: it would be on too few.
+
+        Whoever leads them now: the new leader would say that all copies in sync have what this node has waited for.
+        """
+        writer = self.state.writer
+        pending = self.replication.replica_states.pending
+        for partition in partitions:
+            pending.abandon(partition)
+            if self.state.leads[partition] and partition in writer.touched:
+                pending.abandoned.append((writer.token, partition))  # of messages that came in the view before
 
     def _since(self, view: View) -> dict[str, int]:
         """Return in which epoch each other member and this one have started over."""

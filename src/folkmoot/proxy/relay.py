@@ -183,7 +183,7 @@ class Relays:
         """Report the end of the connection to the leader, whichever node that is by then."""
         if relay.state == ENDED:
             return
-        if relay.state == ASKED and not relay.leader:
+        if relay.state == ASKED and not relay.announced:
             self.forget(relay)  # no leader knows of it
             return
         relay.state = ENDED
@@ -240,7 +240,7 @@ class Relays:
                 self._ask(relay)
             elif relay.state == ENDED and not relay.leader and not relay.log:
                 self.forget(relay)  # the new leader has not asked for it: it knows that the client is gone
-            elif relay.state == ENDED and relay.log:
+            elif relay.state == ENDED and relay.leader and relay.log:
                 self._put(relay, *relay.log[-1])  # an earlier answer that the leader does not know it was not reliable
 
     def wanted(self, node_id: str, epoch: int, partitions: list[int]) -> None:
@@ -252,6 +252,7 @@ class Relays:
         """
         entries: list[HOST_ENTRY] = []
         relays: list[Relay] = []
+        asked: list[Relay] = []  # by a request that it has forgotten, if it opens the partition again in its leadership
         for partition in partitions:
             newest: dict[str, int] = {}
             for relay in self._by_partition[partition].values():
@@ -263,9 +264,11 @@ class Relays:
                 newest_one = relay.number >= newest.get(relay.connection.client_id, 0)
                 if not relay.is_spent and (relay.state == ASKED or newest_one):
                     entries.append(self._entry(relay, relay.state == ASKED))
-                if relay.state != ASKED:  # these ask again when it is open
+                if relay.state != ASKED:
                     relay.leader = node_id
                     relays.append(relay)
+                elif relay.leader == node_id:
+                    asked.append(relay)  # the others ask when it is open
         self._flush_to(node_id)
         self.fabric.send(node_id, ATTACHED, msgspec.msgpack.encode((epoch, partitions, entries)))
         for relay in relays:
@@ -273,6 +276,8 @@ class Relays:
                 self._put(relay, packet, first, rest)
             if not relay.connection.writable:
                 self.block(relay, True)
+        for relay in asked:
+            self._ask(relay)
 
     def has_any(self, partition: int) -> bool:
         """Whether a partition has relays."""

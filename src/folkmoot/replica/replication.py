@@ -146,6 +146,11 @@ class Replication:
         """Whether the leader of a partition serves it."""
         return self.replica_states.opened[partition]
 
+    def closed(self, partition: int) -> None:
+        """A partition that nobody has served has to open again; its leader says so when it has installed the view."""
+        if self.replica_states.leaders[partition] != self.replica_states.node_id:
+            self.replica_states.opened[partition] = False
+
     def holdings(self) -> list[Holding]:
         """Return what this node has of each partition, for its START: nothing of it is dropped for a while."""
         self.drops.quiet_since_us = self.replica_states.now

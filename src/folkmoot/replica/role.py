@@ -61,6 +61,8 @@ class Roles:
         if leader != before or leader not in kept or branches:
             replica_states.settled[partition] = False
             replica_states.opened[partition] = False
+        elif previous is None or _leader_epoch(view, partition) != _leader_epoch(previous, partition):
+            replica_states.opened[partition] = False  # another one has led since, in a view that this node has skipped
         replica_states.leaders[partition] = leader
         replica_states.roles[partition] = _role_of(me, replicas, learners)
         phase = replica_states.phases[partition]
@@ -123,6 +125,10 @@ class Roles:
         for node_id in replica_states.others:
             if node_id in leading:
                 replica_states.out.append((node_id, READY, b"".join(parts[node_id])))
+
+
+def _leader_epoch(view: View, partition: int) -> int:
+    return view.leader_epochs[partition] if view.replicas else 0
 
 
 def _role_of(me: str, replicas: list[str], learners: list[str]) -> int:
