@@ -9,7 +9,7 @@ from folkmoot.kernel.hash import hash64
 from folkmoot.membership.loss import Losses
 from folkmoot.mqtt import reason
 from folkmoot.mqtt.packet import V311, Ack, Disconnect, Publish, Will
-from tests.harness.peer import EVER, Peer
+from tests.harness.peer import EVER, Peer, properties
 from tests.harness.simulated_cluster import SimulatedCluster, Site
 
 PARTITIONS = 8
@@ -89,6 +89,22 @@ def test_a_partition_without_a_sound_copy_is_refused_and_named() -> None:
     assert acks(old) == [1]
     send(old, far, 2)
     assert old.closed, "3.1.1 cannot refuse a message: its client keeps it"
+
+
+def test_nothing_of_an_idempotent_producer_is_accepted_behind_what_could_not_be_taken() -> None:
+    """It repeats a message of which it has no answer, and a later number would make that one count as known."""
+    cluster = SimulatedCluster(3, partitions=PARTITIONS)
+    far, lost = topic_of(cluster, "n3")
+    near, _ = topic_of(cluster, "n1", lost)
+    spoil(cluster, lost)
+    peer = cluster["n1"].client("producer")
+    peer.connect()
+    for number, topic in ((1, far), (2, near)):
+        named = properties(user_properties=[("folkmoot-producer", "p"), ("folkmoot-seq", str(number))])
+        if not peer.closed:
+            peer.send(Publish(topic.encode(), b"x", 1, True, False, number, named))
+    assert acks(peer) == []
+    peer.expect_close(reason.IMPLEMENTATION_SPECIFIC_ERROR)
 
 
 def test_what_waits_for_a_partition_when_its_last_copy_is_found_to_be_damaged_is_given_back() -> None:

@@ -94,6 +94,7 @@ class Scrutiny:
                 why = f"partition {partition} has no leader: its copies are away or damaged, ask the operator"
                 if partition in self.fabric.scarce:
                     why = f"partition {partition} has fewer copies in sync than cluster.min_in_sync: try again later"
+                self._spare_producer(reason.IMPLEMENTATION_SPECIFIC_ERROR, why)
                 return reason.IMPLEMENTATION_SPECIFIC_ERROR, why
         absurd = self._absurd(connection, topic, keeps) if self.producer else ""
         if absurd:
@@ -103,14 +104,20 @@ class Scrutiny:
         if short:
             self.counters.storage_refused += 1
             why = "no room on the disk" if self.fabric.alone else f"no room on the disk of {short}"
-            if self.producer:
-                # A later number that is accepted before this one is repeated would make the repetition count as known.
-                # So nothing more is read, and the client repeats from here when it returns.
-                raise MalformedPacket(reason.QUOTA_EXCEEDED, f"{why} for an idempotent producer")
+            self._spare_producer(reason.QUOTA_EXCEEDED, f"{why} for an idempotent producer")
             return reason.QUOTA_EXCEEDED, why
         if self.state.limits.publish_rate_max:
             self._slow_down(connection)
         return 0, ""
+
+    def _spare_producer(self, code: int, why: str) -> None:
+        """Disconnect an idempotent producer in place of a refusal that does not last; raises MalformedPacket.
+
+        A later number that is accepted before this one is repeated would make the repetition count as known. So nothing
+        more is read, and the client repeats from here when it returns.
+        """
+        if self.producer:
+            raise MalformedPacket(code, why)
 
     def _deny(self, connection: Connection, topic: bytes) -> None:
         self.counters.acl_denied_publish += 1
