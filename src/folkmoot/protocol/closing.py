@@ -135,9 +135,10 @@ class Closing:
             if connection.state >= CLOSING:
                 continue
             if leased and connection.state == OPEN and connection.bytes_out == 0:
-                # Its CONNACK was among what is dropped. Who is refused has done nothing, which the leader of a session
-                # at another node can not be told any more: it publishes the will.
-                if connection.relay is None:
+                # Its CONNACK was among what is dropped. Who is refused has done nothing; but the will may be on other
+                # disks already, and its next leader publishes it.
+                session = connection.session
+                if connection.relay is None and (session is None or session.will is None):
                     self.refuse(connection, unavailable, why)
                 else:
                     self.close(connection)

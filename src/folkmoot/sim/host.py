@@ -103,8 +103,11 @@ class Host(Machine):
         elif self._stays:
             self._look_whether_left(self.life)
 
-    def crash(self) -> None:
-        """Kill the process: unsynced writes and all connections are lost."""
+    def crash(self, *, is_told: bool = False) -> None:
+        """Kill the process: unsynced writes and all connections are lost.
+
+        is_told: its system closes its connections, so that the others learn of it at once; else this is drawn.
+        """
         assert self.node is not None, "only a running node can crash"
         self.hung = False
         self.paused = False
@@ -115,7 +118,7 @@ class Host(Machine):
         self.node = None
         self.life += 1
         self.disk.crash()
-        silent = self.rng.chance(1, 4)  # a lost power supply closes no connection
+        silent = self.rng.chance(1, 4) and not is_told  # a lost power supply closes no connection
         self.world.note(self.name, "crash, silent" if silent else "crash")
         if self.peering is not None:
             self.off = silent

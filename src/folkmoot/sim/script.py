@@ -194,11 +194,11 @@ class Script:
     # Machines
 
     def step_crash(self, words: list[str]) -> None:
-        """Kill nodes at once."""
+        """Kill processes at once; their systems go on."""
         hosts = [self._host(name) for name in words]
         self.simulation.trouble.weaken(hosts)
         for host in hosts:
-            host.crash()
+            host.crash(is_told=True)
 
     def step_start(self, words: list[str]) -> None:
         """Start nodes."""
