@@ -79,11 +79,11 @@ def judge_will(
         verdict.find("A7", "will not owed", came[0].at, f"{client} got {what}, which was to have none", excuse)
     elif came:
         alive = any(came[0].at < asked for asked, _ in connection.answered)
-        early = came[0].at < connection.heard + connection.will["delay"] * 1_000_000 if connection.will else False
+        early = came[0].at < connection.lived + connection.will["delay"] * 1_000_000 if connection.will else False
         delayed = connection.will is not None and connection.will["delay"] > 0
         if alive or (delayed and early):
             kind = "will of the living" if alive else "will early"
-            text = f"{client} got {what} at {came[0].at / 1e6:.3f} s; it was heard until {connection.heard / 1e6:.3f} s"
+            text = f"{client} got {what} at {came[0].at / 1e6:.3f} s; it lived until {connection.lived / 1e6:.3f} s"
             verdict.find("A7", kind, came[0].at, text, excuse)
 
 

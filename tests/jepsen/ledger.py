@@ -37,6 +37,11 @@ class Connection:
     pings: list[int] = field(default_factory=list)  # when those were sent that have no answer yet
     answered: list[tuple[int, int]] = field(default_factory=list)  # PINGREQ sent, PINGRESP came
 
+    @property
+    def lived(self) -> int:
+        """Until when its node had it for certain: what was sent then was answered. A packet may have come late."""
+        return max([self.began, *[asked for asked, _ in self.answered]])
+
 
 @dataclass
 class Publication:
