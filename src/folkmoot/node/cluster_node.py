@@ -1,8 +1,8 @@
 """Connects the broker and the cluster half: carries views, changes and messages from one to the other, turn by turn.
 
-Decides nothing. The order matters: messages of peers are handled as they come; a view is installed only between two
-turns, after the rows of the last turn were handed over; the messages of a turn to a peer leave as one frame at its end,
-together with the changes that they are about.
+Decides nothing but which partitions take nothing, with too few copies in sync. The order matters: messages of peers are
+handled as they come; a view is installed only between two turns, after the rows of the last turn were handed over; the
+messages of a turn to a peer leave as one frame at its end, together with the changes that they are about.
 """
 
 from __future__ import annotations
@@ -263,10 +263,10 @@ class ClusterNode:
         elif kind < BROKER_FIRST:
             self.replication.receive(node_id, kind, body, now)
         else:
-            self._void()
+            self._fail_abandoned()
             self.broker.cluster.dispatch.receive(node_id, kind, body)
 
-    def _void(self) -> None:
+    def _fail_abandoned(self) -> None:
         """Disconnect clients whose packets were lost with a change of leaders, before the next leader answers them."""
         for token, partition in self.replication.abandoned:
             self.broker.fail(token, partition)
@@ -304,7 +304,7 @@ class ClusterNode:
                 self._prepare(ready)
         if not self.state.routes_whole:
             self.broker.know()
-        self._void()
+        self._fail_abandoned()
         # Turns without rows, and answers of other nodes, complete turns too.
         self.broker.committed(replication.committed_token)
 
@@ -490,7 +490,10 @@ class ClusterNode:
         self.broker.cluster.dispatch.installed(members)  # last: what came early is for the view as it is installed now
 
     def _find_scarce(self, view: View) -> dict[int, None]:
-        """Return the partitions with too few copies in sync: their leaders only fill copies, and take nothing."""
+        """Return the partitions with too few copies in sync: their leaders only fill copies, and take nothing.
+
+        Before the view takes effect at the replicas: what waits would be committed by those that are left.
+        """
         before = self.fabric.scarce
         scarce = dict.fromkeys(view.scarce(self._min_in_sync))
         self.fabric.scarce = scarce

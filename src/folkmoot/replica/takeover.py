@@ -92,7 +92,7 @@ class Takeover:
         """The view is installed: continue with partitions that wait for no report."""
         for partition in list(self._expected):
             if not self._expected[partition]:
-                self._elect(partition)
+                self._compare_reports(partition)
 
     def lost(self, partition: int) -> None:
         """This node does not lead a partition any more."""
@@ -106,9 +106,10 @@ class Takeover:
             if node_id in expected:
                 expected.remove(node_id)
                 if not expected:
-                    self._elect(partition)
+                    self._compare_reports(partition)
 
-    def _elect(self, partition: int) -> None:
+    def _compare_reports(self, partition: int) -> None:
+        """Adopt the copy here, get what a newer one has besides, or make way for that one."""
         replica_states = self.replica_states
         del self._expected[partition]
         mine = replica_states.holding(partition)
@@ -130,7 +131,7 @@ class Takeover:
                 longest = report.holding
                 source = node_id
         if mine.state == PARTIAL:
-            # The last one in the ISR stays in it, whatever becomes of it; or it became one since it was in sync.
+            # The last copy in sync stays so, whatever becomes of it; or this one has lost rows since it was in sync.
             if others_complete:
                 replica_states.spoil(partition, "the copy here is partial, and another member has a complete one")
                 return
