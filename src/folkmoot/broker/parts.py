@@ -207,7 +207,7 @@ class ProtocolParts:
             self.wills,
             delivery.purges,
         )
-        self.closing = Closing(state, self.lifecycle)
+        self.closing = Closing(state, fabric, self.lifecycle)
         self.attaching = Attaching(state, turn.commits, partition.queue, self.lifecycle)
         self.subscribing = Subscribing(
             state, turn.commits, delivery.routes, query.feeds, partition.retained, streams, delivery.sys

@@ -16,6 +16,7 @@ from folkmoot.mqtt.packet import Connack, Disconnect, Properties
 from folkmoot.protocol.lifecycle import Lifecycle
 from folkmoot.protocol.presence import refused_fields
 from folkmoot.session.connection import CLOSED, CLOSING, NEW, OPEN, Connection
+from folkmoot.turn.fabric import Fabric
 from folkmoot.turn.state import TIMER_CONNECT, TIMER_KEEP_ALIVE, TIMER_QUOTA, State
 
 __all__ = ["ANOTHER", "OTHER_SIDE", "Closing"]
@@ -30,8 +31,9 @@ _REASON_CHARACTERS_MAX: Final = 1024
 class Closing:
     """Refuses CONNECT, disconnects clients, and cleans up lost connections."""
 
-    def __init__(self, state: State, lifecycle: Lifecycle) -> None:
+    def __init__(self, state: State, fabric: Fabric, lifecycle: Lifecycle) -> None:
         self.state = state
+        self.fabric = fabric
         self.lifecycle = lifecycle
 
     def refuse(self, connection: Connection, code: int, why: str) -> None:
@@ -138,7 +140,8 @@ class Closing:
                 # Its CONNACK was among what is dropped. Who is refused has done nothing; but the will may be on other
                 # disks already, and its next leader publishes it.
                 session = connection.session
-                if connection.relay is None and (session is None or session.will is None):
+                has_will = not self.fabric.alone and session is not None and session.will is not None
+                if connection.relay is None and not has_will:
                     self.refuse(connection, unavailable, why)
                 else:
                     self.close(connection)
