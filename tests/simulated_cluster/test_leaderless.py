@@ -69,11 +69,17 @@ def spoil(cluster: SimulatedCluster, partition: int) -> None:
     cluster.advance(5 * SECOND)
 
 
-def test_a_partition_without_a_sound_copy_is_refused_and_named() -> None:
+def spoiled() -> tuple[SimulatedCluster, str, str, int]:
+    """Return a cluster, a topic whose partition has damaged copies only, a topic of another one, and that partition."""
     cluster = SimulatedCluster(3, partitions=PARTITIONS)
     far, lost = topic_of(cluster, "n3")
     near, _ = topic_of(cluster, "n1", lost)
     spoil(cluster, lost)
+    return cluster, far, near, lost
+
+
+def test_a_partition_without_a_sound_copy_is_refused_and_named() -> None:
+    cluster, far, near, lost = spoiled()
     peer = cluster["n1"].client("modern")
     peer.connect()
     send(peer, far, 1)
@@ -93,10 +99,7 @@ def test_a_partition_without_a_sound_copy_is_refused_and_named() -> None:
 
 def test_nothing_of_an_idempotent_producer_is_accepted_behind_what_could_not_be_taken() -> None:
     """It repeats a message of which it has no answer, and a later number would make that one count as known."""
-    cluster = SimulatedCluster(3, partitions=PARTITIONS)
-    far, lost = topic_of(cluster, "n3")
-    near, _ = topic_of(cluster, "n1", lost)
-    spoil(cluster, lost)
+    cluster, far, near, _ = spoiled()
     peer = cluster["n1"].client("producer")
     peer.connect()
     for number, topic in ((1, far), (2, near)):

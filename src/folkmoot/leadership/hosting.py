@@ -178,6 +178,10 @@ class Hosting:
         """Whether this node is the leader of a partition, and has not begun to lead it."""
         return self.fabric.leaders[partition] == self.fabric.node_id and not self.state.leads[partition]
 
+    def _is_of_next_leadership(self, request: HOST_REQUEST) -> bool:
+        leader_epoch, entry = request
+        return self._is_to_lead(entry[1]) and leader_epoch == self.fabric.leader_epochs[entry[1]]
+
     def _packet(self, connection: Connection, packet: int, first: int, rest: bytes) -> None:
         remote = connection.remote
         assert remote is not None, "a hosted connection is elsewhere"
@@ -342,8 +346,12 @@ class Hosting:
 
         They send again what they had sent of their clients.
         """
-        for node_id in fresh:
-            self._forget_deferred_hosts(node_id)
+        # Of another leadership, too: the nodes of its clients ask that one anew.
+        self._deferred_hosts = {
+            key: request
+            for key, request in self._deferred_hosts.items()
+            if key[0] not in fresh and self._is_of_next_leadership(request)
+        }
         self._early = [early for early in self._early if early[0] not in fresh]
 
     def entered(self, node_id: str) -> None:
@@ -483,12 +491,6 @@ class Hosting:
     def _forget_deferred_hosts(self, node_id: str) -> None:
         if self._deferred_hosts:
             kept = {key: request for key, request in self._deferred_hosts.items() if key[0] != node_id}
-            self._deferred_hosts = kept
-
-    def moved(self, partition: int) -> None:
-        """Another leadership of a partition has begun: the nodes of its clients ask it anew."""
-        if self._deferred_hosts:
-            kept = {key: request for key, request in self._deferred_hosts.items() if request[1][1] != partition}
             self._deferred_hosts = kept
 
     def stand_down(self) -> None:

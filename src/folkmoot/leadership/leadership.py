@@ -195,7 +195,6 @@ class Leadership:
             self.interest.from_other_side[partition] = None
         self.forward_receiver.moved(partition)
         self.relays.moved(partition)
-        self.hosting.moved(partition)
 
     def _gone(self, node_id: str) -> None:
         """A member is up no more, or another process: its clients are disconnected, and it answers nothing."""

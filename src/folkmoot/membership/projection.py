@@ -47,8 +47,8 @@ that a leader L committed in configuration c:
    committed nothing.
 
 What a member in sync must not do, therefore, is to overwrite its copy: nothing else may have what it has. It leaves the
-ISR first (WITHDRAW), see `replica/copy`. A leader that finds another copy in sync diverged
-leaves it too, if a later leadership has written to that one; else it keeps its own.
+ISR first (WITHDRAW), see `replica/copy`. A leader that finds another copy in sync diverged leaves
+it too, if a later leadership has written to that one; else it keeps its own.
 """
 
 from __future__ import annotations

@@ -696,8 +696,6 @@ class Transition:
             member = configuration.members[disk]
             if disk not in before.replicas and (member.kind != DATA or member.state != ACTIVE):
                 return INELIGIBLE
-        if not before.isr and not configuration.may_begin(item.partition):
-            return INELIGIBLE
         isr = [disk for disk in replicas if disk in before.isr]
         leader = before.leader
         if not before.isr:
@@ -717,6 +715,8 @@ class Transition:
         merged into it; if there are no others, one of them is in sync.
         """
         configuration = self.configuration
+        if not configuration.may_begin(number):
+            return []
         able = configuration.able(replicas)
         return [disk for disk in able if not configuration.is_branch(number, disk)] or able[:1]
 

@@ -61,7 +61,7 @@ class Roles:
         if leader != before or leader not in kept or branches:
             replica_states.settled[partition] = False
             replica_states.opened[partition] = False
-        elif previous is None or _leader_epoch(view, partition) != _leader_epoch(previous, partition):
+        elif previous is not None and _leader_epoch(view, partition) != _leader_epoch(previous, partition):
             replica_states.opened[partition] = False  # another one has led since, in a view that this node has skipped
         replica_states.leaders[partition] = leader
         replica_states.roles[partition] = _role_of(me, replicas, learners)
