@@ -527,7 +527,7 @@ def test_a_leave_that_was_ordered_in_a_fork_holds_when_it_is_merged() -> None:
 
 
 def test_who_waits_for_its_leave_goes_over_with_the_others() -> None:
-    """It has handed over and asked to be away, and then nobody leads its lineage any more."""
+    """It has handed over and asked to be away, and then nobody leads its lineage: in a fork it waits for all."""
     cluster = begun(23, 5)
     leaver = follower(cluster)
     others = [machine for machine in cluster.machines if machine is not leaver]
@@ -541,6 +541,11 @@ def test_who_waits_for_its_leave_goes_over_with_the_others() -> None:
         cluster.cut(other, leaver, False)
     cluster.until(lambda: "lineage_left" in leaver.events, 60 * S)
     assert not control(leaver).stopping
+    cluster.run(20 * S)
+    assert not control(leaver).has_left
+    cluster.isolate(leaver, others, False)
+    for other in others[:2]:
+        cluster.start(other)
     cluster.until(lambda: control(leaver).has_left, 60 * S)
 
 

@@ -80,6 +80,7 @@ class Membership:
         self._is_up = False
         self._told = 0  # the lineage whose configuration tells this node to leave; 0: none does
         self._is_refused = False  # a leave, because nobody would be left
+        self._waiting = 0  # the fork in which this node was told to leave, and waits until the sides have met
         self._stalled: dict[str, int] = {}  # what has stalled, and since when
         self._load: dict[str, int] = {}
         self._complained: dict[str, int] = {}
@@ -550,6 +551,9 @@ class Membership:
         if leaves:
             self._told = configuration.lineage
             control.leaving = True
+            if configuration.trunk != configuration.lineage and self._waiting != configuration.lineage:
+                self._waiting = configuration.lineage
+                self.events.append(Event(WARNING, "leave_waits", {"nodes": _away_from(configuration)}))
 
     def _take(self, control: Control, now_ns: int) -> None:
         """Take over what the control has to say."""
@@ -592,6 +596,12 @@ def _news_of(before: View | None, view: View) -> list[Event]:
     if old.missing and not view.losses.missing and not is_lost:
         events.append(Event(INFO, "copies_back", {"partitions": len(old.missing)}))
     return events
+
+
+def _away_from(configuration: ClusterConfiguration) -> list[str]:
+    """Return the members with data that are away: in a fork these may have another side."""
+    members = configuration.members.values()
+    return sorted([member.node_id for member in members if member.kind == DATA and not is_up(member.state)])
 
 
 def _may_leave(configuration: ClusterConfiguration, disk: int) -> bool:

@@ -4,7 +4,8 @@ A pure function of the configuration: it is asked again after each change, and a
 
 1. A copy is added before another is dropped. A partition gets the missing members of its ideal placement as learners,
    and loses what is not in it when all that are in it are in sync. A branch is no copy, and is never dropped: it has to
-   be merged first.
+   be merged first. In a fork no copy in sync is dropped: another side may wait for it, because it was the only one in
+   sync there, and could not go on from what others were given of it here.
 2. No more than `fills` copies are filled at a time in the whole cluster; partitions with the fewest copies come first.
    Copies that cannot be filled, because their partition has no leader or they have no room, keep no other one waiting.
 3. A leadership never moves with a placement, but by a Lead of its own, for which the leader can end what it does.
@@ -151,6 +152,9 @@ class _Plan:
                 if leaves or strained or dropped:
                     self._move_to(number, self._best_leader(number, dropped))
 
+    def _is_trunk(self) -> bool:
+        return self.configuration.trunk == self.configuration.lineage
+
     def _is_complete(self, number: int) -> bool:
         """Tell whether everybody in the ideal placement of a partition is in sync."""
         state = self.configuration.partitions[number]
@@ -286,7 +290,10 @@ class _Plan:
         if state.leader == 0:
             return []
         if self._is_complete(number):
-            return [*target, *self._branches(number, target)] if state.leader in target else []
+            if state.leader not in target:
+                return []
+            kept = target if self._is_trunk() else [*target, *[disk for disk in state.isr if disk not in target]]
+            return [*kept, *self._branches(number, kept)]
         wanted = [
             disk
             for disk in state.replicas
