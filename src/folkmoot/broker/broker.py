@@ -315,10 +315,12 @@ class Broker:
 
     def know(self) -> None:
         """Look whether all subscriptions of the cluster are known, and continue what waited for that (A5)."""
-        known = self.delivery.interest.is_complete()
+        interest = self.delivery.interest
+        known = interest.has_heard_all()
         news = known != self.state.routes_known
         self.state.routes_known = known
-        self.state.routes_whole = known and not self.delivery.interest.from_other_side
+        self.state.unheard = interest.unheard()
+        self.state.routes_whole = known and self.state.unheard < 0 and not interest.from_other_side
         if known:
             if news:
                 self.delivery.routes.forget_all()

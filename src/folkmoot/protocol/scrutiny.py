@@ -88,12 +88,9 @@ class Scrutiny:
                 return code, why
         wanted = qos > 0 or retain or bool(self.producer)
         keeps = retain and bool(payload)  # an empty payload clears the topic, which frees room
-        if self.fabric.leaderless and wanted:
-            partition = self._leaderless(topic, keeps)
-            if partition >= 0:
-                why = f"partition {partition} has no leader: its copies are away or damaged, ask the operator"
-                if partition in self.fabric.scarce:
-                    why = f"partition {partition} has fewer copies in sync than cluster.min_in_sync: try again later"
+        if wanted:
+            why = self._absence(topic, keeps)
+            if why:
                 self._spare_producer(reason.IMPLEMENTATION_SPECIFIC_ERROR, why)
                 return reason.IMPLEMENTATION_SPECIFIC_ERROR, why
         absurd = self._absurd(connection, topic, keeps) if self.producer else ""
@@ -224,15 +221,24 @@ class Scrutiny:
         partitions = route.away + route.away_logs
         return [*partitions, self.state.partition_of(topic)] if retain else partitions
 
-    def _leaderless(self, topic: bytes, retain: bool) -> int:
-        """Return a partition that must take a message and has no possible leader, -1 if there is none.
+    def _absence(self, topic: bytes, retain: bool) -> str:
+        """Return why a partition that must take a message, or may have a subscriber, cannot; "" if none is absent.
 
         The message is refused at once: it would otherwise wait until somebody repairs the partition.
         """
-        for partition in self._partitions(self.routes.lookup(topic), topic, retain):
-            if not self.fabric.leaders[partition]:
-                return partition
-        return -1
+        unheard = self.state.unheard
+        if unheard >= 0:
+            return f"{self._why_absent(unheard)}; what is subscribed there is not known"
+        if self.fabric.leaderless:
+            for partition in self._partitions(self.routes.lookup(topic), topic, retain):
+                if not self.fabric.leaders[partition]:
+                    return self._why_absent(partition)
+        return ""
+
+    def _why_absent(self, partition: int) -> str:
+        if partition in self.fabric.scarce:
+            return f"partition {partition} has fewer copies in sync than cluster.min_in_sync: try again later"
+        return f"partition {partition} has no leader: its copies are away or damaged, ask the operator"
 
     def _full_leader(self, partitions: list[int]) -> str:
         """Return a node with a full disk that leads one of these partitions, "" if there is none."""

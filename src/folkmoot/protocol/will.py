@@ -117,12 +117,17 @@ class Wills:
         """
         will = session.will
         if will is not None and not self.state.routes_whole and not is_left(session.key):
-            self._forget(session)
-            session = Session(left_name(session.key, will.token).decode(), session.partition, False)
-            session.will = will
-            self._put(session, will)
-            self.state.counters.wills_pending += 1
+            session = self._set_aside(session, will)
         self.publish(session)
+
+    def _set_aside(self, session: Session, will: Will) -> Session:
+        """Give a will that has to wait a row of its own: its client may connect again meanwhile, with another will."""
+        self._forget(session)
+        aside = Session(left_name(session.key, will.token).decode(), session.partition, False)
+        aside.will = will
+        self._put(aside, will)
+        self.state.counters.wills_pending += 1
+        return aside
 
     def publish(self, session: Session) -> None:
         """Publish the will and forget it."""
@@ -137,8 +142,11 @@ class Wills:
             fields: dict[str, object] = {"client": will.message.publisher, "user": user, "why": why}
             self.state.event(WARNING, "will_revoked", fields)
             return
-        known = self.state.routes_whole if is_left(session.key) else self.state.routes_known
+        state = self.state
+        known = state.routes_whole if is_left(session.key) else state.routes_known and state.unheard < 0
         if not known:
+            if state.routes_known and not is_left(session.key):
+                session = self._set_aside(session, will)
             self._held.append(session)
             return
         self._forget(session)

@@ -69,9 +69,8 @@ class Interest:
         self.tree = Tree()  # of other nodes: Location, or SharedLocation for shared subscriptions
         self.changed: list[bytes] = []  # filters whose routes are out of date; the owner of the routes clears it
         self._told: dict[str, None] = {}  # the other members that have announced everything
-        # Partitions whose leader has announced everything since this node started, or started over with all others
-        self._known: list[bool] = [fabric.alone] * partitions
-        self._unknown = 0 if fabric.alone else partitions
+        # Partitions whose leader has not announced everything since this node started, or started over with all others
+        self._unknown: dict[int, None] = {} if fabric.alone else dict.fromkeys(range(partitions))
         # partitions whose present leader has not announced everything yet
         self._untold: list[bool] = [False] * partitions
         # Partitions that continue from the other side of a split, until their leader announces them
@@ -150,7 +149,7 @@ class Interest:
         self._set_all(self._locations[partition], [])
         self._untold[partition] = False
         self.from_other_side.pop(partition, None)
-        self._learn(partition)
+        self._unknown.pop(partition, None)
 
     def moved(self, partition: int) -> None:
         """The partition has another leader, or is opened anew, and will be announced as a whole."""
@@ -158,19 +157,30 @@ class Interest:
 
     def begin_anew(self) -> None:
         """This node starts over with all others: they have not waited for it when clients subscribed."""
-        for partition in range(len(self._known)):
-            if self._known[partition] and self.fabric.leaders[partition] not in ("", self.fabric.node_id):
-                self._known[partition] = False
-                self._unknown += 1
+        for partition, leader in enumerate(self.fabric.leaders):
+            if leader not in ("", self.fabric.node_id):
+                self._unknown[partition] = None
 
-    def _learn(self, partition: int) -> None:
-        if not self._known[partition]:
-            self._known[partition] = True
-            self._unknown -= 1
+    def has_heard_all(self) -> bool:
+        """Whether all others, and the leaders of all partitions that have one, have announced (A5).
 
-    def is_complete(self) -> bool:
-        """Whether all have announced: a message published before might miss a subscriber (A5)."""
-        return self._unknown == 0 and len(self._told) == len(self.fabric.others)
+        What a partition without a leader has subscribed is not announced: see `unheard`.
+        """
+        if len(self._told) != len(self.fabric.others):
+            return False
+        for partition in self._unknown:
+            if self.fabric.leaders[partition]:
+                return False
+        return True
+
+    def unheard(self) -> int:
+        """Return a partition whose subscriptions this node does not know, -1 if there is none.
+
+        A message that is published meanwhile might miss a subscriber (A5).
+        """
+        for partition in self._unknown:
+            return partition
+        return -1
 
     def flush(self) -> None:
         """Announce the changes of this turn."""
@@ -245,7 +255,7 @@ class Interest:
                     self._hear_late(location, entries)
                     continue
                 if whole:
-                    self._learn(partition)
+                    self._unknown.pop(partition, None)
                     self._untold[partition] = False
                     self.from_other_side.pop(partition, None)
             if whole:

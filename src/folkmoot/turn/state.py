@@ -129,8 +129,10 @@ class State:
         self.connections: dict[int, Connection] = {}
         self.tree = Tree()
         self.alone = True  # no cluster is configured
-        self.routes_known = True  # all subscriptions at other nodes are known: nothing is published before
-        self.routes_whole = True  # those of the other side of a split that has just healed included
+        self.routes_known = True  # what all others have subscribed is known: nothing is published before
+        self.unheard = -1  # a partition whose subscriptions are not known, as it has had no leader; -1: there is none
+        # Those of such partitions, and of the other side of a split that has just healed, are known as well
+        self.routes_whole = True
         self.leads: list[bool] = [False] * partitions  # partitions whose rows this node changes
         self.in_fork = False  # the lineage of the node is a fork: the trunk gives packet ids and stream offsets as well
         self.lazy = LazyRemovals(writer)
