@@ -30,6 +30,8 @@ from folkmoot.store.key import (
     SUBSCRIPTION,
     WILL,
     body_key,
+    chunk_key,
+    log_of_chunk,
     name_prefix,
     numbered_key,
     outbox_key,
@@ -61,6 +63,8 @@ from folkmoot.store.row import (
     encode_subscription,
     encode_will,
 )
+from folkmoot.streams.chunk import decode_chunk, encode_chunk
+from folkmoot.streams.record import Record
 
 OLD, MINE, THEIRS = 1, 2, 3
 FORK = 100
@@ -692,6 +696,27 @@ def test_a_will_comes_once_if_both_sides_have_published_it(known: int, base: int
         fork.put(base, plain_key(0, PRODUCER, will_name(known)), u64(WILL_NUMBER))
     rows, _merge = fork.merge()
     assert texts(rows) == ([] if known == 5 else ["m"])
+
+
+def chunk_of(texts: list[str], first: int) -> bytes:
+    records = [Record(b"t", text.encode(), 0, b"p", b"") for text in texts]
+    return encode_chunk(first, 0, [1 + first + place for place in range(len(texts))], records)
+
+
+@pytest.mark.parametrize(("end", "left"), [(0, ["a", "b", "c"]), (5, ["a", "b", "c"]), (7, ["c"]), (8, [])])
+def test_records_that_a_shorter_copy_of_the_branch_has_brought_are_not_appended_twice(
+    end: int, left: list[str]
+) -> None:
+    """A later chunk of the longer copy begins with them: small chunks are rewritten together with what follows."""
+    fork = Fork()
+    key = chunk_key(0, b"s", 0, 5)
+    fork.put(THEIRS, key, chunk_of(["a", "b", "c"], 5))
+    merge = Merge(0, fork.side(0), fork.side(1), THEIRS)
+    merge.taken_ends = {log_of_chunk(key): end}
+    assert [None for _ in merge.steps()] == []
+    found = [entry for unit in merge.units for _kind, _key, body in unit.ops for entry in decode_chunk(body)]
+    assert [entry.record.payload.decode() for entry in found] == left
+    assert [entry.offset for entry in found] == list(range(8 - len(left), 8))
 
 
 def test_the_plan_for_a_long_queue_is_made_in_steps() -> None:

@@ -39,11 +39,13 @@ from folkmoot.store.key import (
     TRANSACTION,
     WILL,
     leftover_key,
+    log_of_chunk,
     sequence_of,
 )
 from folkmoot.store.message import decode_message
 from folkmoot.store.row import decode_queue
 from folkmoot.store.writer import VERSION_BYTES, body_of
+from folkmoot.streams.chunk import cut_chunk, decode_head
 
 __all__ = ["Merge", "Unit"]
 
@@ -87,6 +89,7 @@ class Merge:
         self._theirs = theirs
         self._branch = branch
         self.of_trunk = False  # offsets of streams were given out at the other side
+        self.taken_ends: dict[bytes, int] = {}  # by stream log: records of the branch before it were taken in earlier
         self._bodies: dict[int, bool] = {}  # that queue rows name afterwards
 
     def steps(self) -> Iterator[None]:
@@ -193,8 +196,22 @@ class Merge:
             self.summary.outbox += 1  # it goes on under its number: who has got it there does not get it here
             self._add(name, [(PUT, key, body_of(theirs))])
         elif kind == CHUNK and not self._mine.knows(theirs):
-            self.summary.chunks += 1
-            self._add(name, [(PUT, leftover_key(key, self._branch, self.of_trunk), body_of(theirs))])
+            self._chunk(name, key, body_of(theirs))
+
+    def _chunk(self, name: bytes, key: bytes, chunk: bytes) -> None:
+        """Have the records of a chunk appended again, but for those that a shorter copy of the branch has brought."""
+        end = self.taken_ends.get(log_of_chunk(key), 0)
+        first = sequence_of(key)
+        if first < end:
+            head = decode_head(chunk, 0)
+            if head is None:
+                raise CorruptStore(f"the chunk of offset {first} on the other side is cut short")
+            if head.end <= end:
+                return
+            chunk = cut_chunk(chunk, end, head.end)
+            key = key[: len(key) - 8] + u64(end)
+        self.summary.chunks += 1
+        self._add(name, [(PUT, leftover_key(key, self._branch, self.of_trunk), chunk)])
 
     def _retained(self, name: bytes, key: bytes, mine: bytes | None, theirs: bytes | None) -> None:
         mine_us = self._mine.put_us(key) or _created_us(mine)

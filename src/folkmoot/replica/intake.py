@@ -25,6 +25,7 @@ class Intake:
         self.steps: Iterator[None] | None = None  # of the plan
         self.side: list[str] = []
         self.lineage: list[int] = []
+        self.ends: dict[bytes, int] = {}  # by stream log: behind the last record of the branch
         self.units: list[Unit] = []
         self.next = 0
         self.planned = False

@@ -15,7 +15,7 @@ from folkmoot.kernel.event import ERROR, INFO, WARNING, Event
 from folkmoot.membership.divergence import YES, includes
 from folkmoot.membership.holding import COMPLETE, Holding, later
 from folkmoot.merge.merge import Merge
-from folkmoot.merge.merged import decode_mark, encode_mark, mark_key
+from folkmoot.merge.merged import TakenBranch, decode_mark, encode_mark, mark_key
 from folkmoot.merge.side import Side, last_shared_counter
 from folkmoot.merge.summary import HealSummary
 from folkmoot.peer.kind import ASK_OFFER
@@ -34,9 +34,12 @@ from folkmoot.store.key import (
     STREAM,
     end_of,
     kind_prefix,
+    log_of_chunk,
     partition_end,
     partition_start,
 )
+from folkmoot.store.writer import VERSION_BYTES
+from folkmoot.streams.chunk import decode_head
 
 __all__ = ["Merges"]
 
@@ -61,7 +64,7 @@ class Merges:
         self._homes: dict[int, dict[str, tuple[bool, list[str]]]] = {}
         self.heals: list[dict[str, object]] = []
         self._active: dict[int, Intake] = {}
-        self._marks: list[dict[bytes, bytes]] = [{} for _ in range(replica_states.partitions)]  # how far: by key
+        self._marks: list[dict[bytes, TakenBranch]] = [{} for _ in range(replica_states.partitions)]  # by key
         self._heal = HealSummary()
         self._began_us = 0
         self._sources: dict[str, bool] = {}
@@ -86,14 +89,13 @@ class Merges:
         """
         prefix = kind_prefix(partition, MERGED)
         taken: list[Holding] = []
-        marks: dict[bytes, bytes] = {}
+        marks: dict[bytes, TakenBranch] = {}
         try:
             self.replica_states.stamps.load(partition)
             for key, value in self.replica_states.reader.scan(prefix, end_of(prefix), _TAKEN_MAX * 4):
-                holding, cursor = decode_mark(key, value)
-                marks[key] = cursor
-                if cursor == _DONE:
-                    taken.append(holding)
+                branch = marks[key] = decode_mark(key, value)
+                if branch.cursor == _DONE:
+                    taken.append(branch.holding)
         except (CorruptStore, ValueError, IndexError) as fault:
             self.replica_states.spoil(partition, f"what was merged before cannot be read: {fault}")
             return False
@@ -265,25 +267,41 @@ class Merges:
         others = [holding]
         for key, value in merging.rows.items():
             if key[2] == MERGED:
-                other, cursor = decode_mark(key, value)
-                if cursor == _DONE:
-                    others.append(other)
+                other = decode_mark(key, value)
+                if other.cursor == _DONE:
+                    others.append(other.holding)
         theirs = Side(merging.rows, others, fork)
         mine.meet(holding)
         theirs.meet(replica_states.holding(partition))
         merge = Merge(partition, mine, theirs, holding.epoch)
         view = replica_states.view
         merge.of_trunk = view is not None and view.trunk > 0 and tag_of(view.trunk) == tag_of(holding.epoch)
+        merge.taken_ends = self._taken_ends(partition, holding)
+        merging.ends = dict(merge.taken_ends)
+        for key, value in merging.rows.items():
+            head = decode_head(value, VERSION_BYTES) if key[2] == CHUNK else None
+            if head is not None:
+                log = log_of_chunk(key)
+                merging.ends[log] = max(merging.ends.get(log, 0), head.end)
         merging.merge = merge
         merging.steps = merge.steps()
+
+    def _taken_ends(self, partition: int, holding: Holding) -> dict[bytes, int]:
+        """Return by stream log how far the records of a branch are known here, because a part of it was taken in."""
+        ends: dict[bytes, int] = {}
+        for taken in self._marks[partition].values():
+            if taken.cursor == _DONE and includes(holding, taken.holding) == YES:
+                for log, end in taken.ends.items():
+                    ends[log] = max(ends.get(log, 0), end)
+        return ends
 
     def _end_plan(self, partition: int, merging: Intake) -> None:
         merge = merging.merge
         holding = self._holding_of(merging.source, partition)
         assert merge is not None, "it was begun"
         assert holding is not None, "it was asked because of its report"
-        done = self._marks[partition].get(mark_key(partition, holding), b"")
-        merging.units = [unit for unit in merge.units if unit.name > done]
+        mark = self._marks[partition].get(mark_key(partition, holding))
+        merging.units = [unit for unit in merge.units if mark is None or unit.name > mark.cursor]
         merging.summary = merge.summary
         merging.planned = True
         homes = self._homes.setdefault(partition, {})
@@ -319,8 +337,9 @@ class Merges:
         assert holding is not None, "it was asked because of its report"
         cursor = _DONE if merging.next == len(merging.units) else merging.units[merging.next - 1].name
         key = mark_key(partition, holding)
-        self._marks[partition][key] = cursor
-        writer.put(partition, key, encode_mark(holding, cursor))
+        mark = self._marks[partition][key] = TakenBranch(holding, cursor)
+        mark.ends = merging.ends
+        writer.put(partition, key, encode_mark(holding, cursor, mark.ends))
         if cursor == _DONE:
             self._end(partition, merging, holding)
 
@@ -384,7 +403,7 @@ class Merges:
         prefix = kind_prefix(partition, STAMP)
         writer.delete_range(partition, prefix, end_of(prefix))
         self.replica_states.stamps.forget(partition)
-        for key, cursor in list(self._marks[partition].items()):
-            if cursor != _DONE:
+        for key, mark in list(self._marks[partition].items()):
+            if mark.cursor != _DONE:
                 writer.delete(partition, key)
                 del self._marks[partition][key]

@@ -72,6 +72,7 @@ __all__ = [
     "kind_prefix",
     "left_name",
     "leftover_key",
+    "log_of_chunk",
     "name_of",
     "name_prefix",
     "numbered_key",
@@ -220,6 +221,11 @@ def body_key(partition: int, sequence: int) -> bytes:
 def chunk_key(partition: int, stream: bytes, stream_partition: int, first_offset: int) -> bytes:
     """Return the key of the chunk of a stream partition that starts at `first_offset`."""
     return name_prefix(partition, CHUNK, stream) + u16(stream_partition) + u64(first_offset)
+
+
+def log_of_chunk(key: bytes) -> bytes:
+    """Return what names the stream log in a key made by `chunk_key`: the same at all copies of the partition."""
+    return key[3 : len(key) - 8]
 
 
 def leftover_key(key: bytes, epoch: int, of_trunk: bool) -> bytes:
