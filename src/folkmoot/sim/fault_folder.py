@@ -107,13 +107,7 @@ class FolderFaults(Acting):
         host.disk.store = copy.copy()
 
     def _replace(self, host: Host, copy: MemoryStore | None) -> None:
-        """Replace a folder; an empty one perhaps after another machine was away, and with the others away then.
-
-        Not that of the first seed where machines may be cut off: with an empty disk, and nobody in reach, it founds
-        another cluster (docs/cluster.md).
-        """
-        if copy is None and self.alone and host is self.site.hosts[0]:
-            return
+        """Replace a folder; an empty one perhaps after another machine was away, and with the others away then."""
         may_fail = self.trouble.affords([host]) and self.trouble.spares_disks([host])
         if host.node is None or not host.member or not may_fail:
             return

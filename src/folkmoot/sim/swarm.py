@@ -221,6 +221,10 @@ class Swarm:
         cluster.page_bytes = self.page_bytes
         cluster.copy_bytes_per_s = self.copy_bytes_per_s
         cluster.recent_bytes_max = self.recent_bytes_max
+        # Where disks are lost, an operator says how many nodes there are: with an empty disk, and nobody in reach, the
+        # first of the seeds would found another cluster (docs/cluster.md).
+        if self.has("emptied disks") or self.has("power loss") or self.has("empty restarts"):
+            cluster.expect = self.nodes
         cluster.witness = self.is_witness(number)
         if build == 0:
             cluster.features = cluster.features[:-_OLD_BUILD]
