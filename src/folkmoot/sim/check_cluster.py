@@ -11,7 +11,7 @@ from typing import Final
 
 from folkmoot.membership.view import View
 from folkmoot.sim.host import Host
-from folkmoot.sim.inside import Seen, difference, installed_view, is_in_view, leading, view_of, voters_at
+from folkmoot.sim.inside import Seen, difference, installed_view, leading, view_of
 from folkmoot.sim.machine import Machine
 from folkmoot.sim.trouble import Trouble
 from folkmoot.sim.world import World
@@ -109,15 +109,8 @@ class ClusterChecker:
         has returned. fork_us: additional time where too few voters are left, so that the others have to fork; 0: they
         may not.
         """
-        failure = _Failure(host, self.trouble.faults, self._voters(), more_us, fork_us)
+        failure = _Failure(host, self.trouble.faults, self.trouble.voters(), more_us, fork_us)
         self.world.later(limit_us, self._look_out, failure, self._others(host))
-
-    def _voters(self) -> list[str]:
-        """Return the voters, as a machine that is well knows them."""
-        for host in self.trouble.hosts:
-            if host.up and is_in_view(host):
-                return voters_at(host)
-        return []
 
     def _others(self, host: Machine) -> list[tuple[Host, int, bool]]:
         """Return the other members, with the number of their process, and whether they are well."""

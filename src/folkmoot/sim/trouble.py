@@ -10,6 +10,7 @@ from __future__ import annotations
 from folkmoot.kernel.clock import NEVER, SECOND
 from folkmoot.membership.voters import voters_wanted
 from folkmoot.sim.host import Host
+from folkmoot.sim.inside import is_in_view, voters_at
 from folkmoot.sim.network import Link
 from folkmoot.sim.world import World
 
@@ -118,7 +119,18 @@ class Trouble:
         """
         members = [host for host in self.hosts if host.member]
         lost = [host for host in members if host.blank or host in hosts]
-        return not self.majority or 2 * len(lost) < voters_wanted(len(members))
+        if not self.majority:
+            return True
+        voters = self.voters()  # fewer than are wanted, while machines join
+        lost_voters = [host for host in lost if host.node_id in voters]
+        return 2 * len(lost) < voters_wanted(len(members)) and (not voters or 2 * len(lost_voters) < len(voters))
+
+    def voters(self) -> list[str]:
+        """Return the voters, as a machine that is well knows them; none, if none is."""
+        for host in self.hosts:
+            if host.up and is_in_view(host):
+                return voters_at(host)
+        return []
 
     def leaves_one(self, hosts: list[Host]) -> bool:
         """Whether a member runs that has its disk, without these: empty folders alone would begin another cluster."""
