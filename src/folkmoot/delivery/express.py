@@ -37,6 +37,8 @@ class Express:
         session = connection.session
         if not route.live or connection.held or session is None:
             return False
+        if self.state.unheard >= 0:
+            return False  # it might miss a subscriber: the general path refuses it
         if qos == 2 and (session.persistent or session.proxy):
             return False  # its packet ids must survive, here or at another node
         # A version 5 client learns that there are no subscribers: the general path gives that answer.
