@@ -31,6 +31,7 @@ from folkmoot.store.key import (
 from folkmoot.store.memory import MemoryStore
 from folkmoot.store.message import Message, decode_message, encode_message
 from folkmoot.store.reader import Reader, Snapshot
+from folkmoot.store.row import SessionRow, encode_session
 from folkmoot.store.writer import VERSION_BYTES
 from tests.membership.reference import process
 from tests.replica.logged import LoggedCell, LoggedWorld
@@ -336,7 +337,9 @@ def test_stamps_say_when_and_their_clock_does_not_go_back() -> None:
         stamps.note(batch, bytes(16), 0, ops, now)
         store.apply(batch)
 
-    note([(PUT, session, b""), (PUT, topic, b""), (PUT, queue, b""), (PUT, subscription, b"")], 100)
+    used, rests = (bytes(16) + encode_session(SessionRow(5, 60, ends_us, 0, "")) for ends_us in (0, 77))
+    note([(PUT, session, used), (PUT, topic, b""), (PUT, queue, b""), (PUT, subscription, b"")], 100)
+    note([(PUT, session, rests)], 110)
     note([(DELETE, topic, b""), (DELETE, queue, b""), (DELETE, session, b"")], 50)
     note([(DELETE_RANGE, subscription[:-1], subscription + b"z")], 200)
     found = {key: (stamp.put_us, stamp.gone_us) for key, stamp in read_stamps(store, 0).items()}
@@ -346,7 +349,7 @@ def test_stamps_say_when_and_their_clock_does_not_go_back() -> None:
     assert again.count(0) == 3
     other_side = encode_stamp(Stamp(900, 0))
     note([(PUT, stamp_key(subscription), bytes(16) + other_side)], 210)
-    note([(PUT, session, b"")], 220)
+    note([(PUT, session, used)], 220)
     assert read_stamps(store, 0)[session].put_us == 901
     topics = [plain_key(0, RETAINED, b"t%d" % number) for number in range(STAMPS_MAX)]
     note([(PUT, key, b"") for key in topics], 225)

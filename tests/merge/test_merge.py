@@ -56,6 +56,7 @@ from folkmoot.store.row import (
     WillRow,
     decode_cursor,
     decode_queue,
+    decode_session,
     encode_cursor,
     encode_queue,
     encode_sent,
@@ -110,7 +111,8 @@ class Fork:
         self.seqs[number] += 1
         self.clock += 10
         self.rows[number][key] = u64(side) + u64(self.seqs[number]) + body
-        if stamped and key[2] in (SESSION, SUBSCRIPTION, WILL, RETAINED):
+        rests = key[2] == SESSION and decode_session(body).ends_us > 0
+        if stamped and not rests and key[2] in (SESSION, SUBSCRIPTION, WILL, RETAINED):
             self.stamps[number].setdefault(key, Stamp(0, 0)).put_us = self.clock
 
     def drop(self, side: int, key: bytes, stamped: bool = True) -> None:
@@ -236,7 +238,9 @@ def test_a_side_that_has_only_taken_a_client_for_dead_does_not_go_before_the_one
     received = name_prefix(0, RECEIVED, b"c") + u16(7)
     fork.put(MINE, received, b"\0")
     fork.put(MINE, S, session(77, token=7))
-    fork.put(THEIRS, S, session(99, token=token))  # later, of the same connection or of one that came there
+    if token != 7:
+        fork.put(THEIRS, S, session(0, token=token))  # its client came there
+    fork.put(THEIRS, S, session(99, token=token))
     rows, _merge = fork.merge()
     assert (received in rows) is stays
 
@@ -300,14 +304,18 @@ def test_a_session_that_its_client_ended_at_the_other_side_ends() -> None:
     assert merge.summary.sessions_ended == 1
 
 
-def test_a_session_that_is_used_here_later_stays() -> None:
+@pytest.mark.parametrize("used", [True, False])
+def test_a_session_that_its_client_uses_here_later_stays(used: bool) -> None:
+    """Its connection ends here later, and not by its client, who has ended the session at the other side."""
     fork = fork_of_a_session()
     for key in (S, SUB, q(1), q(2)):
         fork.drop(THEIRS, key)
+    if used:
+        fork.put(MINE, S, session(0))
     fork.put(MINE, S, session(77))
     rows, _merge = fork.merge()
-    assert texts(rows) == ["one", "two"]
-    assert SUB in rows
+    assert texts(rows) == (["one", "two"] if used else [])
+    assert (SUB in rows) is used
 
 
 def test_a_session_that_expired_where_its_client_was_not_seen_stays() -> None:

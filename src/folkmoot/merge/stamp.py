@@ -2,7 +2,8 @@
 
 After a split the later of two changes of the same thing wins; rows say who wrote them, not when, and what was removed
 says nothing. So while somebody who is known is away, each such change leaves a row STAMP beside it. They go when all
-are back. Bounded per partition: beyond it changes leave none and count as older than those with one.
+are back. Bounded per partition: beyond it changes leave none and count as older than those with one. Only a client
+changes its session: a side that has lost its connection, or takes it for lost, lets it rest, and leaves no stamp.
 
 The time is a hybrid logical clock, one per partition: it follows the clock of its leader, and never goes back when
 another one leads (Kulkarni et al.: Logical Physical Clocks, 2014).
@@ -26,7 +27,8 @@ from folkmoot.store.key import (
     stamped_key_of,
 )
 from folkmoot.store.reader import Reader
-from folkmoot.store.writer import VERSION_BYTES
+from folkmoot.store.row import decode_session
+from folkmoot.store.writer import VERSION_BYTES, body_of
 
 __all__ = ["STAMPS_MAX", "Stamp", "Stamps", "decode_stamp", "encode_stamp", "read_stamps"]
 
@@ -122,10 +124,12 @@ class Stamps:
         stamps = self._stamps[partition]
         now = max(now, self._clocks[partition] + 1)
         changed: dict[bytes, Stamp] = {}
-        for kind, key, _value in ops:
+        for kind, key, value in ops:
             row = key[2]
             if row != SESSION and row != SUBSCRIPTION and row != WILL and row != RETAINED:
                 continue
+            if row == SESSION and kind == PUT and decode_session(body_of(value)).ends_us:
+                continue  # its node lets it rest; whose client has used it last counts
             stamp = stamps.get(key)
             if stamp is None:
                 if kind != PUT and kind != DELETE:
