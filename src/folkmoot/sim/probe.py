@@ -1,8 +1,8 @@
 """Liveness under faults: a client at every machine that connects, publishes, and leaves, again and again.
 
 Owns two demands. A node that says it is ready answers CONNECT and PUBLISH within a bound, in every topology. A majority
-that is connected to one of its members, and has a copy of everything, makes progress. A refusal is an answer; it is no
-progress.
+that is connected to one of its members, and has a copy of everything, makes progress, or another majority does. A
+refusal is an answer; it is no progress.
 """
 
 from __future__ import annotations
@@ -175,8 +175,10 @@ class Prober:
                 continue
             if self._is_hindered(group, members, since):
                 continue
-            served = max([probe.served_us for probe in self.probes if probe.at in group], default=self.world.now)
+            served = self._served_us(group)
             if served < self.world.now - PROGRESS_US:
+                if self.majority and self._another_serves(members):
+                    continue
                 names = " ".join([host.name for host in group])
                 self.world.violate(
                     "A11",
@@ -185,6 +187,20 @@ class Prober:
                 return
             if served == self.world.now:
                 self.judge.judge("A11")
+
+    def _served_us(self, group: list[Host]) -> int:
+        return max([probe.served_us for probe in self.probes if probe.at in group], default=self.world.now)
+
+    def _another_serves(self, members: list[Host]) -> bool:
+        """Whether another majority is served: two have a member in common, which votes for one of them.
+
+        In a ring of five, each has a majority with its neighbours.
+        """
+        since_us = self.world.now - PROGRESS_US
+        for group in self.history.reached():
+            if 2 * len(group) > len(members) and self._served_us(group) >= since_us:
+                return True
+        return False
 
     def _is_hindered(self, group: list[Host], members: list[Host], since_us: int) -> bool:
         """Whether the group may lack a copy of something, or has a machine that cannot do its part."""
