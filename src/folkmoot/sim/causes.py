@@ -336,9 +336,10 @@ class Causes(Judge):
         """Whether the client used two sides."""
         return self._decide("A9", "replayed on two sides", self._on_two_sides(record.links, record.created_us))
 
-    def repeats_replay(self) -> bool:
-        """A failure after QoS 0 records were sent may lose the position."""
-        return self._decide("A9", "QoS 0 records are repeated after a failure", self.history.falls(0) > 0)
+    def repeats_replay(self, received_us: int) -> bool:
+        """Whether something failed when a QoS 0 record was sent: another leader may not have the position."""
+        failed = self.history.troubled(received_us - SECOND, received_us + SECOND)
+        return self._decide("A9", "QoS 0 records are repeated after a failure", failed)
 
     def trimmed_elsewhere(self, message: Message) -> bool:
         """Never: the family has no retention by size."""

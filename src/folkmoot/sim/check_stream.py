@@ -196,12 +196,15 @@ class StreamChecker:
                 if packet.qos and not self._trims.get(key[0]) and not self._may_miss(key, missed):
                     self.world.violate("A9", f"{record} replays {offset} of {key} and never {missed}: {log[missed]}")
             record.replays[place] = offset + 1
+            if packet.qos == 0:
+                record.replayed_us[key[0], key[1], offset] = self.world.now
         elif offset < before:
             self.world.mark("replay joined")
         elif self.judge.replayed_elsewhere(record, dup=packet.dup):
             self.world.mark("replayed on both sides")
-        elif packet.qos == 2 or (not packet.dup and not (packet.qos == 0 and self.judge.repeats_replay())):
-            # A crash after QoS 0 records were sent may lose the position: they come again.
+        elif packet.qos == 0 and self.judge.repeats_replay(record.replayed_us.get((key[0], key[1], offset), 0)):
+            self.world.mark("a QoS 0 record again")
+        elif packet.qos != 1 or not packet.dup:
             self.world.violate("A9", f"{record} replays {offset} of {key} again, the next is {at}: {packet}")
 
     def _may_miss(self, key: tuple[str, int], offset: int) -> bool:

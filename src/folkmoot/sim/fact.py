@@ -161,6 +161,7 @@ class SessionRecord:
         self.possible: dict[bytes, list[Sub]] = {}  # by topic; forgotten when a subscription changes
         self.replays: dict[tuple[str, int, bool], int] = {}  # (stream, partition, QoS > 0) -> the next place in the log
         self.replayed: dict[tuple[str, int, bool], int] = {}  # as `replays`, by the session before, if it may be joined
+        self.replayed_us: dict[tuple[str, int, int], int] = {}  # (stream, partition, offset) of QoS 0 -> when it came
         # It began where no node had a copy of the earlier session, which may be merged into it later.
         self.began_without_copy = False
         self.replayer = False  # subscribes to streams and nothing else

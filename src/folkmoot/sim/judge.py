@@ -135,8 +135,8 @@ class Judge(ABC):
         """Whether a client may get records again because it has used two sides of a split."""
 
     @abstractmethod
-    def repeats_replay(self) -> bool:
-        """Whether QoS 0 records of a replay may come again."""
+    def repeats_replay(self, received_us: int) -> bool:
+        """Whether a QoS 0 record of a replay that was received then may come again."""
 
     @abstractmethod
     def trimmed_elsewhere(self, message: Message) -> bool:

@@ -195,7 +195,7 @@ class Windows(Judge):
                 return True
         return False
 
-    def repeats_replay(self) -> bool:
+    def repeats_replay(self, received_us: int) -> bool:
         """A crash after QoS 0 records were sent may lose the position."""
         return bool(self.trouble.count(0))
 
