@@ -131,10 +131,11 @@ class Fork:
         history = [(OLD, 0), (epoch, FORK)]
         return Side(rows, [Holding(COMPLETE, epoch, self.seqs[number] + 1, history)], self.common)
 
-    def merge(self) -> tuple[dict[bytes, bytes], Merge]:
+    def merge(self, they_live: bool = True) -> tuple[dict[bytes, bytes], Merge]:
         """Return the rows of the side that goes on afterwards, without versions and stamps, and the merge."""
         mine = self.side(0)
         merge = Merge(0, mine, self.side(1), THEIRS)
+        merge.they_live = they_live
         for _ in merge.steps():
             pass
         after = {key: value[16:] for key, value in mine.rows.items() if key[2] != STAMP}
@@ -302,6 +303,16 @@ def test_a_session_that_its_client_ended_at_the_other_side_ends() -> None:
     rows, merge = fork.merge()
     assert rows == {}
     assert merge.summary.sessions_ended == 1
+
+
+@pytest.mark.parametrize("they_live", [True, False])
+def test_nobody_is_connected_at_a_side_whose_process_was_started_since(they_live: bool) -> None:
+    fork = fork_of_a_session()
+    fork.put(THEIRS, S, session(0))
+    fork.put(MINE, S, session(0))
+    fork.put(MINE, S, session(77))  # its client was here last, and is gone
+    _rows, merge = fork.merge(they_live)
+    assert merge.summary.sessions_taken == (1 if they_live else 0)
 
 
 @pytest.mark.parametrize("used", [True, False])

@@ -88,6 +88,7 @@ class Merge:
         self._mine = mine
         self._theirs = theirs
         self._branch = branch
+        self.they_live = True  # the other side's process has made its copy: clients may be connected there
         self.of_trunk = False  # offsets of streams were given out at the other side
         self.taken_ends: dict[bytes, int] = {}  # by stream log: records of the branch before it were taken in earlier
         self._bodies: dict[int, bool] = {}  # that queue rows name afterwards
@@ -142,7 +143,7 @@ class Merge:
             if handled >= STEP_ROWS:
                 handled = 0
                 yield
-            merge = SessionMerge(self._partition, client, self._mine, self._theirs, my_rows, their_rows)
+            merge = SessionMerge(self._partition, client, self._mine, self._theirs, my_rows, their_rows, self.they_live)
             yield from merge.steps()
             ops: list[tuple[int, bytes, bytes]] = []
             ops.extend([(DELETE, key, b"") for key in my_rows if key not in merge.final])

@@ -61,14 +61,17 @@ _TIME_PROPERTY: Final = b"\x26\0\x0dfolkmoot-time"
 
 
 class _Life:
-    """What one side knows of a client's session. ended_us: when a session of this client ended here, 0 = none did."""
+    """What one side knows of a client's session. ended_us: when a session of this client ended here, 0 = none did.
 
-    def __init__(self, side: Side, other: Side, key: bytes) -> None:
+    lives: whether the process that has the copy is the one that made it: else no client of the copy is connected.
+    """
+
+    def __init__(self, side: Side, other: Side, key: bytes, lives: bool) -> None:
         self.side = side
         self.value = side.rows.get(key)
         self.row: SessionRow | None = None if self.value is None else decode_session(body_of(self.value))
         self.owner = self.row.username if self.row is not None and self.row.proved else ""
-        self.connected = self.row is not None and self.row.ends_us == 0
+        self.connected = lives and self.row is not None and self.row.ends_us == 0
         self.put_us = side.put_us(key)
         self.touched = self.value is not None and not other.knows(self.value)
         self.ended_us = side.gone_us(key)
@@ -100,8 +103,8 @@ class _Life:
 class SessionMerge:
     """The merge of one client's rows; `final` has the bodies of its rows after all `steps`.
 
-    mine, theirs: rows of the client by key; `base` says whose session goes on. changed: whether sequences that a
-    connection at the other side knows have lost their meaning.
+    mine, theirs: rows of the client by key; `base` says whose session goes on; they_live: as `lives` of a side. changed:
+    whether sequences that a connection at the other side knows have lost their meaning.
     """
 
     def __init__(
@@ -112,6 +115,7 @@ class SessionMerge:
         theirs: Side,
         my_rows: dict[bytes, bytes],
         their_rows: dict[bytes, bytes],
+        they_live: bool = True,
     ) -> None:
         self.base = MINE
         self.changed = False
@@ -129,13 +133,14 @@ class SessionMerge:
         self._theirs = theirs
         self._my_rows = my_rows
         self._their_rows = their_rows
+        self._they_live = they_live
         self._session_key = plain_key(partition, SESSION, client)
         self._will_key = plain_key(partition, WILL, client)
 
     def steps(self) -> Iterator[None]:
         """Merge, a bounded number of rows per step: a queue may have a hundred thousand."""
-        my = _Life(self._mine, self._theirs, self._session_key)
-        their = _Life(self._theirs, self._mine, self._session_key)
+        my = _Life(self._mine, self._theirs, self._session_key, True)
+        their = _Life(self._theirs, self._mine, self._session_key, self._they_live)
         if my.row is None and their.row is None:
             self.final = {key: body_of(value) for key, value in self._my_rows.items() if key[2] != WILL}
             self._will_of_nobody()

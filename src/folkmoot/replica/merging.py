@@ -276,6 +276,7 @@ class Merges:
         merge = Merge(partition, mine, theirs, holding.epoch)
         view = replica_states.view
         merge.of_trunk = view is not None and view.trunk > 0 and tag_of(view.trunk) == tag_of(holding.epoch)
+        merge.they_live = bool(merging.lineage)
         merge.taken_ends = self._taken_ends(partition, holding)
         merging.ends = dict(merge.taken_ends)
         for key, value in merging.rows.items():

@@ -62,7 +62,8 @@ def decode_ask(body: bytes, partitions: int) -> AskNotice:
 class OfferNotice:
     """OFFER: rows from `start` up to `end`, where the next page begins; no `end`: they cannot be read.
 
-    side: the members of the view in which the branch was made; lineage: that view and its predecessors, newest first.
+    side: the members of the view in which the branch was made; lineage: that view and its predecessors, newest first;
+    none if the process was started since.
     """
 
     def __init__(
