@@ -103,7 +103,7 @@ class _Life:
 class SessionMerge:
     """The merge of one client's rows; `final` has the bodies of its rows after all `steps`.
 
-    mine, theirs: rows of the client by key; `base` says whose session goes on; they_live: as `lives` of a side. changed:
+    mine, theirs: rows of the client by key; `base` says whose session goes on; they_live: see `_Life`. changed:
     whether sequences that a connection at the other side knows have lost their meaning.
     """
 
