@@ -420,6 +420,18 @@ def test_a_replay_goes_on_from_the_later_position_and_gives_nothing_twice() -> N
     assert decode_cursor(rows[FEED]).positions == [6, 2]
 
 
+def test_a_subscription_that_a_merge_has_written_again_takes_no_position_with_it() -> None:
+    """The other side has merged an older copy from here: the row is one of its own, with the same content."""
+    fork = fork_of_a_session()
+    fork.old(FEEDER, OPTIONS)
+    fork.put(MINE, S, session(0))
+    fork.put(MINE, FEED, encode_cursor(CursorRow(1, [9], b"")))
+    fork.put(THEIRS, FEEDER, OPTIONS, stamped=False)
+    fork.put(THEIRS, FEED, encode_cursor(CursorRow(1, [2], b"")))
+    rows, _merge = fork.merge()
+    assert decode_cursor(rows[FEED]).positions == [9]
+
+
 def test_a_replay_that_only_the_other_side_knows_keeps_what_it_has_queued() -> None:
     fork = fork_of_a_session()
     fork.put(THEIRS, S, session(0))

@@ -10,7 +10,7 @@ from folkmoot.merge.stamp import Stamp, decode_stamp
 from folkmoot.store.epoch import counter_of, tag_of
 from folkmoot.store.key import MARK, PRODUCER, STAMP, plain_key, stamped_key_of
 from folkmoot.store.origin import NUMBER_BITS, is_node, is_will, name_of, number_of
-from folkmoot.store.writer import VERSION_BYTES, version_of
+from folkmoot.store.writer import VERSION_BYTES, body_of, version_of
 
 __all__ = ["Side", "last_shared_counter", "replaces"]
 
@@ -87,8 +87,8 @@ def replaces(key: bytes, mine: Side, theirs: Side, mine_us: int, theirs_us: int)
         return theirs_us >= mine.gone_us(key)
     if their_row is None:
         return theirs.knows(my_row) or theirs.gone_us(key) > mine_us
-    if version_of(my_row) == version_of(their_row) or mine.knows(their_row):
-        return False
+    if body_of(my_row) == body_of(their_row) or mine.knows(their_row):
+        return False  # a merge at their side has written what they had from here, in a version of its own
     return theirs.knows(my_row) or theirs_us > mine_us
 
 
