@@ -303,9 +303,11 @@ class Causes(Judge):
             apart = link is not None and self._is_forked(link, link.opened_us)
         else:
             links = [attempt.link for attempt in message.attempts]
-            # Behind a cut in one direction its node goes on with a leader of the other side, until it notices.
+            # Behind a cut in one direction its node goes on with a leader of the other side, until it notices. One that
+            # reaches both sides goes on with a leader that has lost its followers.
             one_way = any(self.history.speaks_one_way(link.server.name, message.first_us) for link in links)
-            apart = self._parted_since(message, _UNNOTICED_US if one_way else 0)
+            bridge = any(self.history.is_bridge(link.server.name, message.first_us) for link in links)
+            apart = self._parted_since(message, _UNNOTICED_US if one_way or bridge else 0)
             apart = apart or self._on_two_sides(links, message.first_us)
             if not apart and self._is_left_behind(message):
                 return self._excuse("A9", "being stored at a node that went down, and came back as a side")

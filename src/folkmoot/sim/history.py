@@ -125,6 +125,20 @@ class History:
             heard = one_way[number] if number < len(one_way) else 0
         return heard > 0
 
+    def is_bridge(self, name: str, at_us: int) -> bool:
+        """Whether at this time a machine reached two others that did not reach each other, both ways each."""
+        number = self._numbers[name]
+        masks: list[int] = []
+        for since_us, found, _most in self._epochs:
+            if since_us > at_us:
+                break
+            masks = found
+        if number >= len(masks):
+            return False
+        mask = masks[number]
+        near = [other for other in range(len(masks)) if mask >> other & 1]
+        return any(masks[one] and masks[one] & mask != mask for one in near)
+
     def fell_and_forked(self, since_us: int, until_us: int) -> bool:
         """Whether a machine went down in this time, and may have been a side of its own as soon as it came up again.
 
