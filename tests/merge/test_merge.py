@@ -14,6 +14,7 @@ from folkmoot.merge.side import Side
 from folkmoot.merge.stamp import Stamp, encode_stamp
 from folkmoot.store.batch import PUT
 from folkmoot.store.key import (
+    ABSORBED,
     BODY,
     CHUNK,
     CURSOR,
@@ -64,6 +65,7 @@ from folkmoot.store.row import (
     encode_subscription,
     encode_will,
 )
+from folkmoot.streams.absorbed import Span, absorbed_key, encode_span
 from folkmoot.streams.chunk import decode_chunk, encode_chunk
 from folkmoot.streams.record import Record
 
@@ -134,7 +136,7 @@ class Fork:
     def merge(self, they_live: bool = True) -> tuple[dict[bytes, bytes], Merge]:
         """Return the rows of the side that goes on afterwards, without versions and stamps, and the merge."""
         mine = self.side(0)
-        merge = Merge(0, mine, self.side(1), THEIRS)
+        merge = Merge(0, mine, self.side(1), Holding(COMPLETE, THEIRS, 9000, []))
         merge.they_live = they_live
         for _ in merge.steps():
             pass
@@ -603,15 +605,24 @@ def test_promises_of_both_sides_are_kept_under_their_numbers() -> None:
     assert merge.summary.outbox == 1
 
 
+def chunk_of(texts: list[str], first: int) -> bytes:
+    records = [Record(b"t", text.encode(), 0, b"p", b"") for text in texts]
+    return encode_chunk(first, 0, [1 + first + place for place in range(len(texts))], records)
+
+
+def records_of(chunk: bytes) -> str:
+    """Return offset and text of the records of a chunk."""
+    return " ".join([f"{entry.offset} {entry.record.payload.decode()}" for entry in decode_chunk(chunk)])
+
+
 def test_chunks_of_the_other_side_are_left_over_and_none_of_before_the_fork() -> None:
     fork = Fork()
-    prefix = name_prefix(0, CHUNK, b"s") + u16(0)
-    fork.old(numbered_key(prefix, 0), b"old")
-    fork.put(MINE, numbered_key(prefix, 8), b"mine")
-    fork.put(THEIRS, numbered_key(prefix, 8), b"theirs")
+    fork.old(chunk_key(0, b"s", 0, 0), chunk_of(["old"], 0))
+    fork.put(MINE, chunk_key(0, b"s", 0, 8), chunk_of(["mine"], 8))
+    fork.put(THEIRS, chunk_key(0, b"s", 0, 8), chunk_of(["theirs"], 8))
     rows, _merge = fork.merge()
-    assert [body for key, body in rows.items() if key[2] == CHUNK] == [b"old", b"mine"]
-    assert [body for key, body in rows.items() if key[2] == LEFTOVER] == [b"theirs"]
+    assert [records_of(body) for key, body in rows.items() if key[2] == CHUNK] == ["0 old", "8 mine"]
+    assert [records_of(body[32:]) for key, body in rows.items() if key[2] == LEFTOVER] == ["8 theirs"]
 
 
 # Properties
@@ -729,26 +740,36 @@ def test_a_will_comes_once_if_both_sides_have_published_it(known: int, base: int
     assert texts(rows) == ([] if known == 5 else ["m"])
 
 
-def chunk_of(texts: list[str], first: int) -> bytes:
-    records = [Record(b"t", text.encode(), 0, b"p", b"") for text in texts]
-    return encode_chunk(first, 0, [1 + first + place for place in range(len(texts))], records)
-
-
-@pytest.mark.parametrize(("end", "left"), [(0, ["a", "b", "c"]), (5, ["a", "b", "c"]), (7, ["c"]), (8, [])])
-def test_records_that_a_shorter_copy_of_the_branch_has_brought_are_not_appended_twice(
-    end: int, left: list[str]
-) -> None:
+@pytest.mark.parametrize(("end", "left"), [(0, "5 a 6 b 7 c"), (5, "5 a 6 b 7 c"), (7, "7 c"), (8, "")])
+def test_records_that_a_shorter_copy_of_the_branch_has_brought_are_not_appended_twice(end: int, left: str) -> None:
     """A later chunk of the longer copy begins with them: small chunks are rewritten together with what follows."""
     fork = Fork()
     key = chunk_key(0, b"s", 0, 5)
     fork.put(THEIRS, key, chunk_of(["a", "b", "c"], 5))
-    merge = Merge(0, fork.side(0), fork.side(1), THEIRS)
+    merge = Merge(0, fork.side(0), fork.side(1), Holding(COMPLETE, THEIRS, 9000, []))
     merge.taken_ends = {log_of_chunk(key): end}
     for _ in merge.steps():
         pass
-    found = [entry for unit in merge.units for _kind, _key, body in unit.ops for entry in decode_chunk(body)]
-    assert [entry.record.payload.decode() for entry in found] == left
-    assert [entry.offset for entry in found] == list(range(8 - len(left), 8))
+    found = [records_of(body[32:]) for unit in merge.units for _kind, _key, body in unit.ops]
+    assert found == ([left] if left else [])
+
+
+@pytest.mark.parametrize("by", [0, 1])
+def test_records_that_the_other_side_has_from_here_do_not_come_back(by: int) -> None:
+    """It had merged a copy of this side, and appended its records at offsets of its own, in chunks of its own."""
+    fork = Fork()
+    key = chunk_key(0, b"s", 0, 5)
+    fork.put(MINE, key, chunk_of(["mine"], 5))
+    seen, foreign = u64(MINE) + u64(fork.seqs[0]), u64(9) + u64(7)
+    fork.put(THEIRS, key, chunk_of(["a", "b", "mine", "c", "d"], 5))
+    known = [seen + foreign, foreign + seen]  # by the change that wrote them, or because all of a copy was seen
+    fork.put(THEIRS, absorbed_key(0, log_of_chunk(key), 7), encode_span(Span(7, 8, known[by])))
+    fork.put(THEIRS, absorbed_key(0, log_of_chunk(key), 9), encode_span(Span(9, 20, foreign + foreign)))
+    rows, _merge = fork.merge()
+    own = u64(THEIRS) + u64(FORK + 1) + u64(THEIRS) + u64(9000)
+    found = [(body[:32], records_of(body[32:])) for row, body in rows.items() if row[2] == LEFTOVER]
+    assert found == [(own, "5 a 6 b"), (own, "8 c"), (foreign + foreign, "9 d")]
+    assert [row for row in rows if row[2] == ABSORBED] == []
 
 
 def test_the_plan_for_a_long_queue_is_made_in_steps() -> None:
@@ -759,7 +780,7 @@ def test_the_plan_for_a_long_queue_is_made_in_steps() -> None:
         fork.rows[0][q(number)] = u64(MINE) + u64(FORK + number) + queued("mine")
         fork.rows[1][q(number)] = u64(THEIRS) + u64(FORK + number) + queued("theirs")
     fork.seqs = [FORK + count, FORK + count]
-    merge = Merge(0, fork.side(0), fork.side(1), THEIRS)
+    merge = Merge(0, fork.side(0), fork.side(1), Holding(COMPLETE, THEIRS, 9000, []))
     # Every row of the base, every row of the other side, and every row of the result.
     assert len([None for _ in merge.steps()]) >= 4 * count // STEP_ROWS - 3
     assert [unit.name for unit in merge.units] == [b"0c"]

@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from folkmoot.kernel.errors import CorruptStore
-from folkmoot.kernel.pack import u16, u64
-from folkmoot.store.key import CHUNK, LEFTOVER, chunk_key, kind_prefix, leftover_key, name_prefix
+from folkmoot.kernel.pack import get_u64, u16, u64
+from folkmoot.store.key import CHUNK, LEFTOVER, chunk_key, kind_prefix, leftover_key, log_of_chunk, name_prefix
 from folkmoot.store.memory import MemoryStore
 from folkmoot.store.writer import Writer
+from folkmoot.streams.absorbed import read_spans
 from folkmoot.streams.chunk import decode_chunk
 from folkmoot.streams.config import StreamConfig
 from folkmoot.streams.leftover import absorb
@@ -69,7 +70,7 @@ def leave_over(mine: Side, theirs: Side, *, of_trunk: bool = False, epoch: int =
     prefix = kind_prefix(0, CHUNK)
     for key, value in theirs.store.scan(prefix, prefix + b"\xff", 1000):
         if mine.store.get(key) != value:
-            mine.writer.put(0, leftover_key(key, epoch, of_trunk), value[16:])
+            mine.writer.put(0, leftover_key(key, epoch, of_trunk), value[:16] + u64(epoch) + u64(99) + value[16:])
     batch = mine.writer.take()
     assert batch is not None
     mine.store.apply(batch)
@@ -161,6 +162,37 @@ def test_a_second_copy_of_the_trunk_adds_what_it_alone_has() -> None:
     absorb(mine.streams, 0, mine.store, mine.writer, mine.now)
     mine.end()
     assert mine.texts() == ["old", "theirs 1", "theirs 2", "theirs 3", "mine"]
+
+
+def test_where_records_came_from_is_known_although_they_move() -> None:
+    """Those of two branches go behind, and behind those of the trunk when that comes."""
+    mine, theirs = fork("old")
+    trunk = Side(theirs.store.copy())
+    trunk.now = theirs.now
+    trunk.open()
+    mine.streams.hold(0, True)
+    mine.append("mine")
+    theirs.append("theirs 1", "theirs 2")
+    leave_over(mine, theirs)
+    absorb(mine.streams, 0, mine.store, mine.writer, mine.now)
+    mine.end()
+    assert spans(mine) == [(2, 4, 7)]
+    trunk.append("trunk 1", "trunk 2")
+    leave_over(mine, trunk, of_trunk=True, epoch=8)
+    mine.streams.hold(0, False)
+    mine.streams.abandon_in(0)
+    mine.log.known_end = 0
+    mine.open()
+    absorb(mine.streams, 0, mine.store, mine.writer, mine.now)
+    mine.end()
+    assert mine.texts() == ["old", "trunk 1", "trunk 2", "mine", "theirs 1", "theirs 2"]
+    assert spans(mine) == [(4, 6, 7)]
+
+
+def spans(side: Side) -> list[tuple[int, int, int]]:
+    """Return what the log has absorbed: (first, end, epoch of the branch)."""
+    found = read_spans(side.store, 0, log_of_chunk(chunk_key(0, b"s", 0, 0)))
+    return [(span.first, span.end, get_u64(span.origin, 16)) for span in found]
 
 
 def test_a_row_that_cannot_be_read_leaves_everything_as_it_was() -> None:

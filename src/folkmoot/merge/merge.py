@@ -13,6 +13,7 @@ from typing import Final
 
 from folkmoot.kernel.errors import CorruptStore
 from folkmoot.kernel.pack import get_u16, get_u64, u64
+from folkmoot.membership.holding import Holding
 from folkmoot.merge.merge_session import NOBODY, STEP_ROWS, THEIRS, SessionMerge
 from folkmoot.merge.merge_transaction import app_of, merge_app
 from folkmoot.merge.side import Side, replaces
@@ -20,6 +21,7 @@ from folkmoot.merge.stamp import Stamp, decode_stamp, encode_stamp
 from folkmoot.merge.summary import HealSummary
 from folkmoot.store.batch import DELETE, PUT
 from folkmoot.store.key import (
+    ABSORBED,
     BODY,
     CHUNK,
     CURSOR,
@@ -45,6 +47,7 @@ from folkmoot.store.key import (
 from folkmoot.store.message import decode_message
 from folkmoot.store.row import decode_queue
 from folkmoot.store.writer import VERSION_BYTES, body_of
+from folkmoot.streams.absorbed import Span, decode_span
 from folkmoot.streams.chunk import cut_chunk, decode_head
 
 __all__ = ["Merge", "Unit"]
@@ -77,21 +80,23 @@ class Merge:
     """The merge of one branch into the rows of the side that goes on; `steps` fills `units`, `summary` and `homes`.
 
     mine: the side that goes on. theirs: the other one; a row of 16 bytes is one that has not changed since the fork.
+    branch: the position of theirs.
     homes: clients whose connections may stay at one side only: at theirs (True), or anywhere else (False).
     """
 
-    def __init__(self, partition: int, mine: Side, theirs: Side, branch: int) -> None:
+    def __init__(self, partition: int, mine: Side, theirs: Side, branch: Holding) -> None:
         self.units: list[Unit] = []
         self.summary = HealSummary()
         self.homes: dict[bytes, bool] = {}
         self._partition = partition
         self._mine = mine
         self._theirs = theirs
-        self._branch = branch
+        self._branch = u64(branch.epoch) + u64(branch.seq)
         self.they_live = True  # the other side's process has made its copy: clients may be connected there
         self.of_trunk = False  # offsets of streams were given out at the other side
         self.taken_ends: dict[bytes, int] = {}  # by stream log: records of the branch before it were taken in earlier
         self._bodies: dict[int, bool] = {}  # that queue rows name afterwards
+        self._spans: dict[bytes, list[Span]] = {}  # by stream log: what the other side has absorbed, in order
 
     def steps(self) -> Iterator[None]:
         """Make the units, in order, a bounded number of rows per step.
@@ -99,6 +104,8 @@ class Merge:
         Raises CorruptStore, IndexError or ValueError when a row cannot be read.
         """
         self.summary.partitions = 1
+        for key in sorted([key for key in self._theirs.rows if key[2] == ABSORBED]):
+            self._spans.setdefault(log_of_chunk(key), []).append(decode_span(key, self._theirs.rows[key]))
         yield from self._sessions()
         keys: dict[bytes, bool] = {}
         for rows in (self._mine.rows, self._theirs.rows):
@@ -197,22 +204,42 @@ class Merge:
             self.summary.outbox += 1  # it goes on under its number: who has got it there does not get it here
             self._add(name, [(PUT, key, body_of(theirs))])
         elif kind == CHUNK and not self._mine.knows(theirs):
-            self._chunk(name, key, body_of(theirs))
+            self._chunk(name, key, theirs)
 
-    def _chunk(self, name: bytes, key: bytes, chunk: bytes) -> None:
-        """Have the records of a chunk appended again, but for those that a shorter copy of the branch has brought."""
-        end = self.taken_ends.get(log_of_chunk(key), 0)
-        first = sequence_of(key)
-        if first < end:
-            head = decode_head(chunk, 0)
-            if head is None:
-                raise CorruptStore(f"the chunk of offset {first} on the other side is cut short")
-            if head.end <= end:
-                return
-            chunk = cut_chunk(chunk, end, head.end)
-            key = key[: len(key) - 8] + u64(end)
-        self.summary.chunks += 1
-        self._add(name, [(PUT, leftover_key(key, self._branch, self.of_trunk), chunk)])
+    def _chunk(self, name: bytes, key: bytes, value: bytes) -> None:
+        """Have the records of a chunk appended again, but for those that are known here.
+
+        A shorter copy of the branch has brought them, or the branch has them from here.
+        """
+        log = log_of_chunk(key)
+        chunk = body_of(value)
+        head = decode_head(chunk, 0)
+        if head is None:
+            raise CorruptStore(f"the chunk of offset {sequence_of(key)} on the other side is cut short")
+        at = max(head.first, self.taken_ends.get(log, 0))
+        ops: list[tuple[int, bytes, bytes]] = []
+        while at < head.end:
+            end, origin = self._piece(log, at, head.end)
+            if not origin or not self._has(origin):
+                piece = cut_chunk(chunk, at, end) if end - at < head.count else chunk
+                place = leftover_key(key[: len(key) - 8] + u64(at), get_u64(self._branch, 0), self.of_trunk)
+                ops.append((PUT, place, (origin or value[:VERSION_BYTES] + self._branch) + piece))
+            at = end
+        self.summary.chunks += 1 if ops else 0
+        self._add(name, ops)
+
+    def _has(self, origin: bytes) -> bool:
+        """Whether this side has seen the change that wrote records, or the whole branch that had them."""
+        return self._mine.has_seen(origin) or self._mine.has_seen(origin[VERSION_BYTES:])
+
+    def _piece(self, log: bytes, at: int, end: int) -> tuple[int, bytes]:
+        """Return (the end of the records from `at` on that have one origin, that one; empty: this branch)."""
+        for span in self._spans.get(log, []):
+            if span.first <= at < span.end:
+                return min(end, span.end), span.origin
+            if at < span.first < end:
+                return span.first, b""
+        return end, b""
 
     def _retained(self, name: bytes, key: bytes, mine: bytes | None, theirs: bytes | None) -> None:
         mine_us = self._mine.put_us(key) or _created_us(mine)

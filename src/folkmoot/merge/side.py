@@ -33,9 +33,12 @@ class Side:
 
     def knows(self, value: bytes) -> bool:
         """Whether this side has seen the change that wrote a row; then it has the row, or has changed or removed it."""
+        _epoch, seq = version_of(value)
+        return seq <= self.common or self.has_seen(value)
+
+    def has_seen(self, value: bytes) -> bool:
+        """Whether this side has certainly seen the change with a version, of whatever side it is."""
         epoch, seq = version_of(value)
-        if seq <= self.common:
-            return True
         for holding in self.seen:
             if has_change(holding, epoch, seq) == YES:
                 return True

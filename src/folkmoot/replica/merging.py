@@ -27,6 +27,7 @@ from folkmoot.replica.replica_states import MERGING, OPEN, ReplicaStates
 from folkmoot.store.batch import PUT
 from folkmoot.store.epoch import tag_of
 from folkmoot.store.key import (
+    ABSORBED,
     CHUNK,
     HISTORY,
     MERGED,
@@ -273,7 +274,7 @@ class Merges:
         theirs = Side(merging.rows, others, fork)
         mine.meet(holding)
         theirs.meet(replica_states.holding(partition))
-        merge = Merge(partition, mine, theirs, holding.epoch)
+        merge = Merge(partition, mine, theirs, holding)
         view = replica_states.view
         merge.of_trunk = view is not None and view.trunk > 0 and tag_of(view.trunk) == tag_of(holding.epoch)
         merge.they_live = bool(merging.lineage)
@@ -395,14 +396,15 @@ class Merges:
                 self._sweep(partition)
 
     def _sweep(self, partition: int) -> None:
-        """Remove the stamps, and the progress of merges that nobody goes on with.
+        """Remove the stamps, where records came from, and the progress of merges that nobody goes on with.
 
         Which branches were merged is still known: a node that the other side had let in may come later with one of
         them, and is none of those that are known here.
         """
         writer = self.replica_states.writer
-        prefix = kind_prefix(partition, STAMP)
-        writer.delete_range(partition, prefix, end_of(prefix))
+        for kind in (STAMP, ABSORBED):
+            prefix = kind_prefix(partition, kind)
+            writer.delete_range(partition, prefix, end_of(prefix))
         self.replica_states.stamps.forget(partition)
         for key, mark in list(self._marks[partition].items()):
             if mark.cursor != _DONE:

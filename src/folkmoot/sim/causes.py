@@ -215,9 +215,14 @@ class Causes(Judge):
         return False
 
     def comes_after_heal(self, record: SessionRecord, message: Message, link: Link) -> bool:
-        """Whether the message was taken on another side than the one of this connection."""
+        """Whether the message was taken on another side than the one of this connection, or that has an older copy."""
         links = [attempt.link for attempt in message.attempts]
-        return self._decide("A3", "messages of two sides", self._on_two_sides([*links, link], message.first_us))
+        now = self.world.now
+        apart = self._on_two_sides([*links, link], message.first_us)
+        if not apart and not self.majority:
+            until_us = min(message.acked_us, now)
+            apart = self.history.unaware(link.server.name, message.first_us, until_us, link.opened_us, now)
+        return self._decide("A3", "messages of two sides", apart)
 
     def gap_of_qos0(self, earlier: Message) -> bool:
         """Whether something failed on its way, which leads over the leader of the session."""

@@ -18,8 +18,9 @@ MARK          origin: node id, or 0 and "p", partition  newest request of the or
 OUTBOX        sequence (8 bytes), lineage (4 bytes)     a message that other partitions must get exactly once
 STAMP         kind and rest of another key              when that row was written or removed while nodes were away
 MERGED        epoch, sequence (8 bytes each)            a branch of a split that was merged into the partition
-LEFTOVER      as CHUNK, before the offset an epoch and  records of another branch, to be appended again
-              whether it is of the trunk
+LEFTOVER      as CHUNK, before the offset an epoch and  records of another branch, to be appended again, behind
+              whether it is of the trunk                their origin (`streams.absorbed`)
+ABSORBED      as CHUNK                                  records that were appended again, and their origin
 TRANSACTION   app                                       its last committed transaction, and how far all are published
 COMMITTED     app, number (8 bytes)                     the parts of a transaction that is not completely published
 STAGED        app, number, part, chunk (4 bytes)        size and time of a staged chunk
@@ -37,6 +38,7 @@ from typing import Final
 from folkmoot.kernel.pack import get_u16, get_u32, get_u64, u16, u32, u64
 
 __all__ = [
+    "ABSORBED",
     "BODY",
     "CHUNK",
     "COMMITTED",
@@ -112,6 +114,7 @@ TRANSACTION: Final = 21
 COMMITTED: Final = 22
 STAGED: Final = 23
 PACKETS: Final = 24
+ABSORBED: Final = 25
 HISTORY: Final = 14
 
 _OF_TRUNK: Final = 1 << 63  # in the epoch of a LEFTOVER row

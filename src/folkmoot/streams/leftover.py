@@ -17,6 +17,7 @@ from folkmoot.kernel.pack import get_u16, get_u64
 from folkmoot.store.key import LEFTOVER, end_of, is_of_trunk, kind_prefix, name_of
 from folkmoot.store.reader import Reader
 from folkmoot.store.writer import VERSION_BYTES, Writer
+from folkmoot.streams.absorbed import ORIGIN_BYTES, Span, absorbed_key, encode_span, origin_at, read_spans
 from folkmoot.streams.chunk import decode_chunk, fault
 from folkmoot.streams.log import StreamLog
 from folkmoot.streams.record import Entry
@@ -25,6 +26,7 @@ from folkmoot.streams.table import Streams
 __all__ = ["absorb"]
 
 _ROWS: Final = 16
+_CHUNK_AT: Final = VERSION_BYTES + ORIGIN_BYTES  # in a row
 
 
 def absorb(streams: Streams, partition: int, reader: Reader, writer: Writer, now: int) -> int:
@@ -34,7 +36,7 @@ def absorb(streams: Streams, partition: int, reader: Reader, writer: Writer, now
     """
     appended = 0
     done: list[bytes] = []
-    places: dict[bytes, _Place] = {}  # by row prefix of the log
+    places: dict[bytes, _Place] = {}  # by log
     rows = list(_rows(reader, partition))
     for of_trunk in (True, False):
         branch = b""
@@ -46,34 +48,41 @@ def absorb(streams: Streams, partition: int, reader: Reader, writer: Writer, now
             if key[:-8] != branch:
                 branch = key[:-8]
                 parted = False
-            why = fault(value, VERSION_BYTES)
+            why = fault(value, _CHUNK_AT)
             if why is not None:
                 raise CorruptStore(f"{log}, left over at offset {get_u64(key, len(key) - 8)}: {why}")
-            place = places.setdefault(key[: 7 + len(name_of(key))], _Place(log))
-            for entry in decode_chunk(value, VERSION_BYTES):
+            name = key[3 : 7 + len(name_of(key))]
+            place = places.get(name)
+            if place is None:
+                place = places[name] = _Place(log, read_spans(reader, partition, name))
+            origin = value[VERSION_BYTES:_CHUNK_AT]
+            for entry in decode_chunk(value, _CHUNK_AT):
                 parted = parted or not place.has(entry)
                 if parted and not (of_trunk and place.restore(entry)):
-                    place.behind.append(entry)
+                    place.behind.append((entry, origin))
                     appended += 1
             done.append(key)
-    for place in places.values():  # only after all of them have been read
+    for name, place in places.items():  # only after all of them have been read
         done.extend(place.displaced)
-        for entry in place.behind:
-            place.log.append(entry.record, now)
         appended += place.restored
+        for span in place.moved_spans():
+            writer.delete(partition, absorbed_key(partition, name, span.first))
+        for span in [*place.kept_spans(), *place.append(now)]:
+            writer.put(partition, absorbed_key(partition, name, span.first), encode_span(span))
     for key in done:
         writer.delete(partition, key)
     return appended
 
 
 class _Place:
-    """Where the records of other branches go in one log."""
+    """Where the records of other branches go in one log; spans: of the records that have come so earlier."""
 
-    def __init__(self, log: StreamLog) -> None:
+    def __init__(self, log: StreamLog, spans: list[Span]) -> None:
         self.log = log
         self.restored = 0
-        self.behind: list[Entry] = []  # in their order
+        self.behind: list[tuple[Entry, bytes]] = []  # in their order, with their origins
         self.displaced: list[bytes] = []  # keys of rows whose records are appended again
+        self._spans = spans
         self._end = log.next_offset
         self._at = -1  # of the first record that was restored
         self._entries: list[Entry] = []
@@ -97,7 +106,7 @@ class _Place:
                 return False
             if entry.offset < self._end:
                 own, self.displaced = log.displace(entry.offset)
-                self.behind = [*own, *self.behind]
+                self.behind = [*[(one, origin_at(self._spans, one.offset)) for one in own], *self.behind]
             self._at = entry.offset
         if self._at <= entry.offset < log.next_offset:  # another copy of the branch had it
             return _is_same(self._entries[entry.offset - self._at], entry)
@@ -107,6 +116,28 @@ class _Place:
         self._entries.append(entry)
         self.restored += 1
         return True
+
+    def moved_spans(self) -> list[Span]:
+        """Return the spans with records that have been displaced: these get new offsets."""
+        return [span for span in self._spans if 0 <= self._at < span.end]
+
+    def kept_spans(self) -> list[Span]:
+        """Return what stays of them where it was."""
+        return [Span(span.first, self._at, span.origin) for span in self.moved_spans() if span.first < self._at]
+
+    def append(self, now: int) -> list[Span]:
+        """Append the records that go behind; return the spans of those that a branch had written."""
+        found: list[Span] = []
+        for entry, origin in self.behind:
+            offset = self.log.append(entry.record, now)
+            last = found[-1] if found else None
+            if not origin:
+                continue
+            if last is not None and last.end == offset and last.origin == origin:
+                last.end = offset + 1
+            else:
+                found.append(Span(offset, offset + 1, origin))
+        return found
 
 
 def _rows(reader: Reader, partition: int) -> Iterator[tuple[bytes, bytes]]:
