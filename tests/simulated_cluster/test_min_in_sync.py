@@ -78,5 +78,6 @@ def test_what_another_node_has_sent_before_the_copies_became_too_few_is_not_ackn
     bank.here.node._state.writer.put(partition, kind_prefix(partition, QUEUE) + b"k", b"body")
     token = bank.here.node._state.writer.token
     view.replicas[partition] = ["n1"]
-    assert partition in cluster_node._find_scarce(view)
+    cluster_node.scarcity.find(view)
+    assert partition in cluster_node.fabric.scarce
     assert (token, partition) in cluster_node.replication.abandoned

@@ -1,8 +1,8 @@
 """Connects the broker and the cluster half: carries views, changes and messages from one to the other, turn by turn.
 
-Decides nothing but which partitions take nothing, with too few copies in sync. The order matters: messages of peers are
-handled as they come; a view is installed only between two turns, after the rows of the last turn were handed over; the
-messages of a turn to a peer leave as one frame at its end, together with the changes that they are about.
+Decides nothing. The order matters: messages of peers are handled as they come; a view is installed only between two
+turns, after the rows of the last turn were handed over; the messages of a turn to a peer leave as one frame at its end,
+together with the changes that they are about.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final
 from folkmoot.auth.remembered import Remembered
 from folkmoot.broker.broker import Broker
 from folkmoot.kernel.clock import MILLISECOND
-from folkmoot.kernel.event import INFO, WARNING, Event
+from folkmoot.kernel.event import Event
 from folkmoot.kernel.feature import features_on
 from folkmoot.membership.holding import DAMAGED
 from folkmoot.membership.membership import Membership
@@ -29,6 +29,7 @@ from folkmoot.node.meter import Meter
 from folkmoot.node.opening import Opening
 from folkmoot.node.pace import Pace
 from folkmoot.node.replica_holdings import ReplicaHoldings
+from folkmoot.node.scarcity import Scarcity
 from folkmoot.node.shutdown import Shutdown
 from folkmoot.node.waits import TurnWaits
 from folkmoot.peer.config import ClusterConfig
@@ -127,6 +128,7 @@ class ClusterNode:
         clock.follow_all = fabric.planted.unbounded_time
         clock.follow_own = fabric.planted.own_time
         self.clock_sharing = ClockSharing(config, fabric.node_id, clock, self.peers)
+        self.scarcity = Scarcity(state, fabric, self.replication, config.min_in_sync)
         self.pace = Pace(self.replication.copies)
         self.opening = Opening(state, broker, self.replication)
         self.meter = Meter(state.counters, self.peers, self.membership, self.replication)
@@ -134,7 +136,6 @@ class ClusterNode:
         self.logins = LoginSharing(self.peers, remembered, bool(config.secret))
         self.heal_log = HealLog(fabric.node_id, state, self.peers, self.replication)
         self._forks = config.split_policy == "available"
-        self._min_in_sync = config.min_in_sync
         self._members: dict[str, int] = {}  # the others of the view: their incarnations
         self._wanted: dict[str, None] = {}
         self._wants: list[str] = []  # as the membership has them
@@ -274,6 +275,18 @@ class ClusterNode:
 
     def _progress(self) -> None:
         """Pass on to each part what the others have decided."""
+        self._tell_membership()
+        if self._unopened:
+            self._look_for_leaders()
+        self._open_partitions()
+        if not self.state.routes_whole:
+            self.broker.know()
+        self._fail_abandoned()
+        # Turns without rows, and answers of other nodes, complete turns too.
+        self.broker.committed(self.replication.committed_token)
+
+    def _tell_membership(self) -> None:
+        """Ask for changes of the configuration: copies are filled, or unfit, or all have to begin anew."""
         replication = self.replication
         for partition, node_id in replication.filled:
             self.membership.filled(partition, node_id)
@@ -287,8 +300,10 @@ class ClusterNode:
         if replication.renew or self.broker.cluster.dispatch.renew:
             replication.renew = self.broker.cluster.dispatch.renew = False
             self.membership.renew()
-        if self._unopened:
-            self._look_for_leaders()
+
+    def _open_partitions(self) -> None:
+        """Have the broker open partitions that this node leads."""
+        replication = self.replication
         # A partition is restored from the store, which shows rows only when they are written. Read earlier, it would
         # lack what was acknowledged in the last turns.
         if self._again and replication.replica_states.is_written(self._again):
@@ -301,19 +316,8 @@ class ClusterNode:
             # A node that was put out prepares nothing: as soon as it could write again it would publish the wills of
             # clients that live with others.
             if self._serving:
-                self._prepare(ready)
-        if not self.state.routes_whole:
-            self.broker.know()
-        self._fail_abandoned()
-        # Turns without rows, and answers of other nodes, complete turns too.
-        self.broker.committed(replication.committed_token)
-
-    def _prepare(self, ready: list[int]) -> None:
-        """Prepare partitions that this node may lead; those with too few copies in sync only get more copies."""
-        scarce = self.fabric.scarce
-        for partition in [partition for partition in ready if partition in scarce]:
-            self.replication.start(partition, self.state.now)
-        self.broker.cluster.leadership.prepare([partition for partition in ready if partition not in scarce])
+                self.scarcity.fill(ready)
+                self.broker.cluster.leadership.prepare(self.scarcity.served(ready))
 
     def _look_for_leaders(self) -> None:
         """Note which leaders at other nodes have opened their partitions; those of this node are known."""
@@ -438,12 +442,30 @@ class ClusterNode:
         self._outgoing[:] = [message for message in self._outgoing if message[1] < BROKER_FIRST]
 
     def _install(self, view: View) -> None:
-        now = self.state.now
+        """Let a view take effect, between two turns; the order of the steps matters."""
+        self._end_last_view()
+        before = self._install_at_replicas(view)
+        if not self._serves():
+            return
+        before = self._begin_anew(before)
+        self._hold_back_offsets()
+        self.scarcity.find(view)
+        self._install_at_broker(view, before)
+        self._find_unopened()
+        self.broker.know()
+        self.broker.cluster.dispatch.installed(self._members)  # last: what came early is for the view as it is now
+
+    def _end_last_view(self) -> None:
+        """What was sent in the view before is handled in it, and rows of this turn are changes of it."""
         for node_id in list(self._inboxes):
-            self._empty_inbox(node_id)  # it was sent in the view before
-        self.broker.flush()  # rows of this turn are changes of the view before
+            self._empty_inbox(node_id)
+        self.broker.flush()
+        assert all(inbox.is_empty() for inbox in self._inboxes.values()), "nothing of the last view waits"
+
+    def _install_at_replicas(self, view: View) -> dict[str, int]:
+        """Give the copies their roles; return the other members of the view before, with their incarnations."""
         self.state.in_fork = not view.is_trunk
-        self.replication.install(view, now)
+        self.replication.install(view, self.state.now)
         members = {member.node_id: member.incarnation for member in view.members if member.node_id != self.me.node_id}
         before = self._members
         self._find_resets(view, members)
@@ -451,8 +473,10 @@ class ClusterNode:
         self.congestion.installed(members)
         self._see_features()
         self._epoch = view.epoch
-        if not self._serves():
-            return
+        return before
+
+    def _begin_anew(self, before: dict[str, int]) -> dict[str, int]:
+        """Forget what can not be trusted any more; return the members before with which this node goes on."""
         if not self._serving:
             # It had stood down and knows nothing of anybody: all members are new to it.
             self._serving = True
@@ -463,61 +487,39 @@ class ClusterNode:
             self.broker.cluster.leadership.leave_all()
             before = {node_id: before[node_id] for node_id in before if node_id not in self._to_reset}
         self._to_reset.clear()
-        partitions = self.state.partitions
-        self.fabric.holds = [self.me.node_id in replicas for replicas in view.replicas] or [False] * partitions
-        # Before leaders change: a partition that a newer copy may still be missing of opens with its offsets held back.
-        for partition in range(partitions):
+        return before
+
+    def _hold_back_offsets(self) -> None:
+        """Before leaders change: a partition of which a newer copy may still be missing opens without its offsets."""
+        for partition in range(self.state.partitions):
             held = not self.replication.replica_states.is_readable(partition)
             self.broker.streams.hold(partition, held)
             self.broker.delivery.transactions.hold(partition, held)
-        scarce = self._find_scarce(view)
-        leaders = [view.leader_of(p) if p not in scarce else "" for p in range(len(view.replicas))]
+
+    def _install_at_broker(self, view: View, before: dict[str, int]) -> None:
+        """Tell the broker who leads which partition for it."""
+        partitions = self.state.partitions
+        self.fabric.holds = [self.me.node_id in replicas for replicas in view.replicas] or [False] * partitions
         self.broker.cluster.leadership.install(
             view.epoch,
-            members,
-            leaders or [""] * partitions,
+            self._members,
+            self.scarcity.leaders(view) or [""] * partitions,
             list(view.leader_epochs) or [0] * partitions,
             before,
             list(view.branches),
             self._since(view),
         )
         # Marks of nodes that are no more are dropped, but not while anybody is away: a merge compares them.
-        self.broker.partition.marks.know([*view.known, *members, self.me.node_id] if view.is_whole() else [])
-        self._unopened = [p for p in range(partitions) if not self.fabric.open[p] and p not in scarce]
-        led = [p for p in range(partitions) if self.replication.leads(p) and p not in scarce]
+        known = [*view.known, *self._members, self.me.node_id] if view.is_whole() else []
+        self.broker.partition.marks.know(known)
+        assert self.fabric.epoch == view.epoch, "the broker has the view"
+
+    def _find_unopened(self) -> None:
+        """Note which partitions are still to be opened: at their leaders, and here."""
+        partitions = range(self.state.partitions)
+        self._unopened = self.scarcity.served([p for p in partitions if not self.fabric.open[p]])
+        led = self.scarcity.served([p for p in partitions if self.replication.leads(p)])
         self._again = [p for p in led if not self.state.leads[p]]
-        self.broker.know()
-        self.broker.cluster.dispatch.installed(members)  # last: what came early is for the view as it is installed now
-
-    def _find_scarce(self, view: View) -> dict[int, None]:
-        """Return the partitions with too few copies in sync: their leaders only fill copies, and take nothing.
-
-        Before the view takes effect at the replicas: what waits would be committed by those that are left.
-        """
-        before = self.fabric.scarce
-        scarce = dict.fromkeys(view.scarce(self._min_in_sync))
-        self.fabric.scarce = scarce
-        self._abandon([partition for partition in scarce if partition not in before])
-        for partition in before:
-            if partition not in scarce:
-                self.replication.closed(partition)
-        if scarce.keys() != before.keys():
-            kind = "copies_too_few" if scarce else "copies_enough"
-            fields: dict[str, object] = {"partitions": len(scarce)} if scarce else {}
-            self.state.event(WARNING if scarce else INFO, kind, fields)
-        return scarce
-
-    def _abandon(self, partitions: list[int]) -> None:
-        """Acknowledge nothing that waits to be committed in partitions with too few copies: it would be on too few.
-
-        Whoever leads them now: the new leader would say that all copies in sync have what this node has waited for.
-        """
-        writer = self.state.writer
-        pending = self.replication.replica_states.pending
-        for partition in partitions:
-            pending.abandon(partition)
-            if self.state.leads[partition] and partition in writer.touched:
-                pending.abandoned.append((writer.token, partition))  # of messages that came in the view before
 
     def _since(self, view: View) -> dict[str, int]:
         """Return in which epoch each other member and this one have started over."""
