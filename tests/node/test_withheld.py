@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from folkmoot.kernel.clock import NEVER, SECOND
+from folkmoot.kernel.lease import PAUSE_US, UNTOLD_US
 from folkmoot.mqtt.encode import encode
 from folkmoot.mqtt.kind import PUBACK, PUBCOMP, PUBREC, PUBREL
 from folkmoot.mqtt.packet import (
@@ -22,8 +23,6 @@ from folkmoot.mqtt.packet import (
     Unsubscribe,
     Will,
 )
-from folkmoot.node.withheld import PAUSE_NS
-from folkmoot.protocol.lifecycle import UNTOLD_US
 from folkmoot.streams.config import StreamConfig
 from folkmoot.turn.message import OUTPUT
 from tests.harness.box import Box
@@ -33,7 +32,6 @@ from tests.harness.simulated_cluster import SimulatedCluster, Site
 from tests.harness.version import ALL
 
 FAR_NS = NEVER - 1  # under leases, and far away
-PAUSE_US = PAUSE_NS // 1000
 
 
 def test_clients_of_a_lost_node_are_told_before_their_sessions_begin_to_expire() -> None:

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from folkmoot.kernel.lease import PAUSE_US
 from folkmoot.mqtt.encode import encode
 from folkmoot.mqtt.packet import Connect, Pingreq, Publish
 from folkmoot.node import Node, NodeConfig
-from folkmoot.node.withheld import PAUSE_NS
 from folkmoot.runtime.gate import Gate
 from folkmoot.runtime.intake import Intake, TlsTransport
 from folkmoot.runtime.loop import Turns
@@ -135,7 +135,7 @@ def test_what_a_transport_holds_when_the_node_is_done_with_its_client_is_aborted
     bench.node.lease(1)
     protocol.data_received(PUBLISH)
     bench.rest()
-    bench.now_ns += PAUSE_NS
+    bench.now_ns += PAUSE_US * 1000
     bench.turns.begin()
     bench.rest()
     assert ("abort" in transport.calls) == bool(unsent)

@@ -18,7 +18,7 @@ from folkmoot.peer.waiting import Waiting
 from folkmoot.protocol.closing import Closing
 from folkmoot.protocol.connect import Connecting
 from folkmoot.protocol.ingress import Ingress
-from folkmoot.proxy.relay import HOST_REQUEST, Relays
+from folkmoot.proxy.relay import HostRequest, Relays
 from folkmoot.report.order import Orders
 from folkmoot.routing.interest import Interest
 from folkmoot.session.connection import CLOSING, OPEN
@@ -226,9 +226,9 @@ class Dispatch:
             self.leadership.told(node_id, body)
 
     def _host(self, node_id: str, body: bytes) -> None:
-        request = msgspec.msgpack.decode(body, type=HOST_REQUEST)
-        leader_epoch, entry = request
-        partition = entry[1]
+        request = msgspec.msgpack.decode(body, type=HostRequest)
+        leader_epoch, client = request
+        partition = client.partition
         if not 0 <= partition < self.state.partitions:
             raise ValueError(f"there is no partition {partition}")
         if leader_epoch > self.fabric.leader_epochs[partition]:  # this node does not know yet that it is to lead

@@ -27,7 +27,7 @@ from folkmoot.protocol.closing import ANOTHER, OTHER_SIDE, Closing
 from folkmoot.protocol.control import Control
 from folkmoot.protocol.inbound import UNFINISHED, Inbound
 from folkmoot.protocol.lifecycle import Lifecycle
-from folkmoot.proxy.relay import BLOCKED, CLOSED, GOODBYE, HOST_ENTRY, HOST_REQUEST, UNBLOCKED
+from folkmoot.proxy.relay import BLOCKED, CLOSED, GOODBYE, UNBLOCKED, HostedClient, HostRequest
 from folkmoot.session.connection import CLOSED as CONNECTION_CLOSED
 from folkmoot.session.connection import CLOSING, OPEN, Connection, PeerInfo, Task
 from folkmoot.session.relay import Lane, Remote
@@ -80,7 +80,7 @@ class Hosting:
         self.informed = False
         self._early: list[tuple[str, int, int, int, bytes]] = []  # packets of clients that came before that
         # Clients that want into a partition which this node is to lead and does not yet: the request
-        self._deferred_hosts: dict[tuple[str, int], HOST_REQUEST] = {}
+        self._deferred_hosts: dict[tuple[str, int], HostRequest] = {}
         # Clients whose sessions this node has left, by node and number: the view in which it did, and the partition.
         self._left: dict[str, dict[int, tuple[int, int]]] = {}
         self._count = 0
@@ -88,28 +88,27 @@ class Hosting:
     def __len__(self) -> int:
         return len(self.remotes)
 
-    def _connection(self, node_id: str, entry: HOST_ENTRY) -> tuple[Connection, Connect]:
-        number, _, client_id, username, certificate, transport, address, _, body, _, _, token, _, packets, given = entry
+    def _connection(self, node_id: str, client: HostedClient) -> tuple[Connection, Connect]:
         self._count -= 1  # negative: distinct from the connections of this node
-        info = PeerInfo(transport, address, certificate)
+        info = PeerInfo(client.transport, client.address, client.certificate)
         connection = Connection(self._count, None, info, self.state.now, self.state.outputs)
-        packet = decode_connect(body)
+        packet = decode_connect(client.connect)
         connection.version = packet.version
         connection.v5 = packet.version == 5
         connection.connect = packet
-        connection.connect_body = body
-        connection.client_id = client_id
-        connection.username = username.removeprefix(UNPROVED_MARK)
+        connection.connect_body = client.connect
+        connection.client_id = client.client_id
+        connection.username = client.user.removeprefix(UNPROVED_MARK)
         if self.state.access.has_users:
-            if username.startswith(UNPROVED_MARK):
+            if client.user.startswith(UNPROVED_MARK):
                 connection.username = ""  # its node has not been reloaded yet, and lets in whoever takes a name
             else:
-                connection.proved = BY_PASSWORD  # or another way; nodes of version 0.1 say no more
-                if certificate == username:
-                    self.state.access.returns(certificate)
-        connection.remote = Remote(node_id, number, token)
-        connection.remote.received_seq = packets
-        connection.remote.resent_seq = given
+                connection.proved = BY_PASSWORD  # or another way: its node says no more
+                if client.certificate == client.user:
+                    self.state.access.returns(client.certificate)
+        connection.remote = Remote(node_id, client.number, client.token)
+        connection.remote.received_seq = client.handled
+        connection.remote.resent_seq = client.sent
         connection.remote.choked = node_id in self.fabric.choked
         connection.writable = not connection.remote.choked
         connection.lane = self._lanes.get(node_id)
@@ -120,10 +119,10 @@ class Hosting:
 
     # -- from the nodes with the connections --------------------------------------------------------------------------
 
-    def host(self, node_id: str, request: HOST_REQUEST) -> None:
+    def host(self, node_id: str, request: HostRequest) -> None:
         """Admit a client that has connected to another node. Raises MalformedPacket if its CONNECT is malformed."""
-        leader_epoch, entry = request
-        number, partition = entry[0], entry[1]
+        leader_epoch, client = request
+        number, partition = client.number, client.partition
         if (node_id, number) in self.remotes or leader_epoch != self.fabric.leader_epochs[partition]:
             return
         if not self.state.leads[partition]:
@@ -132,10 +131,10 @@ class Hosting:
             if self._is_to_lead(partition):
                 self._deferred_hosts[(node_id, number)] = request
             return
-        connection, _ = self._connection(node_id, entry)
+        connection, _ = self._connection(node_id, client)
         self.remotes[(node_id, number)] = connection
         self._return(node_id, number)
-        self.admission.admit(connection, entry[7])
+        self.admission.admit(connection, client.assigned)
 
     def packets(self, node_id: str, body: bytes) -> None:
         """Take packets of clients. Raises IndexError if they are malformed."""
@@ -178,9 +177,9 @@ class Hosting:
         """Whether this node is the leader of a partition, and has not begun to lead it."""
         return self.fabric.leaders[partition] == self.fabric.node_id and not self.state.leads[partition]
 
-    def _is_of_next_leadership(self, request: HOST_REQUEST) -> bool:
-        leader_epoch, entry = request
-        return self._is_to_lead(entry[1]) and leader_epoch == self.fabric.leader_epochs[entry[1]]
+    def _is_of_next_leadership(self, request: HostRequest) -> bool:
+        partition = request.client.partition
+        return self._is_to_lead(partition) and request.leader_epoch == self.fabric.leader_epochs[partition]
 
     def _packet(self, connection: Connection, packet: int, first: int, rest: bytes) -> None:
         remote = connection.remote
@@ -451,25 +450,25 @@ class Hosting:
         for node_id in self.fabric.others:
             self.fabric.send(node_id, WANTED, body)
 
-    def attach(self, node_id: str, entry: HOST_ENTRY, merged: bool) -> None:
+    def attach(self, node_id: str, client: HostedClient, merged: bool) -> None:
         """Attach a client that another node reports as connected to its session, which was just restored.
 
         merged: two sides of a split have met, and the session may be as another connection left it on the other side.
         """
-        number, persistent, sequences = entry[0], entry[9], entry[10]
-        connection, packet = self._connection(node_id, entry)
+        persistent = client.persistent
+        connection, packet = self._connection(node_id, client)
         remote = connection.remote
         assert remote is not None, "it was made so"
         session = self.state.sessions.get(connection.client_id)
         if session is None and not persistent:
             session = self.restore.registration(
-                connection.client_id, connection.username, connection.is_proved, entry[11]
+                connection.client_id, connection.username, connection.is_proved, client.token
             )
-        elsewhere = session is not None and (session.connection is not None or not session.had_by(entry[11]))
+        elsewhere = session is not None and (session.connection is not None or not session.had_by(client.token))
         # After a merge the session may be as a connection at the other side left it: SERVER_BUSY has the client come
         # again. SESSION_TAKEN_OVER would tell it to stay away.
         if merged and elsewhere and session is not None and session.connection is None:
-            self.turn_away(node_id, entry)
+            self.turn_away(node_id, client)
             return
         if session is None or elsewhere or session.persistent != persistent:
             why = "the session is not there" if session is None else ANOTHER
@@ -477,16 +476,16 @@ class Hosting:
             self.expel(remote, code, why)
             return
         self.state.accounts.hand_over(session, connection.username, connection.is_proved, self.state.now)
-        self.remotes[(node_id, number)] = connection
-        self._return(node_id, number)
-        self.attaching.resume(connection, session, packet, sequences)
+        self.remotes[(node_id, client.number)] = connection
+        self._return(node_id, client.number)
+        self.attaching.resume(connection, session, packet, client.flights)
 
-    def turn_away(self, node_id: str, entry: HOST_ENTRY) -> None:
+    def turn_away(self, node_id: str, client: HostedClient) -> None:
         """Disconnect a client of the losing side of a split that has healed, so that it gets the merged session.
 
         Packet ids that it knows mean other messages there.
         """
-        self.expel(Remote(node_id, entry[0], entry[11]), reason.SERVER_BUSY, OTHER_SIDE)
+        self.expel(Remote(node_id, client.number, client.token), reason.SERVER_BUSY, OTHER_SIDE)
 
     def _forget_deferred_hosts(self, node_id: str) -> None:
         if self._deferred_hosts:

@@ -29,7 +29,7 @@ from folkmoot.protocol.admit import Admission
 from folkmoot.protocol.attach import Attaching
 from folkmoot.protocol.closing import Closing
 from folkmoot.protocol.lifecycle import Lifecycle
-from folkmoot.proxy.relay import HOST_ENTRY, Relays
+from folkmoot.proxy.relay import HostedClient, Relays
 from folkmoot.query.inquiry import Inquiries
 from folkmoot.report.order import Orders
 from folkmoot.routing.interest import Interest
@@ -296,7 +296,7 @@ class Leadership:
 
     def told(self, node_id: str, body: bytes) -> None:
         """Take a node's list of its connected clients. Raises ValueError if it is malformed."""
-        told = msgspec.msgpack.decode(body, type=tuple[int, list[int], list[HOST_ENTRY]])
+        told = msgspec.msgpack.decode(body, type=tuple[int, list[int], list[HostedClient]])
         if told[0] == self.fabric.epoch:
             self.recovery.told(node_id, told[1], told[2])
 
@@ -356,15 +356,20 @@ class Leadership:
         return arrivals
 
     def _attach(self, arrival: Arrival, homes: dict[str, tuple[bool, list[str]]]) -> None:
-        # entry: see HOST_ENTRY. Read here: 2 client id, 9 persistent, 11 token, 12 that no session continues with it.
-        for node_id, entry in arrival.attached:
-            if entry[12]:  # it waits to be let in, or has said goodbye: in both cases its will is not due
-                self.restore.disclaim(entry[2], entry[11])
-            elif not (_is_home(homes, entry[2], node_id) if entry[9] else self.restore.is_chosen(entry[2], entry[11])):
-                self.hosting.turn_away(node_id, entry)
+        for node_id, client in arrival.attached:
+            if client.void:
+                self.restore.disclaim(client.client_id, client.token)
+            elif not self._may_attach(node_id, client, homes):
+                self.hosting.turn_away(node_id, client)
             else:
-                self.hosting.attach(node_id, entry, entry[2] in homes)
-                self._end_flows(entry[2], homes)
+                self.hosting.attach(node_id, client, client.client_id in homes)
+                self._end_flows(client.client_id, homes)
+
+    def _may_attach(self, node_id: str, client: HostedClient, homes: dict[str, tuple[bool, list[str]]]) -> bool:
+        """Whether the connection of a client is the one that its session has."""
+        if client.persistent:
+            return _is_home(homes, client.client_id, node_id)
+        return self.restore.is_chosen(client.client_id, client.token)
 
     def _tell(self) -> None:
         if self._led:

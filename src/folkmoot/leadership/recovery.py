@@ -13,7 +13,7 @@ from folkmoot.kernel.errors import CorruptStore
 from folkmoot.kernel.planted import Planted
 from folkmoot.leadership.loader import PartitionLoader
 from folkmoot.leadership.restore import Restore
-from folkmoot.proxy.relay import HOST_ENTRY, Relays
+from folkmoot.proxy.relay import HostedClient, Relays
 
 __all__ = ["OPENED_PER_TURN", "ROWS_PER_TURN", "Arrival", "Recovery"]
 
@@ -30,7 +30,7 @@ class Arrival:
     def __init__(self, loader: PartitionLoader, others: list[str]) -> None:
         self.loader = loader
         self.awaited: dict[str, None] = dict.fromkeys(others)
-        self.attached: list[tuple[str, HOST_ENTRY]] = []
+        self.attached: list[tuple[str, HostedClient]] = []
         self.spoiled = False  # its rows cannot be read: it stays closed until another configuration names a leader
 
 
@@ -63,7 +63,7 @@ class Recovery:
         if self._current == partition:
             self._current = -1
 
-    def told(self, node_id: str, partitions: list[int], entries: list[HOST_ENTRY]) -> None:
+    def told(self, node_id: str, partitions: list[int], clients: list[HostedClient]) -> None:
         """Take a node's list of its connected clients."""
         asked: dict[int, Arrival] = {}
         for partition in partitions:
@@ -73,10 +73,10 @@ class Recovery:
                 # would be taken for two connections, and disconnected.
                 del arrival.awaited[node_id]
                 asked[partition] = arrival
-        for entry in entries:
-            arrival = asked.get(entry[1])
+        for client in clients:
+            arrival = asked.get(client.partition)
             if arrival is not None:
-                arrival.attached.append((node_id, entry))
+                arrival.attached.append((node_id, client))
 
     # -- reading ------------------------------------------------------------------------------------------------------
 

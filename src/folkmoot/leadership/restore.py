@@ -15,13 +15,14 @@ from folkmoot.feed.replay import CURSOR_STREAM, ReplayFeed, parse_replay
 from folkmoot.feed.retained_feed import RetainedFeed
 from folkmoot.kernel.clock import NEVER, SECOND
 from folkmoot.kernel.errors import CorruptStore
+from folkmoot.kernel.lease import UNTOLD_US
 from folkmoot.leadership.loader import Filter, PartitionLoader
 from folkmoot.partition.backlog import put_sent
 from folkmoot.partition.body import Bodies
 from folkmoot.partition.mark import Marks
 from folkmoot.partition.producer import Producers
 from folkmoot.partition.retained import Retained
-from folkmoot.protocol.lifecycle import EXPIRY_NEVER, UNTOLD_US, Lifecycle
+from folkmoot.protocol.lifecycle import EXPIRY_NEVER, Lifecycle
 from folkmoot.protocol.will import Wills
 from folkmoot.routing.route import Routes
 from folkmoot.session.session import PACKET_IDS, Session

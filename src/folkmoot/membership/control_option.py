@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from folkmoot.kernel.lease import LEASE_US
 from folkmoot.membership.lease import certain_ns
 from folkmoot.membership.placement_plan import PlanLimits
 from folkmoot.raft.option import Options
@@ -35,7 +36,7 @@ class ControlOptions:
 
     def __init__(self) -> None:
         self.heartbeat_ns: int = 100 * _MILLISECOND
-        self.lease_ns: int = _SECOND
+        self.lease_ns: int = LEASE_US * 1000
         self.link_patience_ns: int = 500 * _MILLISECOND
         self.calm_ns: int = 250 * _MILLISECOND
         self.found_ns: int = 2 * _SECOND

@@ -21,7 +21,7 @@ What clients observe
   is on no disk), deliveries of every QoS, retained messages and records of streams (reads: the newest value may be
   elsewhere).
 - PINGRESP too, although it says nothing of any session: a client takes it for the answer that everything before it
-  has been handled, and a client that gets no other answer should look for another node. It is withheld for `PAUSE_NS`
+  has been handled, and a client that gets no other answer should look for another node. It is withheld for `PAUSE_US`
   at the most, less than any client waits for it.
 - DISCONNECT of a client that is at fault leaves in its order, behind what was withheld. DISCONNECT and a refused
   CONNACK with 0x9C or 0x89, "try another node", say nothing that a lease would have to cover: they leave without one.
@@ -47,7 +47,7 @@ Without a lease, first a pause: output stays in the connections, those that have
 does not run, messages for them wait in their queues as if they were slow. If the lease is renewed, everything leaves,
 in order: clients have seen a pause. That is right even if other views were installed meanwhile, as long as this node
 was in all of them: a leadership that went elsewhere went only after this node had reported that it had stopped
-(READY). After `PAUSE_NS` all clients are disconnected, and new ones refused, until there is a lease again. If the
+(READY). After `PAUSE_US` all clients are disconnected, and new ones refused, until there is a lease again. If the
 node finds itself away (`Leadership.stand_down`), this happens at once. What was withheld is *dropped* before, so that
 no acknowledgement leaves together with the DISCONNECT.
 
@@ -62,18 +62,17 @@ from typing import Final
 from folkmoot.broker.broker import Broker
 from folkmoot.kernel.clock import NEVER
 from folkmoot.kernel.event import INFO, WARNING
+from folkmoot.kernel.lease import PAUSE_US
 from folkmoot.node.effect import Effects
 from folkmoot.session.connection import CLOSED, CLOSING, OPEN, Connection
 from folkmoot.turn.fabric import Fabric
 from folkmoot.turn.state import State
 
-__all__ = ["NO_LEASE", "PAUSE_NS", "Withheld"]
-
-PAUSE_NS: Final = 1_200_000_000
-"""How long clients wait for the next lease, in nanoseconds: as long as a lease, after which others have taken over."""
+__all__ = ["NO_LEASE", "Withheld"]
 
 NO_LEASE: Final = "it has no lease: the leader of the cluster does not answer it, or goes on without it"
 
+_PAUSE_NS: Final = PAUSE_US * 1000
 _LOOKS: Final = 1024  # connections per turn
 
 
@@ -153,12 +152,12 @@ class Withheld:
             if self._is_told:  # not before the first lease, and not when it was given back
                 self.state.event(WARNING, "lease_over", {})
         free = self.dismissed or self.fabric.idle != ""
-        if not free and (steady_ns - self._since_ns >= PAUSE_NS or self.state.stopping):
+        if not free and (steady_ns - self._since_ns >= _PAUSE_NS or self.state.stopping):
             self._overdue = True
             effects.more = True
         self.due_us = NEVER
         if not free and not self._overdue:
-            self.due_us = self.state.now + (self._since_ns + PAUSE_NS - steady_ns) // 1000 + 1
+            self.due_us = self.state.now + (self._since_ns + _PAUSE_NS - steady_ns) // 1000 + 1
         for connection in effects.outputs:
             if connection.state < CLOSING:
                 self.broker.turn.throttle.pause_reading(connection)

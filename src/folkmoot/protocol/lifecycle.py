@@ -9,6 +9,7 @@ from folkmoot.delivery.purge import Purges
 from folkmoot.delivery.shared import Shared
 from folkmoot.kernel.clock import SECOND
 from folkmoot.kernel.event import WARNING
+from folkmoot.kernel.lease import UNTOLD_US
 from folkmoot.partition.queue import Queue
 from folkmoot.protocol.denial import report_denied
 from folkmoot.protocol.presence import disconnected_fields
@@ -23,19 +24,12 @@ from folkmoot.store.row import SessionRow, encode_session
 from folkmoot.turn.state import TIMER_REMOVED, TIMER_SESSION, TIMER_WILL, State
 from folkmoot.turn.work import SUBSCRIPTION_STEPS
 
-__all__ = ["EXPIRY_NEVER", "NEVER_US", "UNTOLD_US", "Lifecycle"]
+__all__ = ["EXPIRY_NEVER", "NEVER_US", "Lifecycle"]
 
 EXPIRY_NEVER: Final = 0xFFFF_FFFF
 NEVER_US: Final = 1 << 61  # added to the time of the disconnect, where a session never expires
 _AT_ONCE_MAX: Final = 64  # subscriptions
 _ENDINGS_MAX: Final = 1024  # beyond this number the committed endings are forgotten
-
-
-UNTOLD_US: Final = 1_500_000
-"""A node that others have left keeps its clients for so long at the most, in microseconds (`node/withheld.PAUSE_NS`).
-
-For its clients, session expiry and will delay begin when their connections end, which nobody else sees.
-"""
 
 
 class Lifecycle:

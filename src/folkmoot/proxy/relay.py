@@ -8,7 +8,7 @@ new leader can continue. The other end is `leadership.hosting`.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -27,9 +27,9 @@ __all__ = [
     "BLOCKED",
     "CLOSED",
     "GOODBYE",
-    "HOST_ENTRY",
-    "HOST_REQUEST",
     "UNBLOCKED",
+    "HostRequest",
+    "HostedClient",
     "Relays",
     "is_goodbye",
     "token_of",
@@ -44,20 +44,41 @@ MARKED: Final = 4  # nothing; confirmed when all that the former leader had unde
 
 _LOG_BYTES_MAX: Final = 1 << 20  # per client that waits for the leader of its session; above, it may not publish
 
-HOST_ENTRY = tuple[int, int, str, str, str | None, str, str, bool, bytes, bool, list[int], int, bool, int, int]
-"""A client, as its leader learns of it.
 
-Number, partition, client id, user (marked if nobody has proved the name), certificate, transport, address, id is
-assigned, CONNECT, whether its session is persistent, flights, token, whether no session continues with it (it was not
-admitted yet, or has sent DISCONNECT), up to which of its packets all are handled, and up to which they were sent to an
-earlier leader.
-"""
+class HostedClient(NamedTuple):
+    """A client, as the leader of its partition learns of it from the node with the connection.
 
-HOST_REQUEST = tuple[int, HOST_ENTRY]
-"""A client that wants in: the leader epoch of the leadership that its node asks, and the client.
+    user: marked if nobody has proved the name. assigned: the server has chosen the client id. flights: queue sequences
+    of what the client has not acknowledged. void: no session goes on with it, because it was not admitted yet, or has
+    sent DISCONNECT; so its will is not due. handled: up to which of its packets all are handled. sent: up to which they
+    were sent to an earlier leader.
+    """
 
-Another leadership of the partition, also one of the same node, is asked anew: for it the request is void.
-"""
+    number: int
+    partition: int
+    client_id: str
+    user: str
+    certificate: str | None
+    transport: str
+    address: str
+    assigned: bool
+    connect: bytes
+    persistent: bool
+    flights: list[int]
+    token: int
+    void: bool
+    handled: int
+    sent: int
+
+
+class HostRequest(NamedTuple):
+    """A client that wants in: the leader epoch of the leadership that its node asks, and the client.
+
+    Another leadership of the partition, also one of the same node, is asked anew: for it the request is void.
+    """
+
+    leader_epoch: int
+    client: HostedClient
 
 
 class Relays:
@@ -93,14 +114,13 @@ class Relays:
         relay.leader = self.fabric.leaders[relay.partition]
         relay.announced = True
         self._flush_to(relay.leader)
-        request = (self.fabric.leader_epochs[relay.partition], self._entry(relay, relay.state == ASKED))
+        request = HostRequest(self.fabric.leader_epochs[relay.partition], self._client(relay, relay.state == ASKED))
         self.fabric.send(relay.leader, HOST, msgspec.msgpack.encode(request))
 
-    def _entry(self, relay: Relay, void: bool) -> HOST_ENTRY:
-        """Return the entry of a client for its leader; void: its will is not due."""
+    def _client(self, relay: Relay, void: bool) -> HostedClient:
         connection = relay.connection
         info = connection.info
-        return (
+        return HostedClient(
             relay.number,
             relay.partition,
             connection.client_id,
@@ -250,7 +270,7 @@ class Relays:
         confirmed the end or not. Its next connection may be at another node: so an ended connection of a transient
         session is not named, except after DISCONNECT, when its will is not due.
         """
-        entries: list[HOST_ENTRY] = []
+        clients: list[HostedClient] = []
         relays: list[Relay] = []
         asked: list[Relay] = []  # by a request that it has forgotten, if it opens the partition again in its leadership
         for partition in partitions:
@@ -260,17 +280,17 @@ class Relays:
                     newest[relay.connection.client_id] = relay.number
             for relay in self._by_partition[partition].values():
                 if is_goodbye(relay):
-                    entries.append(self._entry(relay, True))
+                    clients.append(self._client(relay, True))
                 newest_one = relay.number >= newest.get(relay.connection.client_id, 0)
                 if not relay.is_spent and (relay.state == ASKED or newest_one):
-                    entries.append(self._entry(relay, relay.state == ASKED))
+                    clients.append(self._client(relay, relay.state == ASKED))
                 if relay.state != ASKED:
                     relay.leader = node_id
                     relays.append(relay)
                 elif relay.leader == node_id:
                     asked.append(relay)  # the others ask when it is open
         self._flush_to(node_id)
-        self.fabric.send(node_id, ATTACHED, msgspec.msgpack.encode((epoch, partitions, entries)))
+        self.fabric.send(node_id, ATTACHED, msgspec.msgpack.encode((epoch, partitions, clients)))
         for relay in relays:
             for packet, first, rest in relay.log:
                 self._put(relay, packet, first, rest)
