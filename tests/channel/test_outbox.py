@@ -308,5 +308,5 @@ def test_an_entry_whose_home_went_elsewhere_may_lose_its_receiver_too() -> None:
         cluster.unit(order.randrange(9))
     assert channel.outbox.busy(0)
     channel.outbox.forget(0)
-    channel.forward_sender.give_up(partition)
+    channel.forward_sender.fail_leaderless(partition)
     assert not channel.outbox.busy(0)

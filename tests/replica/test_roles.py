@@ -158,7 +158,7 @@ def test_a_merge_does_not_go_on_from_what_is_taken_back() -> None:
         node.replication.receive(node_id, READY, u64(view.epoch) + encode_report(report), 0)
     node.turn()
     assert node.states.phases[0] == MERGING
-    node.replication.take_back(Overlay(node.store))
+    node.replication.truncate(Overlay(node.store))
     node.turn()
     assert node.states.phases[0] == IDLE
     assert not node.replication.ready

@@ -226,7 +226,7 @@ class Broker:
             self._let_in(turn)
             self.turn.commits.release(turn)
             if turn.handled:
-                self.cluster.hosting.handled(turn.handled, turn.handled_packets)
+                self.cluster.hosting.complete(turn.handled, turn.handled_packets)
         for turn in self.turn.commits.ahead():
             self.state.meter.released(turn.token, False)
             self._let_in(turn)

@@ -282,7 +282,7 @@ class ForwardSender:
         """Return the partitions for which messages wait until a leader has opened them."""
         return [partition for partition, parts in self._parked.items() if parts]
 
-    def give_up(self, partition: int) -> None:
+    def fail_leaderless(self, partition: int) -> None:
         """No node can lead a partition: its messages fail, and clients repeat them. Outbox entries wait."""
         self._recall(partition)
         parked = self._parked.pop(partition, [])

@@ -303,7 +303,7 @@ class ForwardReceiver:
         try:
             return self._perform(envelope, application, task, source)
         except CorruptStore:
-            self.marks.take_back(task.partition, origin, known)
+            self.marks.unmark(task.partition, origin, known)
             raise
 
     def _perform(self, envelope: Envelope, application: Application, task: Task, source: bytes) -> Place | None:

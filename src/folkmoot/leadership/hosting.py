@@ -133,7 +133,7 @@ class Hosting:
             return
         connection, _ = self._connection(node_id, client)
         self.remotes[(node_id, number)] = connection
-        self._return(node_id, number)
+        self._is_back(node_id, number)
         self.admission.admit(connection, client.assigned)
 
     def packets(self, node_id: str, body: bytes) -> None:
@@ -147,9 +147,9 @@ class Hosting:
             length, pos = get_varint(body, pos + 1)
             rest = body[pos : pos + length]
             pos += length
-            self._come(node_id, number, packet, first, rest)
+            self._arrived(node_id, number, packet, first, rest)
 
-    def _come(self, node_id: str, number: int, packet: int, first: int, rest: bytes) -> None:
+    def _arrived(self, node_id: str, number: int, packet: int, first: int, rest: bytes) -> None:
         connection = self.remotes.get((node_id, number))
         # Packets wait (`_early`) until all subscriptions are known: a message published before would miss subscribers
         # (A5). Reports without a number, that the client's socket is full, need not wait.
@@ -378,7 +378,7 @@ class Hosting:
 
     # -- to the nodes with the connections ----------------------------------------------------------------------------
 
-    def handled(self, connections: list[Connection], packets: list[int]) -> None:
+    def complete(self, connections: list[Connection], packets: list[int]) -> None:
         """The changes by these packets are complete."""
         for i in range(len(packets)):
             remote = connections[i].remote
@@ -477,7 +477,7 @@ class Hosting:
             return
         self.state.accounts.hand_over(session, connection.username, connection.is_proved, self.state.now)
         self.remotes[(node_id, client.number)] = connection
-        self._return(node_id, client.number)
+        self._is_back(node_id, client.number)
         self.attaching.resume(connection, session, packet, client.flights)
 
     def turn_away(self, node_id: str, client: HostedClient) -> None:
@@ -511,9 +511,9 @@ class Hosting:
         early = self._early
         self._early = []
         for node_id, number, packet, first, rest in early:
-            self._come(node_id, number, packet, first, rest)
+            self._arrived(node_id, number, packet, first, rest)
 
-    def give_up(self, connection: Connection) -> None:
+    def release(self, connection: Connection) -> None:
         """This node no longer leads the client's partition: the client's node asks the new leader."""
         remote = connection.remote
         assert remote is not None, "a hosted connection is elsewhere"
@@ -523,7 +523,7 @@ class Hosting:
         connection.state = CONNECTION_CLOSED
         self._drop(connection)
 
-    def _return(self, node_id: str, number: int) -> None:
+    def _is_back(self, node_id: str, number: int) -> None:
         left = self._left.get(node_id)
         if left is not None:
             left.pop(number, None)
@@ -534,4 +534,4 @@ class Hosting:
         if connection is not None and connection.remote is not None:
             connection.session = None
             session.connection = None
-            self.give_up(connection)
+            self.release(connection)

@@ -158,7 +158,7 @@ class Leadership:
             # of this node. Outbox entries are rows and wait.
             if not leaders[partition]:
                 self._turn_away(partition)
-                self.forward_sender.give_up(partition)
+                self.forward_sender.fail_leaderless(partition)
                 self.interest.from_other_side.pop(partition, None)
         self.routes.forget_all()
         for node_id in gone:
@@ -317,7 +317,7 @@ class Leadership:
                     # It will be admitted below, as if it came now. An earlier leader may have stored its will already.
                     self.restore.disclaim(relay.connection.client_id, relay.token)
                 else:
-                    self._take_back(relay, homes)
+                    self._claim(relay, homes)
         for arrival in arrivals:
             self._attach(arrival, homes)
         self.routes.forget_all()
@@ -379,8 +379,8 @@ class Leadership:
             self.state.event(INFO, "leads", fields)
             self._led = 0
 
-    def _take_back(self, relay: Relay, homes: dict[str, tuple[bool, list[str]]]) -> None:
-        """Take back a client that is connected to this node: it leads its session now."""
+    def _claim(self, relay: Relay, homes: dict[str, tuple[bool, list[str]]]) -> None:
+        """Go on with a client that is connected to this node: it leads its session now."""
         connection = relay.connection
         # The end of a connection waits behind what its client has published (ADR 12). If this node leads the session
         # before that has been passed on, the end counts here.
@@ -443,8 +443,8 @@ class Leadership:
         self.lifecycle.leave_partition(partition)
         for session in [session for session in state.sessions.values() if session.partition == partition]:
             self._leave_session(session)
-        for connection in self.admission.give_up(partition):
-            self.hosting.give_up(connection)
+        for connection in self.admission.release(partition):
+            self.hosting.release(connection)
         self.interest.leave(partition)
         self.bodies.forget(partition)
         state.lazy.forget(partition)

@@ -145,7 +145,7 @@ class ClusterNode:
         self._past: dict[str, int] = {}  # all former members: their newest incarnations
         self._to_reset: dict[str, None] = {}  # members that were at another side: the view begins anew with them
         self._unopened: list[int] = []  # partitions that their leader has not opened yet
-        self._given: deque[tuple[int, int]] = deque()  # batches that are not durable: token, and since when
+        self._unsynced: deque[tuple[int, int]] = deque()  # batches that are not durable: token, and since when
         self._inboxes: dict[str, Inbox] = {}  # by node
         self._outgoing: list[tuple[str, int, bytes]] = []  # the messages of this turn: node, kind, body
 
@@ -333,9 +333,9 @@ class ClusterNode:
 
     def written(self, token: int) -> None:
         """A batch is on the disk of this node."""
-        given = self._given
-        while given and given[0][0] <= token:
-            self.membership.durable(self.state.now - given.popleft()[1])
+        unsynced = self._unsynced
+        while unsynced and unsynced[0][0] <= token:
+            self.membership.durable(self.state.now - unsynced.popleft()[1])
         self.membership.written(token, self.state.now)
         self.broker.written(token)
         self.replication.written(token, self.state.now)
@@ -391,14 +391,14 @@ class ClusterNode:
         """End the turn with this batch: replicate it, and install views. `send` follows."""
         now = self.state.now
         if batch is not None:
-            self._given.append((batch.token, now))
+            self._unsynced.append((batch.token, now))
         self.replication.replica_states.shift_us = self.state.clock.shift_us
         self.replication.seal(batch, now)
         self._collect()
         while self.membership.installs:
             view = self.membership.installs.pop(0)
             self._install(view)
-        self._stand()
+        self._stand_down()
         self.state.speaks_until_ns = self.membership.speaks_until_ns
         self._progress()
         self.congestion.weigh(self._members)
@@ -547,7 +547,7 @@ class ClusterNode:
     def _serves(self) -> bool:
         return self.membership.may_write
 
-    def _stand(self) -> None:
+    def _stand_down(self) -> None:
         """Serve no client while this node is not up: the cluster continues without it, or its side is about to fork.
 
         What is not committed is taken back where there are forks: its clients may be at another side by now, and send
@@ -562,7 +562,7 @@ class ClusterNode:
             self.broker.flush()
             self.broker.cluster.leadership.stand_down(why)
             if self._forks and not self.fabric.planted.tail_kept:
-                self.replication.take_back(self._rows)
+                self.replication.truncate(self._rows)
 
     def _keep_connected(self) -> None:
         if self.membership.seeks:

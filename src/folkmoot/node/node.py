@@ -566,7 +566,7 @@ class Node:
             if not connection.writable:
                 state.memory.unsent_bytes -= size
                 connection.counted_unsent_bytes -= size
-        self._withheld.take_back(effects)
+        self._withheld.keep(effects)
 
     @property
     def speaks_until_ns(self) -> int:

@@ -35,7 +35,7 @@ class Opening:
         if partitions:
             self._open(partitions)
         for partition, why in recovery.spoiled:
-            self.replication.takeover.give_up(partition, why)
+            self.replication.takeover.cannot_read(partition, why)
         recovery.spoiled.clear()
         return damaged or bool(partitions)
 

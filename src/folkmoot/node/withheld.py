@@ -175,7 +175,7 @@ class Withheld:
             effects.closes = [one for one in effects.closes if not one.dirty]
             self._look()
 
-    def take_back(self, effects: Effects) -> None:
+    def keep(self, effects: Effects) -> None:
         """The lease has ended before the driver wrote: keep what has not left."""
         self.active = True
         self.outputs.extend(effects.outputs)

@@ -92,8 +92,8 @@ class Marks:
         """Return the newest message of an origin that the partition has applied, 0 = none."""
         return self._newest[partition].get(origin, 0)
 
-    def take_back(self, partition: int, origin: bytes, sequence: int) -> None:
-        """Take back the last mark, whose message was not applied: `sequence` is the newest again, 0 = none."""
+    def unmark(self, partition: int, origin: bytes, sequence: int) -> None:
+        """Undo the last mark, whose message was not applied: `sequence` is the newest again, 0 = none."""
         if sequence:
             self._newest[partition][origin] = sequence
             self._changed[(partition, origin)] = sequence

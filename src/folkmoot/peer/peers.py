@@ -261,7 +261,7 @@ class Peers:
             if self._switch.links.get(link.node_id) is not link:
                 continue
             if link.overflow:
-                self._switch.give_up(link)
+                self._switch.drop_slow(link)
                 continue
             link.seal()
             if link.unacked_bytes >= ACK_BYTES:

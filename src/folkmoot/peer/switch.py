@@ -381,7 +381,7 @@ class Switch:
             if peer is not None:
                 self.close(peer, why)
 
-    def give_up(self, link: Link) -> None:
+    def drop_slow(self, link: Link) -> None:
         """Drop a link in which more waits than may."""
         waiting = link.backlog_bytes()
         fields: dict[str, object] = {"node": link.node_id, "bytes": waiting}

@@ -212,7 +212,7 @@ class Admission:
         if waiting is not None and waiting[0].state == REGISTERING:
             self.admit(waiting[0], waiting[1])
 
-    def give_up(self, partition: int) -> list[Connection]:
+    def release(self, partition: int) -> list[Connection]:
         """End the leadership of the partition: waiting clients ask the new leader. Return those of other nodes."""
         away: list[Connection] = []
         for connection, _ in self.early:

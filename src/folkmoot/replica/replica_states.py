@@ -297,7 +297,7 @@ class ReplicaStates:
         self.histories[partition] = history
         self.writer.adopt(partition, epoch, seq, state)
 
-    def take_back(self, rows: Overlay) -> None:
+    def truncate(self, rows: Overlay) -> None:
         """Truncate what this node leads to what is committed; nobody was told of the rest.
 
         Its rows are restored, and its position: where this copy is compared with another one, it never had the rest.

@@ -242,9 +242,9 @@ class Replication:
 
     # -- views --------------------------------------------------------------------------------------------------------
 
-    def take_back(self, rows: Overlay) -> None:
-        """Truncate what this node leads to what is committed, see `ReplicaStates.take_back`."""
-        self.replica_states.take_back(rows)
+    def truncate(self, rows: Overlay) -> None:
+        """Truncate what this node leads to what is committed, see `ReplicaStates.truncate`."""
+        self.replica_states.truncate(rows)
         self.roles.interrupt()
 
     def install(self, view: View, now: int) -> None:

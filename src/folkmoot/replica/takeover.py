@@ -220,7 +220,7 @@ class Takeover:
         """Whether a partition can be started now, or serves already: this node lacks no change."""
         return self.replica_states.phases[partition] in (ADOPTED, MERGED, OPEN)
 
-    def give_up(self, partition: int, why: str) -> None:
+    def cannot_read(self, partition: int, why: str) -> None:
         """The rows of a partition cannot be read: another node must lead it, if possible."""
         replica_states = self.replica_states
         replica_states.spoil(partition, why)
