@@ -4,8 +4,8 @@ A pure function of the configuration: it is asked again after each change, and a
 
 1. A copy is added before another is dropped. A partition gets the missing members of its ideal placement as learners,
    and loses what is not in it when all that are in it are in sync. A branch is no copy, and is never dropped: it has to
-   be merged first. In a fork no copy in sync is dropped: another side may wait for it, because it was the only one in
-   sync there, and could not go on from what others were given of it here.
+   be merged first. In a fork nobody who has been up in it loses a copy, or is removed: another side may wait for that
+   copy, because it was the only one in sync there, and could not go on from what others were given of it here.
 2. No more than `fills` copies are filled at a time in the whole cluster; partitions with the fewest copies come first.
    Copies that cannot be filled, because their partition has no leader or they have no room, keep no other one waiting.
 3. A leadership never moves with a placement, but by a Lead of its own, for which the leader can end what it does.
@@ -27,7 +27,7 @@ from typing import Final
 from folkmoot.membership.cluster_member import DATA, ClusterMember
 from folkmoot.membership.command import LEFT, Command, Lead, Place, PlaceItem, Remove
 from folkmoot.membership.configuration import ClusterConfiguration
-from folkmoot.membership.lifecycle import ACTIVE, AWAY, AWAY_LEAVING, is_leaving
+from folkmoot.membership.lifecycle import ACTIVE, AWAY, AWAY_LEAVING, is_leaving, is_up
 from folkmoot.membership.partition_state import PartitionState
 from folkmoot.membership.placement import PlacementMemo
 
@@ -136,7 +136,8 @@ class _Plan:
         for disk in self.configuration.disks():
             member = self.configuration.members[disk]
             if member.state == AWAY_LEAVING and disk not in voters and not self.configuration.holds(disk):
-                found.append(Remove(disk, member.version, LEFT, False))
+                if not self._must_stay(disk):
+                    found.append(Remove(disk, member.version, LEFT, False))
         assert len(self.items) <= len(partitions), "a partition is placed once"
         return found
 
@@ -152,8 +153,14 @@ class _Plan:
                 if leaves or strained or dropped:
                     self._move_to(number, self._best_leader(number, dropped))
 
-    def _is_trunk(self) -> bool:
-        return self.configuration.trunk == self.configuration.lineage
+    def _must_stay(self, disk: int) -> bool:
+        """Tell whether another side may wait for what a member has: this is a fork, and it has been up in it."""
+        configuration = self.configuration
+        member = configuration.members.get(disk)
+        if configuration.trunk == configuration.lineage or member is None:
+            return False
+        _parent, shared = configuration.ancestors[-1]
+        return is_up(member.state) or member.away > shared + 1  # the first entry marks those of the other sides
 
     def _is_complete(self, number: int) -> bool:
         """Tell whether everybody in the ideal placement of a partition is in sync."""
@@ -292,7 +299,7 @@ class _Plan:
         if self._is_complete(number):
             if state.leader not in target:
                 return []
-            kept = target if self._is_trunk() else [*target, *[disk for disk in state.isr if disk not in target]]
+            kept = [*target, *[disk for disk in state.replicas if disk not in target and self._must_stay(disk)]]
             return [*kept, *self._branches(number, kept)]
         wanted = [
             disk
