@@ -122,7 +122,8 @@ class EventPublisher:
         return bool(self.state.news) and self._may_publish()
 
     def _may_publish(self) -> bool:
-        return self.state.routes_known and (self.fabric.alone or not self.fabric.idle)
+        known = self.state.routes_known and self.state.unheard < 0
+        return known and (self.fabric.alone or not self.fabric.idle)
 
     def step(self) -> None:
         """End of a turn: publish the collected events."""

@@ -207,10 +207,13 @@ class OutboxPublishing:
                     return True
             else:
                 plan.add_task(partition, 0).groups.append(group.name)
-        if plan.is_empty():
-            if not locations:
-                return False
+        if plan.is_empty() and locations:
             plan.add_member(self.shared.choose_elsewhere(lost.group, locations))
+        elif plan.is_empty():
+            unheard = self.state.unheard
+            if unheard < 0 or lost.home < 0:
+                return False
+            plan.add_task(unheard, 0).groups.append(lost.group)  # whose leader looks for a member
         tasks = list(plan.tasks.values())
         if lost.home >= 0:
             self.outbox.put(lost.home, lost.message, b"", 0, TO_GROUPS, tasks, plan.nodes)

@@ -100,6 +100,7 @@ class Leadership:
         self.met: dict[str, int] = {}  # by node: the view in which it and this node started over
         self.recovery = Recovery(relays, restore, fabric.planted)
         self._led = 0  # partitions since the last report
+        self._was_out = False  # others may have gone on without this node, since its last view
 
     # -- views --------------------------------------------------------------------------------------------------------
 
@@ -167,7 +168,9 @@ class Leadership:
         # hosted client's packet that was published now would miss them (A5).
         if len(fresh) == len(members):
             self.hosting.informed = False
-            self.interest.begin_anew()
+            if members:
+                self.interest.begin_anew(self._was_out)
+        self._was_out = False
         led = [partition for partition in range(self.state.partitions) if self.state.leads[partition]]
         for node_id in fresh:
             self.forward_sender.renew(node_id)
@@ -218,6 +221,7 @@ class Leadership:
         again decides what counts of them.
         """
         fabric = self.fabric
+        self._was_out = True
         # First: nothing that the steps below end may be passed on to a leader, here or at another node.
         for partition in range(self.state.partitions):
             fabric.open[partition] = False

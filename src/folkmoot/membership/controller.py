@@ -461,7 +461,7 @@ class Controller:
                 lasting.append(pair)
             else:
                 self._due_ns = min(self._due_ns, since_ns + self._options.link_patience_ns)
-        chosen = [] if self._planted.ignores_links else _worst(lasting, self._me.disk)
+        chosen = [] if self._planted.ignores_links else _worst(lasting, self._me.disk, self.log.configuration)
         for disk in list(self._denied):
             if disk not in chosen and not [key for key in self._open if key[0] == MARK_AWAY and key[1] == disk]:
                 del self._denied[disk]
@@ -830,8 +830,11 @@ def _features_of(configuration: ClusterConfiguration) -> int:
     return configuration.features | max(shared, 0)
 
 
-def _worst(pairs: list[tuple[int, int]], me: int) -> list[int]:
-    """Return who has to go so that no pair is left: one after another the one in most pairs, never `me`."""
+def _worst(pairs: list[tuple[int, int]], me: int, configuration: ClusterConfiguration) -> list[int]:
+    """Return who has to go so that no pair is left, one after another, never `me`.
+
+    Each time the one in most pairs; of several the one without which the fewest partitions have no copy in sync.
+    """
     chosen: list[int] = []
     left = list(pairs)
     while left:
@@ -841,9 +844,22 @@ def _worst(pairs: list[tuple[int, int]], me: int) -> list[int]:
             count[other] = count.get(other, 0) + 1
         count.pop(me, None)
         worst = 0
+        worst_rank = (0, 0)
         for disk in sorted(count):
-            if worst == 0 or count[disk] >= count[worst]:
+            rank = (count[disk], -_lost_without([*chosen, disk], configuration))
+            if worst == 0 or rank >= worst_rank:
                 worst = disk
+                worst_rank = rank
         chosen.append(worst)
         left = [pair for pair in left if worst not in pair]
     return chosen
+
+
+def _lost_without(gone: list[int], configuration: ClusterConfiguration) -> int:
+    """Return how many partitions have a copy in sync that is up, and would have none without some members."""
+    lost = 0
+    for state in configuration.partitions:
+        able = configuration.able(state.isr)
+        if able and not [disk for disk in able if disk not in gone]:
+            lost += 1
+    return lost

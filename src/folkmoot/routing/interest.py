@@ -69,8 +69,9 @@ class Interest:
         self.tree = Tree()  # of other nodes: Location, or SharedLocation for shared subscriptions
         self.changed: list[bytes] = []  # filters whose routes are out of date; the owner of the routes clears it
         self._told: dict[str, None] = {}  # the other members that have announced everything
-        # Partitions whose leader has not announced everything since this node started, or started over with all others
+        # Partitions whose subscriptions this node has not heard since it started, or started over with all others
         self._unknown: dict[int, None] = {} if fabric.alone else dict.fromkeys(range(partitions))
+        self._unheard: dict[int, None] = {}  # those of them that were absent at a time at which clients were let in
         # partitions whose present leader has not announced everything yet
         self._untold: list[bool] = [False] * partitions
         # Partitions that continue from the other side of a split, until their leader announces them
@@ -149,36 +150,47 @@ class Interest:
         self._set_all(self._locations[partition], [])
         self._untold[partition] = False
         self.from_other_side.pop(partition, None)
-        self._unknown.pop(partition, None)
+        self._know(partition)
 
     def moved(self, partition: int) -> None:
         """The partition has another leader, or is opened anew, and will be announced as a whole."""
         self._untold[partition] = True
 
-    def begin_anew(self) -> None:
-        """This node starts over with all others: they have not waited for it when clients subscribed."""
+    def begin_anew(self, was_out: bool) -> None:
+        """This node starts over with all others: they have not waited for it when clients subscribed.
+
+        was_out: they have gone on without it. So what it knew of partitions that nobody leads may be old, too; who has
+        stayed tells it what is known of them.
+        """
         for partition, leader in enumerate(self.fabric.leaders):
-            if leader not in ("", self.fabric.node_id):
+            if leader != self.fabric.node_id and (leader or was_out):
                 self._unknown[partition] = None
 
-    def has_heard_all(self) -> bool:
-        """Whether all others, and the leaders of all partitions that have one, have announced (A5).
+    def _know(self, partition: int) -> None:
+        self._unknown.pop(partition, None)
+        self._unheard.pop(partition, None)
 
-        What a partition without a leader has subscribed is not announced: see `unheard`.
+    def has_heard_all(self) -> bool:
+        """Whether all others, and the leaders of all partitions that can have one, have announced (A5).
+
+        What an absent partition has subscribed may be known to nobody: see `unheard`.
         """
-        if len(self._told) != len(self.fabric.others):
+        fabric = self.fabric
+        if len(self._told) != len(fabric.others):
             return False
         for partition in self._unknown:
-            if self.fabric.leaders[partition]:
+            if partition not in fabric.absent:
                 return False
+        if self._unknown:
+            self._unheard.update(self._unknown)
         return True
 
     def unheard(self) -> int:
-        """Return a partition whose subscriptions this node does not know, -1 if there is none.
+        """Return a partition that was absent since this node came, so that it does not know who has subscribed; or -1.
 
         A message that is published meanwhile might miss a subscriber (A5).
         """
-        for partition in self._unknown:
+        for partition in self._unheard:
             return partition
         return -1
 
@@ -200,11 +212,17 @@ class Interest:
             self._send(node_id, body, urgent)
 
     def tell(self, node_id: str, partitions: list[int], all_of_node: bool) -> None:
-        """Announce everything of some partitions that this node leads to a node, and perhaps of this node itself."""
+        """Announce everything of some partitions that this node leads to a node, and perhaps of this node itself.
+
+        Then also what it has heard of partitions that nobody leads: the node may not have heard it.
+        """
         tables = [self._table(partition, True, self._entries(partition)) for partition in partitions]
         void: list[int] = []
         if all_of_node:
             tables.append(self._table(-1, True, self._entries(-1)))
+            for partition, leader in enumerate(self.fabric.leaders):
+                if not leader and partition not in self._unknown:
+                    tables.append(self._table(partition, True, list(self._locations[partition].names.items())))
             # The node starts anew and has forgotten earlier announcements: its confirmation of this one covers them.
             for tokens in self._sent.pop(node_id, {}).values():
                 void += tokens
@@ -252,10 +270,14 @@ class Interest:
             else:
                 location = self._locations[partition]
                 if self.fabric.leaders[partition] != node_id:
-                    self._hear_late(location, entries)
+                    if whole and partition in self._unknown and not self.fabric.leaders[partition]:
+                        self._know(partition)  # nobody leads it, and this node has heard it before
+                        self._set_all(location, entries)
+                    else:
+                        self._hear_late(location, entries)
                     continue
                 if whole:
-                    self._unknown.pop(partition, None)
+                    self._know(partition)
                     self._untold[partition] = False
                     self.from_other_side.pop(partition, None)
             if whole:
