@@ -316,16 +316,19 @@ class Broker:
     def know(self) -> None:
         """Look whether all subscriptions of the cluster are known, and continue what waited for that (A5)."""
         interest = self.delivery.interest
+        state = self.state
+        before = (state.routes_known, state.unheard < 0, state.routes_whole)
         known = interest.has_heard_all()
-        news = known != self.state.routes_known
-        self.state.routes_known = known
-        self.state.unheard = interest.unheard()
-        self.state.routes_whole = known and self.state.unheard < 0 and not interest.from_other_side
+        news = known != state.routes_known
+        state.routes_known = known
+        state.unheard = interest.unheard()
+        state.routes_whole = known and state.unheard < 0 and not interest.from_other_side
         if known:
             if news:
                 self.delivery.routes.forget_all()
             self.cluster.hosting.inform()
-            self.protocol.wills.go_on()
+            if (state.routes_known, state.unheard < 0, state.routes_whole) != before:
+                self.protocol.wills.go_on()
             if news:
                 self.protocol.connecting.let_in()
 

@@ -44,12 +44,13 @@ def encode_mark(holding: Holding, cursor: bytes, ends: dict[bytes, int]) -> byte
 
 def decode_mark(key: bytes, value: bytes) -> TakenBranch:
     """Read a row MERGED; raises ValueError."""
-    if len(key) != 19 or value[VERSION_BYTES : VERSION_BYTES + 1] != b"\2":
+    form = value[VERSION_BYTES : VERSION_BYTES + 1]
+    if len(key) != 19 or form not in (b"\1", b"\2"):
         raise ValueError("the row of a merged branch has a format that this version does not read")
     reading = Cursor(value[VERSION_BYTES + 1 :], "the row of a merged branch")
     cursor = reading.bytes_()
     taken = TakenBranch(Holding(COMPLETE, get_u64(key, 3), get_u64(key, 11), take_history(reading)), cursor)
-    for _ in range(reading.count(_LOGS_MAX)):
+    for _ in range(reading.count(_LOGS_MAX) if form == b"\2" else 0):  # an older build has noted no ends
         log = reading.bytes_()
         taken.ends[log] = reading.integer()
     return taken

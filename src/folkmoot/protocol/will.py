@@ -7,6 +7,8 @@ stores it twice, if two sides of a split have published it.
 
 from __future__ import annotations
 
+from typing import Final
+
 from folkmoot.delivery.outbox_publish import OutboxPublishing
 from folkmoot.kernel.clock import SECOND
 from folkmoot.kernel.event import WARNING
@@ -19,6 +21,8 @@ from folkmoot.store.row import WillRow, encode_will
 from folkmoot.turn.state import TIMER_WILL, State
 
 __all__ = ["Wills"]
+
+_HELD_MAX: Final = 4096  # a client that comes and goes leaves one each time, while a partition is away
 
 
 class Wills:
@@ -36,6 +40,10 @@ class Wills:
         self._held = []
         for session in held:
             self.publish(session)
+
+    def is_crowded(self) -> bool:
+        """Whether so many wills wait that no client may bring another one."""
+        return len(self._held) >= _HELD_MAX
 
     def leave(self, partition: int) -> None:
         """End the leadership of the partition: its new leader finds the rows of due wills."""

@@ -30,6 +30,7 @@ from folkmoot.store.key import (
     ABSORBED,
     CHUNK,
     HISTORY,
+    LEFTOVER,
     MERGED,
     STAMP,
     STREAM,
@@ -66,6 +67,7 @@ class Merges:
         self.heals: list[dict[str, object]] = []
         self._active: dict[int, Intake] = {}
         self._marks: list[dict[bytes, TakenBranch]] = [{} for _ in range(replica_states.partitions)]  # by key
+        self._absorbs: dict[int, None] = {}  # partitions in which rows ABSORBED may be
         self._heal = HealSummary()
         self._began_us = 0
         self._sources: dict[str, bool] = {}
@@ -97,6 +99,8 @@ class Merges:
                 branch = marks[key] = decode_mark(key, value)
                 if branch.cursor == _DONE:
                     taken.append(branch.holding)
+            if self._is_there(partition, ABSORBED) or self._is_there(partition, LEFTOVER):
+                self._absorbs[partition] = None
         except (CorruptStore, ValueError, IndexError) as fault:
             self.replica_states.spoil(partition, f"what was merged before cannot be read: {fault}")
             return False
@@ -357,6 +361,8 @@ class Merges:
         fields["partition"] = partition
         fields["from"] = [merging.source]
         fields["branch"] = f"{holding.epoch}:{holding.seq}"
+        if merging.summary.chunks:
+            self._absorbs[partition] = None
         level = WARNING if merging.summary.dropped else INFO
         self.replica_states.events.append(Event(level, "branch_merged", fields))
         merging.planned = False
@@ -392,8 +398,22 @@ class Merges:
             return
         for partition in range(self.replica_states.partitions):
             led = self.replica_states.phases[partition] == OPEN and not view.learners[partition]
-            if led and self.replica_states.stamps.count(partition):
+            if led and (self.replica_states.stamps.count(partition) or self._has_absorbed(partition)):
                 self._sweep(partition)
+
+    def _has_absorbed(self, partition: int) -> bool:
+        """Whether it is recorded where records came from, and no others are still to be appended."""
+        try:
+            if partition not in self._absorbs or self._is_there(partition, LEFTOVER):
+                return False
+        except CorruptStore:
+            return False  # who reads the copy next says so
+        del self._absorbs[partition]
+        return True
+
+    def _is_there(self, partition: int, kind: int) -> bool:
+        prefix = kind_prefix(partition, kind)
+        return bool(self.replica_states.reader.scan(prefix, end_of(prefix), 1))
 
     def _sweep(self, partition: int) -> None:
         """Remove the stamps, where records came from, and the progress of merges that nobody goes on with.

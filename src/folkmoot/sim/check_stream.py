@@ -5,6 +5,7 @@ Reads every stream partition after each turn up to its readable end, and keeps w
 
 from __future__ import annotations
 
+from folkmoot.kernel.clock import NEVER
 from folkmoot.kernel.errors import CorruptStore
 from folkmoot.mqtt.packet import Publish
 from folkmoot.mqtt.property_encode import forward_properties
@@ -202,10 +203,17 @@ class StreamChecker:
             self.world.mark("replay joined")
         elif self.judge.replayed_elsewhere(record, dup=packet.dup):
             self.world.mark("replayed on both sides")
-        elif packet.qos == 0 and self.judge.repeats_replay(record.replayed_us.get((key[0], key[1], offset), 0)):
+        elif packet.qos == 0 and self.judge.repeats_replay(self._replayed_us(record, key, offset)):
             self.world.mark("a QoS 0 record again")
         elif packet.qos != 1 or not packet.dup:
             self.world.violate("A9", f"{record} replays {offset} of {key} again, the next is {at}: {packet}")
+
+    def _replayed_us(self, record: SessionRecord, key: tuple[str, int], offset: int) -> int:
+        """Return when a QoS 0 record of a replay came first; if it never has, the next one; NEVER for none."""
+        later = [
+            at for (name, part, place), at in record.replayed_us.items() if (name, part) == key and place >= offset
+        ]
+        return record.replayed_us.get((*key, offset), min(later, default=NEVER))
 
     def _may_miss(self, key: tuple[str, int], offset: int) -> bool:
         flags = self._bytes[key][offset][2]

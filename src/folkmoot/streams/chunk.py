@@ -33,6 +33,7 @@ __all__ = [
     "CHUNK_BYTES_MAX",
     "FLAGS",
     "HEAD_BYTES",
+    "MAGIC",
     "PAYLOAD_LENGTHS",
     "PROPERTY_LENGTHS",
     "PUBLISHER_LENGTHS",
@@ -64,7 +65,9 @@ PAYLOAD_LENGTHS: Final = 7
 PUBLISHER_LENGTHS: Final = 11
 PROPERTY_LENGTHS: Final = 13
 
-_MAGIC: Final = b"FMC1"
+MAGIC: Final = b"FMC1"
+"""The first bytes of every chunk."""
+
 _HEAD: Final = struct.Struct("<4sIIIQQQIIIII")
 _CHECKED: Final = struct.Struct("<IIQQQIIIII")
 _OFFSET_MAX: Final = 1 << 63
@@ -137,12 +140,12 @@ def encode_chunk(first: int, position: int, times: list[int], records: list[Reco
         len(parts[9]),
     )
     crc = crc32(body, crc32(checked))
-    return b"".join([_MAGIC, crc.to_bytes(4, "little"), checked, body])
+    return b"".join([MAGIC, crc.to_bytes(4, "little"), checked, body])
 
 
 def decode_head(data: bytes, pos: int) -> Head | None:
     """Return the head of the chunk at `pos`, or None if there is no complete chunk; the CRC is not checked."""
-    if len(data) - pos < HEAD_BYTES or data[pos : pos + 4] != _MAGIC:
+    if len(data) - pos < HEAD_BYTES or data[pos : pos + 4] != MAGIC:
         return None
     fields = _HEAD.unpack_from(data, pos)
     length: int = fields[2]

@@ -18,7 +18,7 @@ from folkmoot.store.key import LEFTOVER, end_of, is_of_trunk, kind_prefix, name_
 from folkmoot.store.reader import Reader
 from folkmoot.store.writer import VERSION_BYTES, Writer
 from folkmoot.streams.absorbed import ORIGIN_BYTES, Span, absorbed_key, encode_span, origin_at, read_spans
-from folkmoot.streams.chunk import decode_chunk, fault
+from folkmoot.streams.chunk import MAGIC, decode_chunk, fault
 from folkmoot.streams.log import StreamLog
 from folkmoot.streams.record import Entry
 from folkmoot.streams.table import Streams
@@ -48,15 +48,17 @@ def absorb(streams: Streams, partition: int, reader: Reader, writer: Writer, now
             if key[:-8] != branch:
                 branch = key[:-8]
                 parted = False
-            why = fault(value, _CHUNK_AT)
+            # An older build has noted no origin.
+            at = VERSION_BYTES if value[VERSION_BYTES:].startswith(MAGIC) else _CHUNK_AT
+            why = fault(value, at)
             if why is not None:
                 raise CorruptStore(f"{log}, left over at offset {get_u64(key, len(key) - 8)}: {why}")
             name = key[3 : 7 + len(name_of(key))]
             place = places.get(name)
             if place is None:
                 place = places[name] = _Place(log, read_spans(reader, partition, name))
-            origin = value[VERSION_BYTES:_CHUNK_AT]
-            for entry in decode_chunk(value, _CHUNK_AT):
+            origin = value[VERSION_BYTES:at]
+            for entry in decode_chunk(value, at):
                 parted = parted or not place.has(entry)
                 if parted and not (of_trunk and place.restore(entry)):
                     place.behind.append((entry, origin))

@@ -1,0 +1,135 @@
+"""Partitions of which all copies are away: what nodes that come back meanwhile know of them (A1, A5, A11)."""
+
+from __future__ import annotations
+
+from folkmoot.kernel.clock import SECOND
+from folkmoot.mqtt import reason
+from folkmoot.mqtt.packet import Ack, Connack, Connect, Publish, Will
+from tests.harness.peer import EVER, Peer, properties
+from tests.harness.simulated_cluster import SimulatedCluster, Site
+
+
+def majority() -> SimulatedCluster:
+    return SimulatedCluster(3, partitions=16, replicas=1, split_policy="majority", silence_us=2 * SECOND)
+
+
+def come(site: Site, client_id: str, clean: bool = False, receive_max: int = 10, will: Will | None = None) -> Peer:
+    """Connect without waiting for an answer; nothing is acknowledged by itself."""
+    peer = site.client(client_id, acks=False)
+    props = properties(session_expiry=EVER, receive_max=receive_max)
+    peer.open().send(Connect(5, client_id, clean, 0, will=will, properties=props))
+    return peer
+
+
+def restarted_without_n3(cluster: SimulatedCluster) -> None:
+    for site in cluster.live():
+        site.kill()
+    for name in ("n1", "n2"):
+        cluster[name].revive()
+    cluster.advance(10 * SECOND)
+
+
+def code_of_publish(cluster: SimulatedCluster, site: Site, payload: bytes) -> int:
+    peer = come(site, site.names_led("publisher")[0], True)
+    cluster.advance(SECOND)
+    assert peer.expect(Connack).code == 0
+    peer.send(Publish(b"t", payload, 1, False, False, 7))
+    cluster.advance(SECOND)
+    return peer.expect(Ack).code
+
+
+def test_a_client_of_a_node_that_has_just_started_waits_and_is_not_refused() -> None:
+    cluster = SimulatedCluster(3, partitions=16)
+    cluster["n3"].kill()
+    cluster.advance(5 * SECOND)
+    cluster["n3"].revive()
+    peer = come(cluster["n3"], "c")
+    cluster.advance(3 * SECOND)
+    assert peer.expect(Connack).code == 0
+
+
+def test_a_partition_is_not_called_absent_before_the_first_view() -> None:
+    cluster = SimulatedCluster(3, partitions=16)
+    for site in cluster.live():
+        site.kill()
+    for name in ("n1", "n2", "n3"):
+        cluster[name].revive()
+    peers = [come(cluster[name], f"c{number}") for name in ("n1", "n2", "n3") for number in range(4)]
+    cluster.advance(5 * SECOND)
+    answers = [packet.code for peer in peers for packet in peer.receive() if isinstance(packet, Connack)]
+    assert len(answers) == len(peers)
+    assert reason.SERVER_UNAVAILABLE not in answers, "that is said where copies are away"
+
+
+def test_who_has_started_while_copies_are_away_lets_clients_in_and_refuses_messages() -> None:
+    cluster = majority()
+    restarted_without_n3(cluster)
+    assert code_of_publish(cluster, cluster["n1"], b"x") == reason.IMPLEMENTATION_SPECIFIC_ERROR
+    cluster["n3"].revive()
+    cluster.settle()
+    assert code_of_publish(cluster, cluster["n1"], b"x") == reason.NO_MATCHING_SUBSCRIBERS
+
+
+def test_who_was_put_out_does_not_know_who_has_subscribed_since() -> None:
+    """n1 comes back when the leader of the subscriber is gone: n2, which has stayed, tells it what it has heard."""
+    cluster = majority()
+    cluster.hand_log_to("n2")
+    n1, n3 = cluster["n1"], cluster["n3"]
+    subscriber = n3.client(n3.names_led("s")[0])
+    subscriber.connect(session_expiry=EVER)
+    cluster.cut("n1", "n2", "n3")
+    cluster.advance(6 * SECOND)
+    subscriber.subscribe("t", qos=1)
+    cluster.advance(SECOND)
+    n3.kill()
+    cluster.heal()
+    cluster.advance(8 * SECOND)
+    assert code_of_publish(cluster, n1, b"x") == reason.IMPLEMENTATION_SPECIFIC_ERROR
+    assert n1.node._state.unheard < 0, "it refuses because of that subscriber, and knows all others"
+
+
+def test_messages_of_a_group_wait_for_members_that_may_be_in_an_absent_partition() -> None:
+    cluster = majority()
+    n1, n3 = cluster["n1"], cluster["n3"]
+    near, far = n1.client(n1.names_led("a")[0]), n3.client(n3.names_led("b")[0])
+    for member in (near, far):
+        member.connect(session_expiry=EVER)
+        member.subscribe("$share/g/t", qos=1)
+        member.disconnect()
+    publisher = n1.client("p")
+    publisher.connect()
+    for number in range(6):
+        publisher.publish("t", b"%d" % number, qos=1)
+    publisher.disconnect()
+    cluster.advance(SECOND)
+    restarted_without_n3(cluster)
+    come(n1, near.client_id, clean=True)  # its session ends, and with it what it had not acknowledged
+    cluster.advance(SECOND)
+    n3.revive()
+    cluster.settle()
+    back = n3.client(far.client_id)
+    back.connect(clean_start=False, session_expiry=EVER)
+    cluster.advance(5 * SECOND)
+    assert sorted([packet.payload for packet in back.publishes()]) == [b"%d" % number for number in range(6)]
+
+
+def test_a_will_waits_although_its_client_comes_back_with_another_one() -> None:
+    cluster = majority()
+    n1, n3 = cluster["n1"], cluster["n3"]
+    subscriber = n3.client(n3.names_led("s")[0])
+    subscriber.connect(session_expiry=EVER)
+    subscriber.subscribe("will", qos=1)
+    restarted_without_n3(cluster)
+    name = n1.names_led("w")[0]
+    for text in (b"first", b"second"):
+        peer = come(n1, name, will=Will(b"will", text, 1, False))
+        cluster.advance(SECOND)
+        assert peer.expect(Connack).code == 0
+        peer.lose()
+        cluster.advance(SECOND)
+    n3.revive()
+    cluster.settle()
+    back = n3.client(subscriber.client_id)
+    back.connect(clean_start=False, session_expiry=EVER)
+    cluster.advance(5 * SECOND)
+    assert sorted([packet.payload for packet in back.publishes()]) == [b"first", b"second"]
