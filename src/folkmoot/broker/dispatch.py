@@ -18,7 +18,7 @@ from folkmoot.peer.waiting import Waiting
 from folkmoot.protocol.closing import Closing
 from folkmoot.protocol.connect import Connecting
 from folkmoot.protocol.ingress import Ingress
-from folkmoot.proxy.relay import HostRequest, Relays
+from folkmoot.proxy.relay import Relays, decode_host
 from folkmoot.report.order import Orders
 from folkmoot.routing.interest import Interest
 from folkmoot.session.connection import CLOSING, OPEN
@@ -226,7 +226,7 @@ class Dispatch:
             self.leadership.told(node_id, body)
 
     def _host(self, node_id: str, body: bytes) -> None:
-        request = msgspec.msgpack.decode(body, type=HostRequest)
+        request = decode_host(body)
         leader_epoch, client = request
         partition = client.partition
         if not 0 <= partition < self.state.partitions:

@@ -7,8 +7,6 @@ partition, and passes packets on from then on. Clients notice a pause.
 
 from __future__ import annotations
 
-import msgspec
-
 from folkmoot.channel.forward_sender import ForwardSender
 from folkmoot.channel.outbox import Outbox
 from folkmoot.delivery.forward_receiver import ForwardReceiver
@@ -29,7 +27,7 @@ from folkmoot.protocol.admit import Admission
 from folkmoot.protocol.attach import Attaching
 from folkmoot.protocol.closing import Closing
 from folkmoot.protocol.lifecycle import Lifecycle
-from folkmoot.proxy.relay import HostedClient, Relays
+from folkmoot.proxy.relay import HostedClient, Relays, decode_attached
 from folkmoot.query.inquiry import Inquiries
 from folkmoot.report.order import Orders
 from folkmoot.routing.interest import Interest
@@ -300,9 +298,9 @@ class Leadership:
 
     def told(self, node_id: str, body: bytes) -> None:
         """Take a node's list of its connected clients. Raises ValueError if it is malformed."""
-        told = msgspec.msgpack.decode(body, type=tuple[int, list[int], list[HostedClient]])
-        if told[0] == self.fabric.epoch:
-            self.recovery.told(node_id, told[1], told[2])
+        epoch, partitions, clients = decode_attached(body)
+        if epoch == self.fabric.epoch:
+            self.recovery.told(node_id, partitions, clients)
 
     def lead(self, partitions: list[int], homes: dict[str, tuple[bool, list[str]]]) -> None:
         """Begin to lead partitions; those that cannot be read are in `recovery.spoiled`.

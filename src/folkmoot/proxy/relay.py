@@ -31,6 +31,8 @@ __all__ = [
     "HostRequest",
     "HostedClient",
     "Relays",
+    "decode_attached",
+    "decode_host",
     "is_goodbye",
     "token_of",
 ]
@@ -79,6 +81,24 @@ class HostRequest(NamedTuple):
 
     leader_epoch: int
     client: HostedClient
+
+
+# The fields of a client in a message: a compiled class does not say of what types its fields are.
+_CLIENT = tuple[int, int, str, str, str | None, str, str, bool, bytes, bool, list[int], int, bool, int, int]
+_REQUEST = tuple[int, _CLIENT]
+_ATTACHED = tuple[int, list[int], list[_CLIENT]]
+
+
+def decode_host(body: bytes) -> HostRequest:
+    """Read the body of HOST; raises ValueError."""
+    leader_epoch, client = msgspec.msgpack.decode(body, type=_REQUEST)
+    return HostRequest(leader_epoch, HostedClient(*client))
+
+
+def decode_attached(body: bytes) -> tuple[int, list[int], list[HostedClient]]:
+    """Read the body of ATTACHED: the epoch, the partitions that were asked for, their clients; raises ValueError."""
+    epoch, partitions, clients = msgspec.msgpack.decode(body, type=_ATTACHED)
+    return epoch, partitions, [HostedClient(*client) for client in clients]
 
 
 class Relays:
