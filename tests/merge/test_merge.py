@@ -13,6 +13,7 @@ from folkmoot.merge.merge_session import STEP_ROWS
 from folkmoot.merge.side import Side
 from folkmoot.merge.stamp import Stamp, encode_stamp
 from folkmoot.store.batch import PUT
+from folkmoot.store.epoch import make_epoch, tag_of
 from folkmoot.store.key import (
     ABSORBED,
     BODY,
@@ -32,6 +33,7 @@ from folkmoot.store.key import (
     WILL,
     body_key,
     chunk_key,
+    is_of_trunk,
     log_of_chunk,
     name_prefix,
     numbered_key,
@@ -752,6 +754,20 @@ def test_records_that_a_shorter_copy_of_the_branch_has_brought_are_not_appended_
         pass
     found = [records_of(body[32:]) for unit in merge.units for _kind, _key, body in unit.ops]
     assert found == ([left] if left else [])
+
+
+def test_records_that_another_fork_has_of_the_trunk_keep_their_offsets() -> None:
+    """That fork has gone on from a newer copy of the trunk than this one: those that it has written have no offsets."""
+    fork = Fork()
+    trunk, theirs = chunk_key(0, b"s", 0, 5), chunk_key(0, b"s", 0, 7)
+    fork.rows[1][trunk] = u64(make_epoch(9, "trunk")) + u64(FORK + 1) + chunk_of(["a", "b"], 5)
+    fork.put(THEIRS, theirs, chunk_of(["c"], 7))
+    merge = Merge(0, fork.side(0), fork.side(1), Holding(COMPLETE, THEIRS, 9000, []))
+    merge.trunk = tag_of(make_epoch(9, "trunk"))
+    for _ in merge.steps():
+        pass
+    found = [(is_of_trunk(key), records_of(body[32:])) for unit in merge.units for _kind, key, body in unit.ops]
+    assert found == [(False, "7 c"), (True, "5 a 6 b")]
 
 
 @pytest.mark.parametrize("by", [0, 1])

@@ -20,6 +20,7 @@ from folkmoot.merge.side import Side, replaces
 from folkmoot.merge.stamp import Stamp, decode_stamp, encode_stamp
 from folkmoot.merge.summary import HealSummary
 from folkmoot.store.batch import DELETE, PUT
+from folkmoot.store.epoch import tag_of
 from folkmoot.store.key import (
     ABSORBED,
     BODY,
@@ -46,7 +47,7 @@ from folkmoot.store.key import (
 )
 from folkmoot.store.message import decode_message
 from folkmoot.store.row import decode_queue
-from folkmoot.store.writer import VERSION_BYTES, body_of
+from folkmoot.store.writer import VERSION_BYTES, body_of, version_of
 from folkmoot.streams.absorbed import Span, decode_span
 from folkmoot.streams.chunk import cut_chunk, decode_head
 
@@ -93,7 +94,9 @@ class Merge:
         self._theirs = theirs
         self._branch = u64(branch.epoch) + u64(branch.seq)
         self.they_live = True  # the other side's process has made its copy: clients may be connected there
-        self.of_trunk = False  # offsets of streams were given out at the other side
+        # Offsets of streams were given out at the other side: all of its own, or those that it has from this lineage.
+        self.of_trunk = False
+        self.trunk = -1  # the tag of the lineage that gives out offsets (`store.epoch`)
         self.taken_ends: dict[bytes, int] = {}  # by stream log: records of the branch before it were taken in earlier
         self._bodies: dict[int, bool] = {}  # that queue rows name afterwards
         self._spans: dict[bytes, list[Span]] = {}  # by stream log: what the other side has absorbed, in order
@@ -222,7 +225,9 @@ class Merge:
             end, origin = self._piece(log, at, head.end)
             if not origin or not self._has(origin):
                 piece = cut_chunk(chunk, at, end) if end - at < head.count else chunk
-                place = leftover_key(key[: len(key) - 8] + u64(at), get_u64(self._branch, 0), self.of_trunk)
+                # A chunk has records of one lineage only; those that the other side has absorbed have new offsets.
+                of_trunk = self.of_trunk or (not origin and tag_of(version_of(value)[0]) == self.trunk)
+                place = leftover_key(key[: len(key) - 8] + u64(at), get_u64(self._branch, 0), of_trunk)
                 ops.append((PUT, place, (origin or value[:VERSION_BYTES] + self._branch) + piece))
             at = end
         self.summary.chunks += 1 if ops else 0

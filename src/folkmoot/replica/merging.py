@@ -280,7 +280,9 @@ class Merges:
         theirs.meet(replica_states.holding(partition))
         merge = Merge(partition, mine, theirs, holding)
         view = replica_states.view
-        merge.of_trunk = view is not None and view.trunk > 0 and tag_of(view.trunk) == tag_of(holding.epoch)
+        if view is not None and view.trunk > 0:
+            merge.trunk = tag_of(view.trunk)
+            merge.of_trunk = merge.trunk == tag_of(holding.epoch)
         merge.they_live = bool(merging.lineage)
         merge.taken_ends = self._taken_ends(partition, holding)
         merging.ends = dict(merge.taken_ends)

@@ -1,8 +1,8 @@
 """Liveness under faults: a client at every machine that connects, publishes, and leaves, again and again.
 
 Owns two demands. A node that says it is ready answers CONNECT and PUBLISH within a bound, in every topology. A majority
-that is connected to one of its members, and has a copy of everything, makes progress, or one with a member of it does. A
-refusal is an answer; it is no progress.
+that is connected to one of its members, and has a copy of everything, makes progress, or one with a member of it does.
+A refusal is an answer; it is no progress.
 """
 
 from __future__ import annotations
