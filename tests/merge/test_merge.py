@@ -767,7 +767,7 @@ def test_records_that_another_fork_has_of_the_trunk_keep_their_offsets() -> None
     for _ in merge.steps():
         pass
     found = [(is_of_trunk(key), records_of(body[32:])) for unit in merge.units for _kind, key, body in unit.ops]
-    assert found == [(False, "7 c"), (True, "5 a 6 b")]
+    assert found == [(True, "5 a 6 b"), (False, "7 c")]
 
 
 @pytest.mark.parametrize("by", [0, 1])
