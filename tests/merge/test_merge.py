@@ -66,6 +66,8 @@ from folkmoot.store.row import (
     encode_session,
     encode_subscription,
     encode_will,
+    origin_in,
+    with_origin,
 )
 from folkmoot.streams.absorbed import Span, absorbed_key, encode_span
 from folkmoot.streams.chunk import decode_chunk, encode_chunk
@@ -307,6 +309,36 @@ def test_a_session_that_its_client_ended_at_the_other_side_ends() -> None:
     rows, merge = fork.merge()
     assert rows == {}
     assert merge.summary.sessions_ended == 1
+
+
+@pytest.mark.parametrize("by", [0, 1])
+@pytest.mark.parametrize("base", [MINE, THEIRS])
+@pytest.mark.parametrize("acknowledged", [True, False])
+def test_what_the_other_side_has_from_here_does_not_come_back_as_another_message(
+    by: int, base: int, acknowledged: bool
+) -> None:
+    """It had merged a copy of this side, and written its messages under sequences of its own."""
+    fork = fork_of_a_session()
+    fork.put(base, S, session(0))
+    fork.put(MINE, q(3), queued("mine"))
+    seen, foreign = fork.rows[0][q(3)][:16], u64(9) + u64(7)
+    if acknowledged:
+        fork.drop(MINE, q(3))
+    fork.put(THEIRS, q(5), with_origin(queued("mine"), [seen + foreign, foreign + seen][by]))
+    fork.put(THEIRS, q(6), with_origin(queued("another's"), foreign + foreign))
+    rows, _merge = fork.merge()
+    expected = ["another's", "one", "two"] if acknowledged else ["another's", "mine", "one", "two"]
+    assert sorted(texts(rows)) == expected
+
+
+def test_a_message_that_a_merge_writes_keeps_where_it_came_from() -> None:
+    fork = fork_of_a_session()
+    fork.put(MINE, S, session(0))
+    fork.put(THEIRS, q(3), queued("theirs"))
+    version = fork.rows[1][q(3)][:16]
+    rows, _merge = fork.merge()
+    found = [origin_in(body) for key, body in rows.items() if key[2] == QUEUE and origin_in(body)]
+    assert found == [version + u64(THEIRS) + u64(9000)]
 
 
 @pytest.mark.parametrize("they_live", [True, False])

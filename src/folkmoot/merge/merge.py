@@ -153,7 +153,10 @@ class Merge:
             if handled >= STEP_ROWS:
                 handled = 0
                 yield
-            merge = SessionMerge(self._partition, client, self._mine, self._theirs, my_rows, their_rows, self.they_live)
+            positions = (self._mine.position(), self._branch)
+            merge = SessionMerge(
+                self._partition, client, self._mine, self._theirs, my_rows, their_rows, positions, self.they_live
+            )
             yield from merge.steps()
             ops: list[tuple[int, bytes, bytes]] = []
             ops.extend([(DELETE, key, b"") for key in my_rows if key not in merge.final])

@@ -31,7 +31,6 @@ from folkmoot.store.key import (
 )
 from folkmoot.store.message import decode_message
 from folkmoot.store.row import (
-    QueueRow,
     SessionRow,
     decode_cursor,
     decode_queue,
@@ -39,6 +38,8 @@ from folkmoot.store.row import (
     decode_session,
     encode_cursor,
     encode_queue,
+    origin_in,
+    with_origin,
 )
 from folkmoot.store.writer import VERSION_BYTES, body_of, version_of
 
@@ -103,6 +104,8 @@ class _Life:
 class SessionMerge:
     """The merge of one client's rows; `final` has the bodies of its rows after all `steps`.
 
+    positions: of my copy and of theirs, each in the form of a version (`store.writer`).
+
     mine, theirs: rows of the client by key; `base` says whose session goes on; they_live: see `_Life`. changed:
     whether sequences that a connection at the other side knows have lost their meaning.
     """
@@ -115,6 +118,7 @@ class SessionMerge:
         theirs: Side,
         my_rows: dict[bytes, bytes],
         their_rows: dict[bytes, bytes],
+        positions: tuple[bytes, bytes] = (bytes(16), bytes(16)),
         they_live: bool = True,
     ) -> None:
         self.base = MINE
@@ -133,6 +137,7 @@ class SessionMerge:
         self._theirs = theirs
         self._my_rows = my_rows
         self._their_rows = their_rows
+        self._positions = positions
         self._they_live = they_live
         self._session_key = plain_key(partition, SESSION, client)
         self._will_key = plain_key(partition, WILL, client)
@@ -187,7 +192,7 @@ class SessionMerge:
         for count, (key, value) in enumerate(self._their_rows.items()):
             if count % STEP_ROWS == STEP_ROWS - 1:
                 yield
-            body = self._inline(key, value)
+            body = self._theirs_as(key, value)
             if body:
                 self.final[key] = body
                 self.added += 1 if key[2] == QUEUE else 0
@@ -270,16 +275,19 @@ class SessionMerge:
         else:
             own, own_rows, other, other_rows = self._theirs, self._their_rows, self._mine, self._my_rows
         prefix = name_prefix(self._partition, QUEUE, self._client)
+        ids = {_id_of(value): True for key, value in other_rows.items() if key[2] == QUEUE}
+        own_ids = {_id_of(value): True for key, value in own_rows.items() if key[2] == QUEUE}
         for count, (key, value) in enumerate(own_rows.items()):
             if count % STEP_ROWS == STEP_ROWS - 1:
                 yield
             if key[2] != QUEUE:
                 continue
             gone = key not in other_rows and other.knows(value)
-            if gone and sequence_of(key) >= self._floor(other_rows):
+            gone = (gone and sequence_of(key) >= self._floor(other_rows)) or self._is_acknowledged(value, other, ids)
+            if gone:
                 self.removed += 1  # the client has acknowledged it at the other side
                 continue
-            body = body_of(value) if base == MINE else self._inline(key, value)
+            body = body_of(value) if base == MINE else self._theirs_as(key, value)
             if body:
                 self.final[key] = body
         positions = self._replay(own_rows, other_rows)
@@ -296,7 +304,9 @@ class SessionMerge:
             value = other_rows[key]
             if key[2] != QUEUE or sequence_of(key) < floor or own.knows(value):
                 continue
-            body = body_of(value) if base == THEIRS else self._inline(key, value)
+            if _id_of(value) in own_ids or _has_origin(own, value):
+                continue  # it has been here under another sequence
+            body = self._mine_as(value) if base == THEIRS else self._theirs_as(key, value)
             sent = sequence_of(key) < sent_below
             if body and sent and key not in own_rows and decode_queue(body).qos == 2:
                 self._end_flow(sequence_of(key))
@@ -309,6 +319,23 @@ class SessionMerge:
                 self.final[numbered_key(prefix, following)] = _marked(body, sent)
                 following += 1
                 self.added += 1
+
+    def _is_acknowledged(self, value: bytes, other: Side, ids: dict[bytes, bool]) -> bool:
+        """Whether a row that a merge has written comes from the other side, or has been there, and is no more."""
+        return _has_origin(other, value) and _id_of(value) not in ids
+
+    def _mine_as(self, value: bytes) -> bytes:
+        """Return what a row of mine holds that gets another sequence."""
+        return with_origin(body_of(value), value[:VERSION_BYTES] + self._positions[0])
+
+    def _theirs_as(self, key: bytes, value: bytes) -> bytes:
+        """Return what a row of theirs holds, to be written here; nothing when its message is missing."""
+        body = self._inline(key, value)
+        mine = self._my_rows.get(key)
+        is_here = mine is not None and version_of(mine) == version_of(value)
+        if not body or key[2] != QUEUE or is_here:
+            return body
+        return with_origin(body, value[:VERSION_BYTES] + self._positions[1])
 
     def _end_flow(self, sequence: int) -> None:
         """Have PUBREL sent under the old id of a message: the client may know it, and take the next for the same."""
@@ -381,7 +408,23 @@ class SessionMerge:
         except CorruptStore:
             self.unreadable += 1
             return b""
-        return encode_queue(QueueRow(row.qos, row.retain, row.sent, row.identifiers, row.group, 0, row.size, message))
+        row.body = 0
+        row.message = message
+        inline = encode_queue(row)
+        origin = origin_in(body_of(value))
+        return with_origin(inline, origin) if origin else inline
+
+
+def _id_of(value: bytes) -> bytes:
+    """Return the version under which a queue row was first written, at whatever side."""
+    origin = origin_in(body_of(value))
+    return origin[:VERSION_BYTES] if origin else value[:VERSION_BYTES]
+
+
+def _has_origin(side: Side, value: bytes) -> bool:
+    """Tell whether a merge has written a queue row, and a side has seen what it was made of."""
+    origin = origin_in(body_of(value))
+    return bool(origin) and (side.has_seen(origin) or side.has_seen(origin[VERSION_BYTES:]))
 
 
 def _is_replayed(body: bytes, positions: list[int]) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from folkmoot.kernel.pack import get_u64
+from folkmoot.kernel.pack import get_u64, u64
 from folkmoot.membership.divergence import YES, has_change, shared
 from folkmoot.membership.holding import Holding
 from folkmoot.membership.view import View
@@ -30,6 +30,10 @@ class Side:
         for key, value in rows.items():
             if key[2] == STAMP:
                 self._stamps[stamped_key_of(key)] = decode_stamp(value)
+
+    def position(self) -> bytes:
+        """Return the position of the copy, in the form of a version."""
+        return u64(self.seen[0].epoch) + u64(self.seen[0].seq)
 
     def knows(self, value: bytes) -> bool:
         """Whether this side has seen the change that wrote a row; then it has the row, or has changed or removed it."""

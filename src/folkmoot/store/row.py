@@ -12,6 +12,7 @@ from folkmoot.kernel.pack import BYTE, U16, get_u16, get_u32, get_u64, get_varin
 from folkmoot.store.message import Message, decode_message, encode_message
 
 __all__ = [
+    "QUEUE_ORIGIN_BYTES",
     "UNPROVED_MARK",
     "CursorRow",
     "QueueRow",
@@ -31,11 +32,16 @@ __all__ = [
     "encode_subscription",
     "encode_will",
     "marked_name",
+    "origin_in",
+    "with_origin",
 ]
 
 UNPROVED_MARK: Final = "\0"  # before a user name that nobody has proved
 
+QUEUE_ORIGIN_BYTES: Final = 32
+
 _FORMAT: Final = 1
+_MERGED: Final = 16  # in the flags of a QUEUE row: its origin follows
 _FORMAT_TOKEN: Final = 2  # of wills and sessions
 _FORMAT_OWNED: Final = 3  # of wills: with the user
 _BEGUN: Final = 0x80  # a flag in the byte with the protocol version of a session's client
@@ -174,12 +180,26 @@ def encode_queue(row: QueueRow) -> bytes:
     return head + b"\0" + encode_message(row.message)
 
 
+def with_origin(data: bytes, origin: bytes) -> bytes:
+    """Return the value of a QUEUE row that a merge writes: with the origin of the row that it had, if it has none yet.
+
+    origin: the version of that row, and the position of the copy that had it in the same form.
+    """
+    assert len(origin) == QUEUE_ORIGIN_BYTES, "two versions"
+    return data if data[1] & _MERGED else data[:1] + BYTE[data[1] | _MERGED] + origin + data[2:]
+
+
+def origin_in(data: bytes) -> bytes:
+    """Return the origin in the value of a QUEUE row; empty if no merge has written it."""
+    return data[2 : 2 + QUEUE_ORIGIN_BYTES] if data[1] & _MERGED else b""
+
+
 def decode_queue(data: bytes) -> QueueRow:
     """Return the content of a QUEUE row; raises CorruptStore."""
     _check_format(data, 6, "queue")
     flags = data[1]
     try:
-        length, start = get_varint(data, 2)
+        length, start = get_varint(data, 2 + QUEUE_ORIGIN_BYTES if flags & _MERGED else 2)
         pos = start + length
         identifiers = data[start:pos]
         group_end = pos + 2 + get_u16(data, pos)
@@ -188,7 +208,7 @@ def decode_queue(data: bytes) -> QueueRow:
         size = get_u32(data, pos) if body else 0
     except IndexError:
         raise CorruptStore("a queue row is damaged: it ends too early") from None
-    if flags & 3 == 3 or flags > 15 or body > _BODY_MAX or (body and len(data) != pos + 4):
+    if flags & 3 == 3 or flags > 31 or body > _BODY_MAX or (body and len(data) != pos + 4):
         raise CorruptStore("a queue row is damaged: its flags or its body do not exist")
     message = None if body else decode_message(data, pos)
     if message is not None:
