@@ -144,6 +144,10 @@ class Causes(Judge):
             crashes = self.history.falls(first.sent_us - HEAL_US, again_us)
             if crashes > 1 and self.history.down(first.link.server.name, first.sent_us, again_us):
                 return self._excuse("A3", "sent again after two crashes")
+        if unanswered and len(message.attempts) > 1:
+            lacks = self.history.lacks(first.link.server.name, first.sent_us - HEAL_US, ended)
+            if lacks >= self.copies:
+                return self._excuse("A3", "refused while all copies were away, and sent again")
         self.judge("A3")
         return False
 

@@ -125,6 +125,17 @@ class History:
             heard = one_way[number] if number < len(one_way) else 0
         return heard > 0
 
+    def lacks(self, name: str, since_us: int, until_us: int) -> int:
+        """Return how many members a machine did not reach both ways at once, at most, in this time."""
+        number = self._numbers[name]
+        most = 0
+        for place, (begin, masks, _) in enumerate(self._epochs):
+            end = self._epochs[place + 1][0] if place + 1 < len(self._epochs) else NEVER
+            if begin <= until_us and end >= since_us and number < len(masks):
+                away = [one for one, host in enumerate(self.hosts) if host.member and not masks[number] >> one & 1]
+                most = max(most, len(away))
+        return most
+
     def is_bridge(self, name: str, at_us: int) -> bool:
         """Whether at this time a machine reached two others that did not reach each other, both ways each."""
         number = self._numbers[name]
