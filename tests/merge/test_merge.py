@@ -311,6 +311,20 @@ def test_a_session_that_its_client_ended_at_the_other_side_ends() -> None:
     assert merge.summary.sessions_ended == 1
 
 
+@pytest.mark.parametrize("base", [MINE, THEIRS])
+def test_a_flow_that_was_begun_before_the_fork_ends_where_only_the_other_side_has_seen_pubrec(base: int) -> None:
+    """The client has the message, and waits for PUBREL: here it still waits for PUBREC."""
+    fork = fork_of_a_session()
+    other = THEIRS if base == MINE else MINE
+    fork.old(q(7), queued("begun", qos=2))
+    fork.put(base, S, session(0))
+    fork.drop(other, q(7))
+    fork.put(other, r(7), b"")
+    rows, _merge = fork.merge()
+    assert "begun" not in texts(rows)
+    assert r(7) in rows
+
+
 @pytest.mark.parametrize("by", [0, 1])
 @pytest.mark.parametrize("base", [MINE, THEIRS])
 @pytest.mark.parametrize("acknowledged", [True, False])

@@ -236,13 +236,15 @@ class SessionMerge:
     def _released(self, base: int) -> None:
         """Let flows end that the client has begun at the other side: it has those messages, and may wait for PUBREL.
 
-        Not where the packet id is that of another message at the base.
+        Not where the packet id is that of another message at the base, which the other side has not seen.
         """
         own, rows = (self._mine, self._my_rows) if base == MINE else (self._theirs, self._their_rows)
+        other = self._theirs if base == MINE else self._mine
         prefix = name_prefix(self._partition, QUEUE, self._client)
         for key, value in (self._their_rows if base == MINE else self._my_rows).items():
             if key[2] == RELEASED and key not in self.final and not own.knows(value):
-                if numbered_key(prefix, sequence_of(key)) not in rows:
+                waiting = rows.get(numbered_key(prefix, sequence_of(key)))
+                if waiting is None or other.knows(waiting):
                     self.final[key] = body_of(value)
 
     def _subscriptions(self, base: int) -> None:

@@ -190,7 +190,7 @@ class ClusterFaults(Acting):
             if link.was_up and link.member.address == other.config.cluster.peer_address:
                 self._note("lost link", pair)
                 self.trouble.lose_link()
-                node.cluster_node.peers._switch.give_up(link)  # noqa: SLF001 - only a backlog that is too long does this, see A13
+                node.cluster_node.peers._switch.drop_slow(link)  # noqa: SLF001 - only a backlog that is too long does this, see A13
 
     def slow_down(self) -> None:
         """Make one way between two machines slow."""
