@@ -74,6 +74,7 @@ class Trouble:
         self.faults = 0  # told so far
         self.majority = False  # with the policy "majority": the minority side does nothing
         self.exhausted = False  # no further fault until the cluster is whole
+        self._voters: list[str] = []  # when a machine was well last
         self._lost_links: list[Span] = []  # a node has given up its link to a live one
         self._failures: list[tuple[str, int]] = []  # (machine, when)
         self._open: list[Span] = []
@@ -121,15 +122,16 @@ class Trouble:
         lost = [host for host in members if host.blank or host in hosts]
         if not self.majority:
             return True
-        voters = self.voters()  # fewer than are wanted, while machines join
-        lost_voters = [host for host in lost if host.node_id in voters]
+        voters = self.voters() or self._voters  # fewer than are wanted, while machines join
+        lost_voters = [host for host in lost if host.node_id in voters or host.name in voters]  # the former id counts
         return 2 * len(lost) < voters_wanted(len(members)) and (not voters or 2 * len(lost_voters) < len(voters))
 
     def voters(self) -> list[str]:
         """Return the voters, as a machine that is well knows them; none, if none is."""
         for host in self.hosts:
             if host.up and is_in_view(host):
-                return voters_at(host)
+                self._voters = voters_at(host)
+                return self._voters
         return []
 
     def leaves_one(self, hosts: list[Host]) -> bool:
@@ -153,7 +155,8 @@ class Trouble:
             self.split([])
 
     def fail(self, hosts: list[Host]) -> None:
-        """Record the failure of machines, whatever the budget."""
+        """Record the failure of machines, whatever the budget; they fail now."""
+        self.voters()
         for host in hosts:
             self.weak[host.name] = True
             self._failures.append((host.name, self.world.now))
