@@ -230,6 +230,7 @@ class Control:
         self._named: int = 0  # the lineage that the disk names
         self._has_ended: bool = False  # it has told the others that it goes on no more
         self._is_refused: bool = False  # that it has been told
+        self._is_dismissed: bool = False  # a newer configuration than this one's does not have this disk
         self._outdated: int = 0  # the disk of a leader that was told to be set back
         self._is_muted: bool = False  # another process may be the member on this disk
         self._is_fresh: bool = True  # no heartbeat of this process has been judged, so no START is its own
@@ -327,7 +328,7 @@ class Control:
     @property
     def has_left(self) -> bool:
         """Whether this member was told to leave, and is a member no more."""
-        return self.leaving and self.verdict == STRANGER and not self.is_up
+        return self.leaving and self.verdict == STRANGER and (self._is_dismissed or not self.is_up)
 
     @property
     def is_drained(self) -> bool:
@@ -533,8 +534,11 @@ class Control:
             self._set_back(f"the members know start number {self.me.incarnation} of this disk already, or a later one")
         elif answer.verdict == EVICTED and not self.fault:
             self.fault = "an operator has put this node out: start it again to have it back"
-        elif answer.verdict == STRANGER and not self.leaving and self.configuration is not None:
-            self._set_back("the members have removed this disk")
+        elif answer.verdict == STRANGER and self.configuration is not None:
+            # It was removed while it was cut off, and gets no entry any more that says so.
+            self._is_dismissed = answer.commit > self.configuration.index
+            if not self.leaving:
+                self._set_back("the members have removed this disk")
 
     def _set_back(self, why: str) -> None:
         """This disk must not take part in the log any more: what it has confirmed is not what it has."""
