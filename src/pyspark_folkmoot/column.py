@@ -22,7 +22,7 @@ from pyspark.sql.types import (
 from folkmoot.client.entry import properties_of
 from folkmoot.client.streams import ChunkPage
 from folkmoot.mqtt.packet import Properties
-from folkmoot.streams.chunk import (
+from folkmoot.store.chunk import (
     FLAGS,
     HEAD_BYTES,
     PAYLOAD_LENGTHS,

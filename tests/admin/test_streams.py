@@ -10,9 +10,9 @@ from starlette.applications import Starlette
 from starlette.types import ASGIApp
 
 from folkmoot.admin.streams import stream_routes
-from folkmoot.streams.chunk import decode_chunk, decode_head
+from folkmoot.store.chunk import decode_chunk, decode_head
+from folkmoot.store.record import Entry, encode_record
 from folkmoot.streams.config import StreamConfig
-from folkmoot.streams.record import Entry, encode_record
 from tests.harness.asgi import ask
 from tests.harness.streamnode import START_US, Shelf
 

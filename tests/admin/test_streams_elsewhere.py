@@ -13,7 +13,7 @@ from folkmoot.admin.streams import stream_routes
 from folkmoot.admin.wait import StreamWaits
 from folkmoot.kernel.clock import SECOND
 from folkmoot.store.batch import Batch
-from folkmoot.streams.chunk import decode_chunk, decode_head
+from folkmoot.store.chunk import decode_chunk, decode_head
 from folkmoot.streams.config import StreamConfig
 from tests.harness.asgi import ask
 from tests.harness.peer import Peer

@@ -12,7 +12,7 @@ from folkmoot.metrics.sketch import bucket_of
 from folkmoot.mqtt import reason
 from folkmoot.mqtt.encode import encode
 from folkmoot.mqtt.packet import V5, V311, Publish
-from folkmoot.streams.chunk import decode_chunk
+from folkmoot.store.chunk import decode_chunk
 from folkmoot.streams.config import StreamConfig
 from folkmoot.streams.page import Page
 from tests.harness.box import START, Box

@@ -6,8 +6,8 @@ import pytest
 
 from folkmoot.kernel.clock import SECOND
 from folkmoot.mqtt.packet import V311
+from folkmoot.store.record import RECORD_BYTES
 from folkmoot.streams.config import StreamConfig
-from folkmoot.streams.record import RECORD_BYTES
 from tests.harness.box import Box
 from tests.harness.fixture import MakeBox
 from tests.harness.version import BOTH

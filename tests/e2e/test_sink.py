@@ -22,7 +22,7 @@ from folkmoot.client.streams import StreamClient
 from folkmoot.client.transactions import PartWriter, TransactionClient
 from folkmoot.mqtt.encode import encode
 from folkmoot.mqtt.packet import V5, Publish
-from folkmoot.streams.record import Record
+from folkmoot.store.record import Record
 from tests.integration.serving import Serving
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]

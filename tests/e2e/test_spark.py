@@ -22,8 +22,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from folkmoot.mqtt.packet import Properties
 from folkmoot.mqtt.property_encode import forward_properties
+from folkmoot.store.record import encode_record
 from folkmoot.streams.config import StreamConfig
-from folkmoot.streams.record import encode_record
 from tests.harness.streamnode import Shelf, StreamNode
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]

@@ -12,9 +12,9 @@ from starlette.applications import Starlette
 
 from folkmoot.admin.streams import LeaderSource, stream_routes
 from folkmoot.store.memory import MemoryStore
+from folkmoot.store.record import Record, encode_record
 from folkmoot.store.writer import Writer
 from folkmoot.streams.config import StreamConfig
-from folkmoot.streams.record import Record, encode_record
 from folkmoot.streams.table import Streams
 
 __all__ = ["Shelf", "StreamNode"]

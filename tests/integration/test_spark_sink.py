@@ -27,7 +27,7 @@ from folkmoot.client.problem import BadQuestion, NotPossible
 from folkmoot.client.streams import StreamClient
 from folkmoot.client.transactions import CHUNK_BYTES, CHUNK_MESSAGES, TransactionClient
 from folkmoot.partition.staged import CHUNK_BYTES_MAX, CHUNK_MESSAGES_MAX
-from folkmoot.streams.record import Record
+from folkmoot.store.record import Record
 from pyspark_folkmoot.option import OptionError
 from pyspark_folkmoot.outgoing import ColumnError, Encoder, check_columns
 from pyspark_folkmoot.sink import BatchSink, SinkPlan, Staged, commit, drop, sink_plan, stage

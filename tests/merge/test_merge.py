@@ -12,7 +12,9 @@ from folkmoot.merge.merge import Merge
 from folkmoot.merge.merge_session import STEP_ROWS
 from folkmoot.merge.side import Side
 from folkmoot.merge.stamp import Stamp, encode_stamp
+from folkmoot.store.absorbed import Span, absorbed_key, encode_span
 from folkmoot.store.batch import PUT
+from folkmoot.store.chunk import decode_chunk, encode_chunk
 from folkmoot.store.epoch import make_epoch, tag_of
 from folkmoot.store.key import (
     ABSORBED,
@@ -51,6 +53,7 @@ from folkmoot.store.origin import (
     transaction_name,
     will_name,
 )
+from folkmoot.store.record import Record
 from folkmoot.store.row import (
     CursorRow,
     QueueRow,
@@ -69,9 +72,6 @@ from folkmoot.store.row import (
     origin_in,
     with_origin,
 )
-from folkmoot.streams.absorbed import Span, absorbed_key, encode_span
-from folkmoot.streams.chunk import decode_chunk, encode_chunk
-from folkmoot.streams.record import Record
 
 OLD, MINE, THEIRS = 1, 2, 3
 FORK = 100
@@ -103,6 +103,7 @@ class Fork:
 
     def __init__(self) -> None:
         self.rows: list[dict[bytes, bytes]] = [{}, {}]
+        self.taken: list[list[Holding]] = [[], []]  # branches that a side has merged
         self.stamps: list[dict[bytes, Stamp]] = [{}, {}]
         self.clock = 1000
         self.seqs = [FORK, FORK]
@@ -135,7 +136,8 @@ class Fork:
         for key, stamp in self.stamps[number].items():
             rows[stamp_key(key)] = u64(epoch) + u64(FORK + 1) + encode_stamp(stamp)
         history = [(OLD, 0), (epoch, FORK)]
-        return Side(rows, [Holding(COMPLETE, epoch, self.seqs[number] + 1, history)], self.common)
+        own = Holding(COMPLETE, epoch, self.seqs[number] + 1, history)
+        return Side(rows, [own, *self.taken[number]], self.common)
 
     def merge(self, they_live: bool = True) -> tuple[dict[bytes, bytes], Merge]:
         """Return the rows of the side that goes on afterwards, without versions and stamps, and the merge."""
@@ -338,11 +340,48 @@ def test_what_the_other_side_has_from_here_does_not_come_back_as_another_message
     seen, foreign = fork.rows[0][q(3)][:16], u64(9) + u64(7)
     if acknowledged:
         fork.drop(MINE, q(3))
-    fork.put(THEIRS, q(5), with_origin(queued("mine"), [seen + foreign, foreign + seen][by]))
-    fork.put(THEIRS, q(6), with_origin(queued("another's"), foreign + foreign))
+    fork.put(THEIRS, q(5), with_origin(queued("mine"), [seen + u64(3) + foreign, foreign + u64(3) + seen][by]))
+    fork.put(THEIRS, q(6), with_origin(queued("another's"), foreign + u64(6) + foreign))
     rows, _merge = fork.merge()
     expected = ["another's", "one", "two"] if acknowledged else ["another's", "mine", "one", "two"]
     assert sorted(texts(rows)) == expected
+
+
+@pytest.mark.parametrize("base", [MINE, THEIRS])
+@pytest.mark.parametrize("acknowledged", [True, False])
+def test_a_message_that_one_side_has_as_it_was_and_the_other_one_by_a_merge_comes_once(
+    base: int, acknowledged: bool
+) -> None:
+    """The client is connected where it is as it was queued; the other side knows that change, as it has merged it."""
+    fork = fork_of_a_session()
+    merged = 1 - (base - MINE)
+    fork.put(base, q(3), queued("both"))
+    version, seq = fork.rows[base - MINE][q(3)][:16], fork.seqs[base - MINE]
+    fork.taken[merged].append(Holding(COMPLETE, base, seq, [(OLD, 0), (base, FORK)]))
+    fork.put(merged + MINE, q(4), queued("own"))
+    fork.put(merged + MINE, q(5), with_origin(queued("both"), version + u64(3) + u64(base) + u64(seq)))
+    if acknowledged:
+        fork.drop(base, q(3))
+    fork.put(base, S, session(0))
+    rows, _merge = fork.merge()
+    assert sorted(texts(rows)) == (["one", "own", "two"] if acknowledged else ["both", "one", "own", "two"])
+
+
+@pytest.mark.parametrize("base", [MINE, THEIRS])
+def test_a_request_that_came_to_both_sides_and_from_a_third_one_stays(base: int) -> None:
+    """One side has merged the third one and taken its message; the other one has dropped it as a repetition."""
+    fork = fork_of_a_session()
+    asker = partition_name(3, 7)
+    third = Holding(COMPLETE, 9, 110, [(OLD, 0), (9, FORK)])
+    fork.taken = [[third], [third]]
+    origin = u64(9) + u64(107) + u64(8) + u64(9) + u64(110)
+    fork.put(MINE, q(5), with_origin(requested("m", asker, 5), origin))
+    fork.put(THEIRS, q(4), requested("m", asker, 5))
+    for side in (MINE, THEIRS):
+        fork.put(side, plain_key(0, MARK, asker), u64(5))
+    fork.put(base, S, session(0))
+    rows, _merge = fork.merge()
+    assert sorted(texts(rows)) == ["m", "one", "two"]
 
 
 def test_a_message_that_a_merge_writes_keeps_where_it_came_from() -> None:
@@ -352,7 +391,7 @@ def test_a_message_that_a_merge_writes_keeps_where_it_came_from() -> None:
     version = fork.rows[1][q(3)][:16]
     rows, _merge = fork.merge()
     found = [origin_in(body) for key, body in rows.items() if key[2] == QUEUE and origin_in(body)]
-    assert found == [version + u64(THEIRS) + u64(9000)]
+    assert found == [version + u64(3) + u64(THEIRS) + u64(9000)]
 
 
 @pytest.mark.parametrize("they_live", [True, False])

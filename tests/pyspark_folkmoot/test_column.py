@@ -10,8 +10,8 @@ from folkmoot.client.entry import properties_of
 from folkmoot.client.streams import ChunkPage
 from folkmoot.mqtt.packet import Properties
 from folkmoot.mqtt.property_encode import forward_properties
-from folkmoot.streams.chunk import decode_head, encode_chunk
-from folkmoot.streams.record import Record, encode_record
+from folkmoot.store.chunk import decode_head, encode_chunk
+from folkmoot.store.record import Record, encode_record
 from pyspark_folkmoot.column import COLUMNS, batches
 
 SCHEMA = pa.schema(

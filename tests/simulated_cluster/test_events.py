@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from folkmoot.kernel.clock import SECOND
-from folkmoot.streams.chunk import decode_chunk
+from folkmoot.store.chunk import decode_chunk
 from folkmoot.streams.config import StreamConfig
 from folkmoot.streams.page import Page
 from tests.harness.peer import EVER

@@ -6,16 +6,16 @@ import pytest
 
 from folkmoot.kernel.errors import CorruptStore
 from folkmoot.kernel.pack import get_u64, u16, u64
+from folkmoot.store.absorbed import read_spans
+from folkmoot.store.chunk import decode_chunk
 from folkmoot.store.key import CHUNK, LEFTOVER, chunk_key, kind_prefix, leftover_key, log_of_chunk, name_prefix
 from folkmoot.store.memory import MemoryStore
+from folkmoot.store.record import encode_record
 from folkmoot.store.writer import Writer
-from folkmoot.streams.absorbed import read_spans
-from folkmoot.streams.chunk import decode_chunk
 from folkmoot.streams.config import StreamConfig
 from folkmoot.streams.leftover import absorb
 from folkmoot.streams.log import MARK_FLUSHES, StreamLog
 from folkmoot.streams.page import Page
-from folkmoot.streams.record import encode_record
 from folkmoot.streams.table import Streams
 
 

@@ -9,13 +9,13 @@ import pytest
 from folkmoot.kernel.clock import SECOND
 from folkmoot.kernel.errors import CorruptStore, StoreError
 from folkmoot.store.batch import Batch
+from folkmoot.store.chunk import CHUNK_BYTES_MAX, decode_chunk, decode_head
 from folkmoot.store.memory import MemoryStore
+from folkmoot.store.record import encode_record
 from folkmoot.store.writer import VERSION_BYTES, Writer
-from folkmoot.streams.chunk import CHUNK_BYTES_MAX, decode_chunk, decode_head
 from folkmoot.streams.config import StreamConfig
 from folkmoot.streams.log import TRIM_ROWS, StreamLog
 from folkmoot.streams.page import OffsetAhead, OffsetGone, Page
-from folkmoot.streams.record import encode_record
 
 START = 1_700_000_000 * SECOND
 

@@ -8,12 +8,12 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from folkmoot.kernel.clock import MINUTE, SECOND
 from folkmoot.store.batch import Batch
+from folkmoot.store.chunk import decode_chunk
 from folkmoot.store.memory import MemoryStore
+from folkmoot.store.record import encode_record
 from folkmoot.store.writer import Writer
-from folkmoot.streams.chunk import decode_chunk
 from folkmoot.streams.config import StreamConfig
 from folkmoot.streams.page import OffsetAhead, OffsetGone, Page
-from folkmoot.streams.record import encode_record
 from folkmoot.streams.table import Streams
 
 RETENTION_US = 10 * MINUTE

@@ -6,9 +6,9 @@ import pytest
 
 from folkmoot.kernel.hash import hash64
 from folkmoot.store.memory import MemoryStore
+from folkmoot.store.record import encode_record
 from folkmoot.store.writer import Writer
 from folkmoot.streams.config import StreamConfig, check_name
-from folkmoot.streams.record import encode_record
 from folkmoot.streams.table import Streams
 
 

@@ -13,9 +13,9 @@ from folkmoot.session.connection import CLOSED, OPEN, Connection, PeerInfo
 from folkmoot.session.session import Session
 from folkmoot.store.batch import PUT
 from folkmoot.store.memory import MemoryStore
+from folkmoot.store.record import encode_record
 from folkmoot.store.writer import Writer
 from folkmoot.streams.config import StreamConfig
-from folkmoot.streams.record import encode_record
 from folkmoot.streams.table import Streams
 from folkmoot.turn.commit import Commits
 from folkmoot.turn.fabric import Fabric

@@ -24,7 +24,7 @@ from folkmoot.client.entry import entry_object
 from folkmoot.kernel.errors import CorruptStore
 from folkmoot.query.question import BOUNDS, FOUND, READ, SEEK, Answer, page_of
 from folkmoot.report.answer import bounds_of
-from folkmoot.streams.chunk import decode_chunk
+from folkmoot.store.chunk import decode_chunk
 from folkmoot.streams.log import StreamLog
 from folkmoot.streams.page import OffsetAhead, OffsetGone, Page
 from folkmoot.streams.table import Stream, Streams

@@ -318,7 +318,7 @@ class Broker:
         interest = self.delivery.interest
         state = self.state
         before = (state.routes_known, state.unheard < 0, state.routes_whole)
-        known = interest.has_heard_all()
+        known = interest.has_heard_all(state.now)
         news = known != state.routes_known
         state.routes_known = known
         state.unheard = interest.unheard()

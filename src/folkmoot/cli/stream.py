@@ -19,7 +19,7 @@ from folkmoot.cli.grid import Grid
 if TYPE_CHECKING:
     from folkmoot.client.position import Position
     from folkmoot.client.streams import StreamClient, StreamInfo
-    from folkmoot.streams.record import Entry
+    from folkmoot.store.record import Entry
 
 __all__ = ["stream"]
 

@@ -10,7 +10,7 @@ from folkmoot.mqtt.kind import PUBLISH
 from folkmoot.mqtt.packet import Properties
 from folkmoot.mqtt.property_decode import decode_properties
 from folkmoot.mqtt.varint import encode_varint
-from folkmoot.streams.record import Entry
+from folkmoot.store.record import Entry
 
 __all__ = ["entry_object", "properties_of", "rfc3339"]
 

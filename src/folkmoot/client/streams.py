@@ -8,8 +8,8 @@ from urllib.parse import quote
 
 from folkmoot.client.nodes import Answer, Attempts, Nodes, split_urls
 from folkmoot.client.problem import BadAnswer, BadQuestion, NoSuchStream, OffsetAhead, OffsetGone
-from folkmoot.streams.chunk import Head, decode_chunk, decode_head, fault
-from folkmoot.streams.record import Entry
+from folkmoot.store.chunk import Head, decode_chunk, decode_head, fault
+from folkmoot.store.record import Entry
 
 __all__ = ["ChunkPage", "PartitionRange", "StreamClient", "StreamInfo"]
 

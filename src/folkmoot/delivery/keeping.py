@@ -16,8 +16,8 @@ from folkmoot.partition.retained import Retained
 from folkmoot.session.session import Session
 from folkmoot.session.subscription import Recipient
 from folkmoot.store.message import Message
+from folkmoot.store.record import encode_record
 from folkmoot.streams.log import StreamLog
-from folkmoot.streams.record import encode_record
 from folkmoot.turn.fabric import Fabric
 from folkmoot.turn.state import State
 

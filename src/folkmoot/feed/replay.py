@@ -15,12 +15,12 @@ from folkmoot.query.inquiry import Inquiry
 from folkmoot.query.question import BOUNDS, FOUND, READ, SEEK, Answer, page_of
 from folkmoot.session.session import Session
 from folkmoot.session.subscription import Subscription
+from folkmoot.store.chunk import decode_chunk
 from folkmoot.store.message import Message
+from folkmoot.store.record import Entry
 from folkmoot.store.row import CursorRow, encode_cursor
-from folkmoot.streams.chunk import decode_chunk
 from folkmoot.streams.log import StreamLog
 from folkmoot.streams.page import OffsetAhead, OffsetGone, Page
-from folkmoot.streams.record import Entry
 from folkmoot.streams.table import Stream, Streams
 from folkmoot.topics.name import check_filter, matches
 

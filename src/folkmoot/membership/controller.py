@@ -843,13 +843,12 @@ def _worst(pairs: list[tuple[int, int]], me: int, configuration: ClusterConfigur
             count[one] = count.get(one, 0) + 1
             count[other] = count.get(other, 0) + 1
         count.pop(me, None)
-        worst = 0
-        worst_rank = (0, 0)
-        for disk in sorted(count):
-            rank = (count[disk], -_lost_without([*chosen, disk], configuration))
-            if worst == 0 or rank >= worst_rank:
-                worst = disk
-                worst_rank = rank
+        most = max(count.values())
+        ties = sorted([disk for disk in count if count[disk] == most])
+        worst = ties[-1]
+        if len(ties) > 1:
+            lost = {disk: _lost_without([*chosen, disk], configuration) for disk in ties}
+            worst = max([disk for disk in ties if lost[disk] == min(lost.values())])
         chosen.append(worst)
         left = [pair for pair in left if worst not in pair]
     return chosen

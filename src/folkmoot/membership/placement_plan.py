@@ -304,7 +304,10 @@ class _Plan:
         wanted = [
             disk
             for disk in state.replicas
-            if disk in target or disk in state.isr or self.configuration.is_branch(number, disk)
+            if disk in target
+            or disk in state.isr
+            or self.configuration.is_branch(number, disk)
+            or self._must_stay(disk)
         ]
         for disk in target:
             if budget > 0 and disk not in wanted and self._is_active(disk):

@@ -19,7 +19,9 @@ from folkmoot.merge.merge_transaction import app_of, merge_app
 from folkmoot.merge.side import Side, replaces
 from folkmoot.merge.stamp import Stamp, decode_stamp, encode_stamp
 from folkmoot.merge.summary import HealSummary
+from folkmoot.store.absorbed import Span, decode_span
 from folkmoot.store.batch import DELETE, PUT
+from folkmoot.store.chunk import cut_chunk, decode_head
 from folkmoot.store.epoch import tag_of
 from folkmoot.store.key import (
     ABSORBED,
@@ -48,8 +50,6 @@ from folkmoot.store.key import (
 from folkmoot.store.message import decode_message
 from folkmoot.store.row import decode_queue
 from folkmoot.store.writer import VERSION_BYTES, body_of, version_of
-from folkmoot.streams.absorbed import Span, decode_span
-from folkmoot.streams.chunk import cut_chunk, decode_head
 
 __all__ = ["Merge", "Unit"]
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from folkmoot.kernel.errors import CorruptStore
-from folkmoot.kernel.pack import get_u16
+from folkmoot.kernel.pack import get_u16, u64
 from folkmoot.merge.merge_will import left_will, will_of_nobody
 from folkmoot.merge.side import Side, replaces
 from folkmoot.store.key import (
@@ -58,6 +58,7 @@ _UNKNOWN: Final = 1 << 62  # the position of a replay that has not begun
 # What a replay of a stream adds to a record, in this order, each with its value: see `feed.replay`.
 _PARTITION_PROPERTY: Final = b"\x26\0\x12folkmoot-partition"
 _OFFSET_PROPERTY: Final = b"\x26\0\x0ffolkmoot-offset"
+_ID_BYTES: Final = VERSION_BYTES + 8
 _TIME_PROPERTY: Final = b"\x26\0\x0dfolkmoot-time"
 
 
@@ -138,6 +139,7 @@ class SessionMerge:
         self._my_rows = my_rows
         self._their_rows = their_rows
         self._positions = positions
+        self._origins: dict[bytes, bool] | None = None  # of the requests that queued rows of the side that is no base
         self._they_live = they_live
         self._session_key = plain_key(partition, SESSION, client)
         self._will_key = plain_key(partition, WILL, client)
@@ -220,9 +222,9 @@ class SessionMerge:
                 self.final[key] = body_of(value)
         own, other = (self._mine, self._theirs) if base == MINE else (self._theirs, self._mine)
         self.final.update(left_will(self._will_key, own, other, ended=False))
-        self._released(base)
         self._subscriptions(base)
         yield from self._queue(base)
+        self._released(base)
         if base == THEIRS:
             self.changed = True
         else:
@@ -236,15 +238,13 @@ class SessionMerge:
     def _released(self, base: int) -> None:
         """Let flows end that the client has begun at the other side: it has those messages, and may wait for PUBREL.
 
-        Not where the packet id is that of another message at the base, which the other side has not seen.
+        Not where the packet id is that of a message that still waits at the base.
         """
-        own, rows = (self._mine, self._my_rows) if base == MINE else (self._theirs, self._their_rows)
-        other = self._theirs if base == MINE else self._mine
+        own = self._mine if base == MINE else self._theirs
         prefix = name_prefix(self._partition, QUEUE, self._client)
         for key, value in (self._their_rows if base == MINE else self._my_rows).items():
             if key[2] == RELEASED and key not in self.final and not own.knows(value):
-                waiting = rows.get(numbered_key(prefix, sequence_of(key)))
-                if waiting is None or other.knows(waiting):
+                if numbered_key(prefix, sequence_of(key)) not in self.final:
                     self.final[key] = body_of(value)
 
     def _subscriptions(self, base: int) -> None:
@@ -276,39 +276,27 @@ class SessionMerge:
             own, own_rows, other, other_rows = self._mine, self._my_rows, self._theirs, self._their_rows
         else:
             own, own_rows, other, other_rows = self._theirs, self._their_rows, self._mine, self._my_rows
-        prefix = name_prefix(self._partition, QUEUE, self._client)
-        ids = {_id_of(value): True for key, value in other_rows.items() if key[2] == QUEUE}
-        own_ids = {_id_of(value): True for key, value in own_rows.items() if key[2] == QUEUE}
-        for count, (key, value) in enumerate(own_rows.items()):
-            if count % STEP_ROWS == STEP_ROWS - 1:
-                yield
-            if key[2] != QUEUE:
-                continue
-            gone = key not in other_rows and other.knows(value)
-            gone = (gone and sequence_of(key) >= self._floor(other_rows)) or self._is_acknowledged(value, other, ids)
-            if gone:
-                self.removed += 1  # the client has acknowledged it at the other side
-                continue
-            body = body_of(value) if base == MINE else self._theirs_as(key, value)
-            if body:
-                self.final[key] = body
+        own_ids = _ids_of(own_rows)
+        yield
+        yield from self._keep(base, own_rows, other, other_rows)
         positions = self._replay(own_rows, other_rows)
-        floor = self._floor(other_rows)
-        sent_below = self._sent(other_rows)[0]
         yield
         following = self._end(own_rows)
         yield
         following = max(following, self._end(other_rows))
         yield
+        floor = self._floor(other_rows)
+        prefix = name_prefix(self._partition, QUEUE, self._client)
+        sent_below = self._sent(other_rows)[0]
         for count, key in enumerate(sorted(other_rows)):
             if count % STEP_ROWS == STEP_ROWS - 1:
                 yield
             value = other_rows[key]
             if key[2] != QUEUE or sequence_of(key) < floor or own.knows(value):
                 continue
-            if _id_of(value) in own_ids or _has_origin(own, value):
+            if _id_of(key, value) in own_ids or _has_origin(own, value):
                 continue  # it has been here under another sequence
-            body = self._mine_as(value) if base == THEIRS else self._theirs_as(key, value)
+            body = self._mine_as(key, value) if base == THEIRS else self._theirs_as(key, value)
             sent = sequence_of(key) < sent_below
             if body and sent and key not in own_rows and decode_queue(body).qos == 2:
                 self._end_flow(sequence_of(key))
@@ -322,13 +310,48 @@ class SessionMerge:
                 following += 1
                 self.added += 1
 
-    def _is_acknowledged(self, value: bytes, other: Side, ids: dict[bytes, bool]) -> bool:
-        """Whether a row that a merge has written comes from the other side, or has been there, and is no more."""
-        return _has_origin(other, value) and _id_of(value) not in ids
+    def _keep(
+        self, base: int, own_rows: dict[bytes, bytes], other: Side, other_rows: dict[bytes, bytes]
+    ) -> Iterator[None]:
+        """Keep the messages of the base, but for those that the client has acknowledged at the other side."""
+        other_ids = _ids_of(other_rows)
+        floor = self._floor(other_rows)
+        for count, (key, value) in enumerate(own_rows.items()):
+            if count % STEP_ROWS == STEP_ROWS - 1:
+                yield
+            if key[2] != QUEUE:
+                continue
+            if _id_of(key, value) not in other_ids:
+                gone = key not in other_rows and other.knows(value) and sequence_of(key) >= floor
+                if gone or self._is_acknowledged(value, other, other_rows):
+                    self.removed += 1
+                    continue
+            body = body_of(value) if base == MINE else self._theirs_as(key, value)
+            if body:
+                self.final[key] = body
 
-    def _mine_as(self, value: bytes) -> bytes:
+    def _is_acknowledged(self, value: bytes, other: Side, other_rows: dict[bytes, bytes]) -> bool:
+        """Whether a row that a merge has written has been at the other side, where it is no more, and was acknowledged.
+
+        It may not have been taken there: as a request that was applied, which came by another way, or as a record that
+        the replay there queues by itself.
+        """
+        if not _has_origin(other, value):
+            return False
+        body = body_of(value)
+        if _place_of(body) is not None:
+            return False
+        origin = self._origin(body)
+        if not origin:
+            return True
+        if self._origins is None:
+            bodies = [body_of(row) for key, row in other_rows.items() if key[2] == QUEUE]
+            self._origins = {self._origin(one): True for one in bodies}
+        return origin not in self._origins
+
+    def _mine_as(self, key: bytes, value: bytes) -> bytes:
         """Return what a row of mine holds that gets another sequence."""
-        return with_origin(body_of(value), value[:VERSION_BYTES] + self._positions[0])
+        return with_origin(body_of(value), _id_of(key, value) + self._positions[0])
 
     def _theirs_as(self, key: bytes, value: bytes) -> bytes:
         """Return what a row of theirs holds, to be written here; nothing when its message is missing."""
@@ -337,7 +360,7 @@ class SessionMerge:
         is_here = mine is not None and version_of(mine) == version_of(value)
         if not body or key[2] != QUEUE or is_here:
             return body
-        return with_origin(body, value[:VERSION_BYTES] + self._positions[1])
+        return with_origin(body, _id_of(key, value) + self._positions[1])
 
     def _end_flow(self, sequence: int) -> None:
         """Have PUBREL sent under the old id of a message: the client may know it, and take the next for the same."""
@@ -417,36 +440,46 @@ class SessionMerge:
         return with_origin(inline, origin) if origin else inline
 
 
-def _id_of(value: bytes) -> bytes:
-    """Return the version under which a queue row was first written, at whatever side."""
+def _id_of(key: bytes, value: bytes) -> bytes:
+    """Return version and sequence under which a queue row was first written, at whatever side."""
     origin = origin_in(body_of(value))
-    return origin[:VERSION_BYTES] if origin else value[:VERSION_BYTES]
+    return origin[:_ID_BYTES] if origin else value[:VERSION_BYTES] + u64(sequence_of(key))
+
+
+def _ids_of(rows: dict[bytes, bytes]) -> dict[bytes, bool]:
+    return {_id_of(key, value): True for key, value in rows.items() if key[2] == QUEUE}
 
 
 def _has_origin(side: Side, value: bytes) -> bool:
     """Tell whether a merge has written a queue row, and a side has seen what it was made of."""
     origin = origin_in(body_of(value))
-    return bool(origin) and (side.has_seen(origin) or side.has_seen(origin[VERSION_BYTES:]))
+    return bool(origin) and (side.has_seen(origin) or side.has_seen(origin[_ID_BYTES:]))
 
 
 def _is_replayed(body: bytes, positions: list[int]) -> bool:
-    """Tell whether a queue row is a record of a stream before these positions, by what a replay adds to a record."""
+    """Tell whether a queue row is a record of a stream before these positions."""
+    place = _place_of(body)
+    return place is not None and place[0] < len(positions) and place[1] < positions[place[0]]
+
+
+def _place_of(body: bytes) -> tuple[int, int] | None:
+    """Return (partition, offset) of a record of a stream in a queue row, by what a replay adds to it; or None."""
     message = decode_queue(body).message
     if message is None:
-        return False
+        return None
     properties = message.properties
     time = str(message.created_us).encode()
     start = properties.rfind(_PARTITION_PROPERTY)
     if start < 0 or not properties.endswith(_TIME_PROPERTY + len(time).to_bytes(2, "big") + time):
-        return False
+        return None
     start += len(_PARTITION_PROPERTY)
     end = start + 2 + get_u16(properties, start)
     partition = properties[start + 2 : end]
     start = end + len(_OFFSET_PROPERTY)
     offset = properties[start + 2 : start + 2 + get_u16(properties, start)]
-    if not partition.isdigit() or not offset.isdigit() or int(partition) >= len(positions):
-        return False
-    return int(offset) < positions[int(partition)]
+    if not partition.isdigit() or not offset.isdigit():
+        return None
+    return int(partition), int(offset)
 
 
 def _marked(body: bytes, sent: bool) -> bytes:

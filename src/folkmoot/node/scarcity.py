@@ -43,6 +43,8 @@ class Scarcity:
         for partition in before:
             if partition not in scarce:
                 self._replication.closed(partition)
+        if scarce and not before:
+            self._fabric.scarce_us = self._state.now
         if scarce.keys() != before.keys():
             kind = "copies_too_few" if scarce else "copies_enough"
             fields: dict[str, object] = {"partitions": len(scarce)} if scarce else {}

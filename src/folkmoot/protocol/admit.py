@@ -89,8 +89,8 @@ class Admission:
         if connection.client_id not in known and not self._may_begin(connection):
             return
         will = packet.will
-        if will is not None and self.wills.is_crowded():
-            self.refuse_crowd(connection, "too many wills wait for a partition that is away")
+        if will is not None and self.wills.is_crowded(connection.client_id.encode()):
+            self.refuse_crowd(connection, "too many wills of this client wait for a partition that is away")
             return
         if will is not None and connection.client_id in known:
             if not self._fits_will(connection, known[connection.client_id], len(will.payload)):

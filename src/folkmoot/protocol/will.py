@@ -14,7 +14,7 @@ from folkmoot.kernel.clock import SECOND
 from folkmoot.kernel.event import WARNING
 from folkmoot.proxy.relay import token_of
 from folkmoot.session.session import Session, Will
-from folkmoot.store.key import WILL, is_left, left_name, plain_key
+from folkmoot.store.key import WILL, client_of_left, is_left, left_name, plain_key
 from folkmoot.store.message import Message
 from folkmoot.store.origin import WILL_NUMBER, origin_of, will_name
 from folkmoot.store.row import WillRow, encode_will
@@ -22,7 +22,7 @@ from folkmoot.turn.state import TIMER_WILL, State
 
 __all__ = ["Wills"]
 
-_HELD_MAX: Final = 4096  # a client that comes and goes leaves one each time, while a partition is away
+_ASIDE_MAX: Final = 16  # of a client: one that comes and goes leaves one each time, while a partition is away
 
 
 class Wills:
@@ -33,21 +33,28 @@ class Wills:
         self.entries = entries
         self._planted = entries.publishing.fabric.planted
         self._held: list[Session] = []  # their wills are due and wait until all subscriptions are known
+        self._aside: dict[bytes, int] = {}  # by client id: how many of these have a row of their own
 
     def go_on(self) -> None:
         """Publish the wills that waited until all subscriptions were known."""
         held = self._held
         self._held = []
+        self._aside = {}
         for session in held:
             self.publish(session)
 
-    def is_crowded(self) -> bool:
-        """Whether so many wills wait that no client may bring another one."""
-        return len(self._held) >= _HELD_MAX
+    def is_crowded(self, client: bytes) -> bool:
+        """Whether so many wills of a client wait that it may not bring another one."""
+        return self._aside.get(client, 0) >= _ASIDE_MAX
 
     def leave(self, partition: int) -> None:
         """End the leadership of the partition: its new leader finds the rows of due wills."""
-        self._held = [session for session in self._held if session.partition != partition]
+        held = self._held
+        self._held = []
+        self._aside = {}
+        for session in held:
+            if session.partition != partition:
+                self._hold(session)
 
     def set(self, session: Session, will: Will) -> None:
         """Store the will of a CONNECT [MQTT-3.1.2-7]."""
@@ -128,6 +135,12 @@ class Wills:
             session = self._set_aside(session, will)
         self.publish(session)
 
+    def _hold(self, session: Session) -> None:
+        self._held.append(session)
+        if is_left(session.key):
+            client = client_of_left(session.key)
+            self._aside[client] = self._aside.get(client, 0) + 1
+
     def _set_aside(self, session: Session, will: Will) -> Session:
         """Give a will that has to wait a row of its own: its client may connect again meanwhile, with another will."""
         self._forget(session)
@@ -155,7 +168,7 @@ class Wills:
         if not known:
             if state.routes_known and not is_left(session.key):
                 session = self._set_aside(session, will)
-            self._held.append(session)
+            self._hold(session)
             return
         self._forget(session)
         message = will.message

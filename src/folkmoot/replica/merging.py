@@ -25,6 +25,7 @@ from folkmoot.replica.offer import AskNotice, OfferNotice, encode_ask
 from folkmoot.replica.page import read_page
 from folkmoot.replica.replica_states import MERGING, OPEN, ReplicaStates
 from folkmoot.store.batch import PUT
+from folkmoot.store.chunk import decode_head
 from folkmoot.store.epoch import tag_of
 from folkmoot.store.key import (
     ABSORBED,
@@ -41,7 +42,6 @@ from folkmoot.store.key import (
     partition_start,
 )
 from folkmoot.store.writer import VERSION_BYTES
-from folkmoot.streams.chunk import decode_head
 
 __all__ = ["Merges"]
 

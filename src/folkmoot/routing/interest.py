@@ -13,6 +13,7 @@ from typing import Final
 
 import msgspec
 
+from folkmoot.kernel.clock import SECOND
 from folkmoot.kernel.pack import get_varint, varint
 from folkmoot.session.subscription import SUBSCRIPTION_BYTES, excess_of
 from folkmoot.topics.name import split_share
@@ -26,6 +27,7 @@ __all__ = ["Interest", "Location", "SharedLocation", "announced_bytes"]
 
 # in an announced number: the lower bits count the subscribers, the upper ones those that are absent
 _ABSENT_BIT: Final = 32
+_SCARCE_WAIT_US: Final = 5 * SECOND  # clients wait for copies to be filled
 _Table = tuple[str, int, bool, list[tuple[bytes, int]]]
 
 
@@ -170,16 +172,18 @@ class Interest:
         self._unknown.pop(partition, None)
         self._unheard.pop(partition, None)
 
-    def has_heard_all(self) -> bool:
-        """Whether all others, and the leaders of all partitions that can have one, have announced (A5).
+    def has_heard_all(self, now: int) -> bool:
+        """Whether all others, and the leaders of all partitions that can have one, have announced (A5); now: in us.
 
-        What an absent partition has subscribed may be known to nobody: see `unheard`.
+        What an absent partition has subscribed may be known to nobody, see `unheard`. So may what one with too few
+        copies has, whose leader takes nothing: usually it gets another copy soon, and is waited for.
         """
         fabric = self.fabric
         if len(self._told) != len(fabric.others):
             return False
+        is_scarce_long = now - fabric.scarce_us >= _SCARCE_WAIT_US
         for partition in self._unknown:
-            if partition not in fabric.absent:
+            if partition not in fabric.absent and not (partition in fabric.scarce and is_scarce_long):
                 return False
         if self._unknown:
             self._unheard.update(self._unknown)

@@ -11,10 +11,10 @@ from folkmoot.mqtt.packet import Publish
 from folkmoot.mqtt.property_encode import forward_properties
 from folkmoot.sim.fact import Message, SessionRecord
 from folkmoot.sim.ledger import Ledger
-from folkmoot.streams.chunk import decode_chunk
+from folkmoot.store.chunk import decode_chunk
+from folkmoot.store.record import Entry, Record
 from folkmoot.streams.log import StreamLog
 from folkmoot.streams.page import Page
-from folkmoot.streams.record import Entry, Record
 from folkmoot.streams.table import Streams
 from folkmoot.topics.name import matches
 

@@ -19,7 +19,7 @@ OUTBOX        sequence (8 bytes), lineage (4 bytes)     a message that other par
 STAMP         kind and rest of another key              when that row was written or removed while nodes were away
 MERGED        epoch, sequence (8 bytes each)            a branch of a split that was merged into the partition
 LEFTOVER      as CHUNK, before the offset an epoch and  records of another branch, to be appended again, behind
-              whether it is of the trunk                their origin (`streams.absorbed`)
+              whether it is of the trunk                their origin (`store.absorbed`)
 ABSORBED      as CHUNK                                  records that were appended again, and their origin
 TRANSACTION   app                                       its last committed transaction, and how far all are published
 COMMITTED     app, number (8 bytes)                     the parts of a transaction that is not completely published
@@ -66,6 +66,7 @@ __all__ = [
     "applied_key",
     "body_key",
     "chunk_key",
+    "client_of_left",
     "end_of",
     "is_left",
     "is_of_trunk",
@@ -171,6 +172,11 @@ def left_name(client_id: bytes, token: int) -> bytes:
 def is_left(name: bytes) -> bool:
     """Whether a name was made by `left_name`."""
     return b"\0" in name
+
+
+def client_of_left(name: bytes) -> bytes:
+    """Return the client id in a name made by `left_name`."""
+    return name[: name.index(b"\0")]
 
 
 def plain_key(partition: int, kind: int, name: bytes) -> bytes:

@@ -38,7 +38,7 @@ __all__ = [
 
 UNPROVED_MARK: Final = "\0"  # before a user name that nobody has proved
 
-QUEUE_ORIGIN_BYTES: Final = 32
+QUEUE_ORIGIN_BYTES: Final = 40
 
 _FORMAT: Final = 1
 _MERGED: Final = 16  # in the flags of a QUEUE row: its origin follows
@@ -183,9 +183,9 @@ def encode_queue(row: QueueRow) -> bytes:
 def with_origin(data: bytes, origin: bytes) -> bytes:
     """Return the value of a QUEUE row that a merge writes: with the origin of the row that it had, if it has none yet.
 
-    origin: the version of that row, and the position of the copy that had it in the same form.
+    origin: version and sequence of that row, and the position of the copy that had it in the form of a version.
     """
-    assert len(origin) == QUEUE_ORIGIN_BYTES, "two versions"
+    assert len(origin) == QUEUE_ORIGIN_BYTES, "two versions and a sequence"
     return data if data[1] & _MERGED else data[:1] + BYTE[data[1] | _MERGED] + origin + data[2:]
 
 

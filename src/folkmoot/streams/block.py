@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from folkmoot.streams.chunk import CHUNK_BYTES_MAX, HEAD_BYTES, SPAN_US_MAX
-from folkmoot.streams.record import Record
+from folkmoot.store.chunk import CHUNK_BYTES_MAX, HEAD_BYTES, SPAN_US_MAX
+from folkmoot.store.record import Record
 
 __all__ = ["MERGE_BYTES_MAX", "Block"]
 

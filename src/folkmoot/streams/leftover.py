@@ -14,13 +14,13 @@ from typing import Final
 
 from folkmoot.kernel.errors import CorruptStore
 from folkmoot.kernel.pack import get_u16, get_u64
+from folkmoot.store.absorbed import ORIGIN_BYTES, Span, absorbed_key, encode_span, origin_at, read_spans
+from folkmoot.store.chunk import MAGIC, decode_chunk, fault
 from folkmoot.store.key import LEFTOVER, end_of, is_of_trunk, kind_prefix, name_of
 from folkmoot.store.reader import Reader
+from folkmoot.store.record import Entry
 from folkmoot.store.writer import VERSION_BYTES, Writer
-from folkmoot.streams.absorbed import ORIGIN_BYTES, Span, absorbed_key, encode_span, origin_at, read_spans
-from folkmoot.streams.chunk import MAGIC, decode_chunk, fault
 from folkmoot.streams.log import StreamLog
-from folkmoot.streams.record import Entry
 from folkmoot.streams.table import Streams
 
 __all__ = ["absorb"]
@@ -49,7 +49,7 @@ def absorb(streams: Streams, partition: int, reader: Reader, writer: Writer, now
                 branch = key[:-8]
                 parted = False
             # An older build has noted no origin.
-            at = VERSION_BYTES if value[VERSION_BYTES:].startswith(MAGIC) else _CHUNK_AT
+            at = VERSION_BYTES if value.startswith(MAGIC, VERSION_BYTES) else _CHUNK_AT
             why = fault(value, at)
             if why is not None:
                 raise CorruptStore(f"{log}, left over at offset {get_u64(key, len(key) - 8)}: {why}")

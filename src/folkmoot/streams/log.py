@@ -12,14 +12,14 @@ from typing import Final
 
 from folkmoot.kernel.errors import CorruptStore, StoreError
 from folkmoot.kernel.pack import get_u16, get_u64, u16, u64
+from folkmoot.store.chunk import HEAD_BYTES, Head, cut_chunk, decode_chunk, decode_head, encode_chunk, fault
 from folkmoot.store.key import CHUNK, STREAM, name_prefix, sequence_of
 from folkmoot.store.reader import Reader
+from folkmoot.store.record import Entry, Record
 from folkmoot.store.writer import VERSION_BYTES, Writer
 from folkmoot.streams.block import MERGE_BYTES_MAX, Block
-from folkmoot.streams.chunk import HEAD_BYTES, Head, cut_chunk, decode_chunk, decode_head, encode_chunk, fault
 from folkmoot.streams.config import StreamConfig
 from folkmoot.streams.page import OffsetAhead, OffsetGone, Page
-from folkmoot.streams.record import Entry, Record
 
 __all__ = ["StreamLog"]
 

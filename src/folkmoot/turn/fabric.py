@@ -31,6 +31,7 @@ class Fabric:
         self.leader_epochs: list[int] = [0] * partitions
         self.leaderless = False
         self.absent: dict[int, None] = {}  # partitions that nobody can lead: all copies in sync are away, or damaged
+        self.scarce_us = 0  # since when there are any, see below
         self.scarce: dict[int, None] = {}  # partitions that nobody serves, because too few copies are in sync
         self.open: list[bool] = [alone] * partitions
         self.since: list[int] = [0] * partitions

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from folkmoot.kernel.errors import CorruptStore
-from folkmoot.streams.chunk import cut_chunk, decode_chunk, decode_head, encode_chunk, fault
-from folkmoot.streams.record import Entry, Record, encode_record
+from folkmoot.store.chunk import cut_chunk, decode_chunk, decode_head, encode_chunk, fault
+from folkmoot.store.record import Entry, Record, encode_record
 
 records = st.builds(
     encode_record,

@@ -27,7 +27,7 @@ from typing import Final
 from zlib import crc32
 
 from folkmoot.kernel.errors import CorruptStore
-from folkmoot.streams.record import RECORD_BYTES, Entry, Record
+from folkmoot.store.record import RECORD_BYTES, Entry, Record
 
 __all__ = [
     "CHUNK_BYTES_MAX",
