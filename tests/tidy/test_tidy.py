@@ -179,7 +179,7 @@ def test_the_spark_package_sees_only_its_part() -> None:
         for node in ast.walk(tree_of(path)):
             for module in imported(node):
                 parts = module.split(".")
-                seen = parts[1:2] + [".".join(parts[1:3])]
+                seen = [*parts[1:2], ".".join(parts[1:3])]
                 if of_spark and parts[0] == "folkmoot" and not set(seen).intersection(allowed) and len(parts) > 1:
                     faults.append(f"{name_of(path)} imports {module}: it may see {', '.join(allowed)}")
                 if parts[0] == "pyspark_folkmoot" and not of_spark and not asks_spark(path):
