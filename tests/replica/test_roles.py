@@ -24,12 +24,16 @@ def epoch_at(counter: int, lineage: str = "trunk") -> int:
     return make_epoch(counter, lineage)
 
 
-def view_at(counter: int, replicas: list[str], learners: list[str], branches: list[str] | None = None) -> View:
+def view_at(
+    counter: int, replicas: list[str], learners: list[str], branches: list[str] | None = None, leader_epoch: int = 1
+) -> View:
     """A view from the log, of one partition; everybody has come up at 1."""
     members = [Member(node_id, 1, "", node_id, ACTIVE) for node_id in ("n0", "n1", "n2")]
     named = {0: branches} if branches else {}
     bases = {one.node_id: epoch_at(1) for one in members}
-    return View(epoch_at(counter), members, [replicas], [learners], branches=named, bases=bases)
+    view = View(epoch_at(counter), members, [replicas], [learners], branches=named, bases=bases)
+    view.leader_epochs = [leader_epoch]
+    return view
 
 
 def alone_at(counter: int) -> View:
@@ -138,19 +142,21 @@ def test_a_leader_that_has_merged_a_branch_goes_on_while_its_node_is_filled() ->
     back = view_at(7, ["n0"], ["n1", "n2"], ["n1"])
     back.bases["n1"] = back.epoch
     node.install(back)
-    assert node.states.phases[0] == TAKING, "it may come from another lineage again"
+    assert node.replication.leads(0), "its copy is no branch any more: another leadership would have begun"
 
 
 def test_a_new_branch_is_merged_before_the_partition_is_served_again() -> None:
-    node = leading()
-    node.replication.install(view_at(6, ["n0"], ["n1", "n2"], ["n1", "n2"]), 0)
-    assert not node.replication.leads(0)
-    assert node.states.phases[0] == TAKING
+    """Each begins another leadership, also one from a node whose branch was merged before."""
+    for branches in (["n1", "n2"], ["n1"]):
+        node = leading()
+        node.replication.install(view_at(6, ["n0"], ["n1", "n2"], branches, leader_epoch=2), 0)
+        assert not node.replication.leads(0)
+        assert node.states.phases[0] == TAKING
 
 
 def test_a_merge_does_not_go_on_from_what_is_taken_back() -> None:
     node = leading()
-    view = view_at(6, ["n0"], ["n1", "n2"], ["n1", "n2"])
+    view = view_at(6, ["n0"], ["n1", "n2"], ["n1", "n2"], leader_epoch=2)
     node.replication.install(view, 0)
     report = Report(0, Holding(COMPLETE, epoch_at(4, "fork"), 5, [(epoch_at(4, "fork"), 0)]), 1)
     report.may_diverge = True
@@ -253,8 +259,7 @@ def test_each_leadership_opens_for_itself_though_the_same_node_leads() -> None:
     """Another one has led in a view that this node has skipped; or nobody has served, with too few copies."""
     node = Node("n0")
     for counter, leader_epoch in ((5, 1), (7, 3)):
-        view = view_at(counter, ["n1", "n0"], [])
-        view.leader_epochs = [leader_epoch]
+        view = view_at(counter, ["n1", "n0"], [], leader_epoch=leader_epoch)
         node.install(view)
         assert not node.replication.leader_open(0)
         node.replication.receive("n1", OPENED, encode_sequences(view.epoch, [(0, 0)]), 0)

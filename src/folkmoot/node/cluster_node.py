@@ -514,6 +514,8 @@ class ClusterNode:
         known = [*view.known, *self._members, self.me.node_id] if view.is_whole() else []
         self.broker.partition.marks.know(known)
         assert self.fabric.epoch == view.epoch, "the broker has the view"
+        led = [partition for partition in range(partitions) if self.state.leads[partition]]
+        assert all(self.replication.leads(one) for one in led), "a leadership that goes on does so in both halves"
 
     def _find_unopened(self) -> None:
         """Note which partitions are still to be opened: at their leaders, and here."""

@@ -36,16 +36,16 @@ class Roles:
                 kept.append(node_id)
         return kept
 
-    def _unmerged(self, partition: int, previous: View | None, view: View, kept: list[str]) -> list[str]:
+    def _unmerged(self, partition: int, previous: View | None, view: View) -> list[str]:
         """Return the branches of a partition that its leader may not have merged yet.
 
-        The log lists a branch until its copy is in sync. A leader that serves has merged those that were listed before.
+        The log lists a branch until its copy is in sync. With each new branch another leadership begins, also of the
+        same node: one that serves has merged all that are listed. The broker begins anew by the same number.
         """
-        branches = view.branches.get(partition, [])
-        if previous is None or self.replica_states.phases[partition] != OPEN:
-            return branches
-        before = previous.branches.get(partition, [])
-        return [node_id for node_id in branches if node_id not in before or node_id not in kept]
+        if previous is not None and self.replica_states.phases[partition] == OPEN:
+            if _leader_epoch(view, partition) == _leader_epoch(previous, partition):
+                return []
+        return view.branches.get(partition, [])
 
     def assign(self, partition: int, previous: View | None, view: View, kept: list[str]) -> None:
         """Take the role for one partition; kept: members that have not restarted since the view before."""
@@ -56,7 +56,7 @@ class Roles:
         leader = replicas[0] if replicas else ""
         if previous is not None:
             self._begin_anew(partition, me in kept)
-        branches = self._unmerged(partition, previous, view, kept)
+        branches = self._unmerged(partition, previous, view)
         before = replica_states.leaders[partition]
         if leader != before or leader not in kept or branches:
             replica_states.settled[partition] = False
@@ -128,6 +128,7 @@ class Roles:
 
 
 def _leader_epoch(view: View, partition: int) -> int:
+    """Return the number of a leadership; a node that was alone led by none."""
     return view.leader_epochs[partition] if view.replicas else 0
 
 
