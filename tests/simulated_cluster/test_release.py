@@ -9,8 +9,10 @@ from collections import deque
 
 import pytest
 
+from folkmoot.kernel.hash import hash64
 from folkmoot.mqtt.packet import PUBCOMP, PUBREC, PUBREL, Ack, Connack, Connect, Publish
 from tests.harness.peer import EVER, Peer, properties
+from tests.harness.simulated_cluster import SimulatedCluster
 from tests.simulated_cluster.test_move import Move
 
 COUNT = 12
@@ -77,3 +79,44 @@ def test_messages_are_released_in_their_order_while_another_begins_to_lead(near:
             receiver.act()
         assert receiver.delivered == payloads, run
         assert hops or receiver.resent == [False] * COUNT, run
+
+
+def test_a_release_that_waits_for_another_node_comes_before_those_of_the_next_leader() -> None:
+    """PUBREC is committed, but its turn has asked another node as well: nothing is answered yet."""
+    cluster = SimulatedCluster(3, replicas=2)
+    view = cluster["n1"].cluster_node.view
+    assert view is not None
+    led, (old, new) = next((number, names) for number, names in enumerate(view.replicas) if len(names) == 2)
+    (other,) = {"n1", "n2", "n3"} - {old, new}
+    cluster.hand_log_to(new)
+    peer = cluster[old].client(
+        next(f"c{n}" for n in range(99) if hash64(b"c%d" % n) % cluster.partitions == led), acks=False
+    )
+    peer.connect(session_expiry=EVER)
+    peer.subscribe("t", qos=2)
+    elsewhere = cluster[other].client(cluster[other].names_led("e")[0])
+    elsewhere.connect(session_expiry=EVER)
+    elsewhere.subscribe("u", qos=1)
+    publisher = cluster[old].client("p", acks=False)
+    publisher.connect()
+    publisher.publish("t", b"1", qos=2)
+    receiver = Receiver(peer)
+    cluster.held.add((other, old))
+    cluster.freeze()
+    receiver.act()
+    publisher.send(Publish(b"u", b"", 1, False, False, 9))
+    cluster.thaw()
+    cluster.run()
+    assert receiver.delivered == []
+    cluster.hand_partition_to(led, new)
+    assert cluster[new].cluster_node.replication.leads(led)
+    second = cluster[new].client("q", acks=False)
+    second.connect()
+    second.publish("t", b"2", qos=2)
+    while peer.inbox:
+        receiver.act()
+    cluster.held.clear()
+    cluster.run()
+    while peer.inbox:
+        receiver.act()
+    assert receiver.delivered == [b"1", b"2"]

@@ -479,9 +479,8 @@ class Leadership:
             connection.connect = decode_connect(connection.connect_body)
             self.relays.ask(connection, session.partition, connection.connect_body, not connection.connect.client_id)
             return
-        # Acknowledgements of the client whose rows are not committed here yet: this node is alive, so the next leader
-        # need not do without them. Without this QoS 2 messages were released behind later ones.
-        taken = self.attaching.queue.uncommitted(session)
+        # This node is alive, so the next leader need not do without acknowledgements that may not be on its disk.
+        taken = self.attaching.queue.hand_over(session, connection)
         self.relays.adopt(connection, session, taken, self.outbox.busy(session.partition))
         if session.persistent:
             self.lifecycle.leave(session)

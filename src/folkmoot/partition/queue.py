@@ -324,7 +324,7 @@ class Queue:
         return True
 
     def _keep(self, session: Session, kind: int, packet_id: int, code: int, sequence: int, lazy: bool = False) -> None:
-        """Keep an acknowledgement until its change is committed: the next leader may lack the change."""
+        """Keep an acknowledgement until its turn is complete: the next leader may lack the change, or has to answer."""
         connection = session.connection
         if self.fabric.alone or connection is None or connection.remote is not None:
             return  # the node with the connection keeps it
@@ -336,19 +336,23 @@ class Queue:
         session.taken.append((token, kind << 4, rest, sequence))
 
     def _let_go(self, taken: list[tuple[int, int, bytes, int]]) -> None:
-        committed = self.commits.committed_token
+        complete = self.commits.complete_token
         count = 0
-        while count < len(taken) and taken[count][0] <= committed:
+        while count < len(taken) and taken[count][0] <= complete:
             count += 1
         if count:
             del taken[:count]
 
-    def uncommitted(self, session: Session) -> list[tuple[int, bytes, int]]:
-        """Return handled acknowledgements that may be lost: first byte, rest of the packet, sequence."""
+    def hand_over(self, session: Session, connection: Connection) -> list[tuple[int, bytes, int]]:
+        """Return the acknowledgements whose turn is not complete, for the next leader: first byte, rest, sequence.
+
+        It answers them, so this node does not: PUBREL goes out once, in the order of PUBREC [MQTT-4.6.0-4].
+        """
         taken = session.taken
         if taken is None:
             return []
         self._let_go(taken)
+        self.commits.drop_releases(connection, [rest for _, first, rest, _ in taken if first >> 4 == PUBREC])
         return [(first, rest, sequence) for _, first, rest, sequence in taken]
 
     def _released_key(self, session: Session, sequence: int) -> bytes:

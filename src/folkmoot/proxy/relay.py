@@ -161,7 +161,7 @@ class Relays:
     def adopt(self, connection: Connection, session: Session, taken: list[tuple[int, bytes, int]], busy: bool) -> Relay:
         """Begin to relay an open connection: another node leads the partition of its session from now on.
 
-        taken: acknowledgements of the client that may be lost, from `Queue.uncommitted`. The new leader gets them
+        taken: acknowledgements of the client that may be lost, from `Queue.hand_over`. The new leader gets them
         first, or its answers to later ones would come before [MQTT-4.6.0-4]. busy: entries of this node's outbox are
         under way; new messages of the client wait for them.
         """

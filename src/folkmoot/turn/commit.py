@@ -32,7 +32,8 @@ from folkmoot.turn.throttle import Throttle
 
 __all__ = ["Commits", "PendingTurn"]
 
-_PUBACK: Final = 0x40  # the first byte of the packet
+_PUBACK: Final = 0x40  # the first bytes of packets
+_PUBREL: Final = 0x62
 _HELD_BYTES: Final = 64  # of memory that a waiting acknowledgement takes beside its own bytes, about
 
 
@@ -143,6 +144,28 @@ class Commits:
         turn.bytes += size
         self.throttle.backlog_bytes += size
         self.throttle.slow_down(connection)
+
+    def drop_releases(self, connection: Connection, packet_ids: list[bytes]) -> None:
+        """Send no PUBREL with these packet ids: another node leads the session from now on, and sends them."""
+        turns = connection.held_turns
+        if not turns or not packet_ids:
+            return
+        kept: deque[int] = deque()
+        places: dict[int, int] = {}  # by token: where to look for the next acknowledgement
+        for signed in turns:
+            turn = self._turns[abs(signed)]
+            i = places.get(turn.token, 0)
+            while turn.ack_connections[i] is not connection or not turn.acks[i]:
+                i += 1
+            places[turn.token] = i + 1
+            ack = turn.acks[i]
+            if ack[0] == _PUBREL and ack[2:4] in packet_ids:
+                turn.acks[i] = b""
+            else:
+                kept.append(signed)
+        connection.held_turns = kept
+        connection.held = len(kept)
+        connection.held_token = abs(kept[-1]) if kept else 0
 
     def touch(self, session: Session) -> None:
         """Have the session's queue go on when this turn is committed."""
