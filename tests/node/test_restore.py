@@ -35,7 +35,7 @@ def state_of(node: Node) -> dict[str, object]:
     state, broker = node._state, node._broker
     counters = state.counters
     return {
-        "sessions": {name: told(session) for name, session in state.sessions.items() if session.persistent},
+        "sessions": {one.client_id: told(one) for one in state.sessions.values() if one.persistent},
         "retained": (broker.partition.retained.counts, counters.retained_messages, counters.retained_bytes),
         "queued": (counters.queue_messages, counters.queue_bytes),
         "subscriptions": (counters.subscriptions_persistent, len(state.tree)),

@@ -77,7 +77,7 @@ def test_the_leader_of_a_session_knows_where_its_client_is(site: Site) -> None:
     state = site.cluster_node.state
     assert status.where_client("c")["owner"] is None
     session = Session("c", 0, True)
-    state.sessions["c"] = session
+    state.sessions.put(session)
     assert status.where_client("c")["owner"] is None
     session.connection = Connection(1, None, PeerInfo("tcp", "192.0.2.1:1", None), site.now, [])
     assert status.where_client("c")["owner"] == "n1"

@@ -317,8 +317,10 @@ class Broker:
         """Look whether all subscriptions of the cluster are known, and continue what waited for that (A5)."""
         interest = self.delivery.interest
         state = self.state
-        before = (state.routes_known, state.unheard < 0, state.routes_whole)
+        before = self._knowledge()
         known = interest.has_heard_all(state.now)
+        if known:
+            interest.note_unheard()
         news = known != state.routes_known
         state.routes_known = known
         state.unheard = interest.unheard()
@@ -327,10 +329,13 @@ class Broker:
             if news:
                 self.delivery.routes.forget_all()
             self.cluster.hosting.inform()
-            if (state.routes_known, state.unheard < 0, state.routes_whole) != before:
+            if self._knowledge() != before:
                 self.protocol.wills.go_on()
             if news:
                 self.protocol.connecting.let_in()
+
+    def _knowledge(self) -> tuple[bool, bool, bool]:
+        return (self.state.routes_known, self.state.unheard < 0, self.state.routes_whole)
 
     def speak(self) -> None:
         """Hand over the messages to other nodes, rows excepted."""

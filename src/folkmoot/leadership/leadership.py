@@ -443,7 +443,7 @@ class Leadership:
         state = self.state
         state.leads[partition] = False
         self.lifecycle.leave_partition(partition)
-        for session in [session for session in state.sessions.values() if session.partition == partition]:
+        for session in state.sessions.of_partition(partition):
             self._leave_session(session)
         for connection in self.admission.release(partition):
             self.hosting.release(connection)

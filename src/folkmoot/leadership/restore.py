@@ -95,7 +95,7 @@ class Restore:
         state.leads[partition] = True
         for session in loader.sessions.values():
             _find_ends(session, state.in_fork)
-            state.sessions[session.client_id] = session
+            state.sessions.put(session)
             state.accounts.enter(session)
             self.lifecycle.look_for_owner(session)
             self._fresh.append(session)
@@ -173,7 +173,7 @@ class Restore:
         if session is None:
             session = Session(client_id, self.state.partition_of(client_id.encode()), False)
         session.registration_only = True
-        self.state.sessions[client_id] = session
+        self.state.sessions.put(session)
         session.username = username
         session.proved = proved
         self.state.accounts.enter(session)

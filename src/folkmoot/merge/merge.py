@@ -19,7 +19,7 @@ from folkmoot.merge.merge_transaction import app_of, merge_app
 from folkmoot.merge.side import Side, replaces
 from folkmoot.merge.stamp import Stamp, decode_stamp, encode_stamp
 from folkmoot.merge.summary import HealSummary
-from folkmoot.store.absorbed import Span, decode_span
+from folkmoot.store.absorbed import Span, decode_span, span_at
 from folkmoot.store.batch import DELETE, PUT
 from folkmoot.store.chunk import cut_chunk, decode_head
 from folkmoot.store.epoch import tag_of
@@ -226,7 +226,7 @@ class Merge:
         ops: list[tuple[int, bytes, bytes]] = []
         while at < head.end:
             end, origin = self._piece(log, at, head.end)
-            if not origin or not self._has(origin):
+            if not origin or not self._mine.has_origin(origin):
                 piece = cut_chunk(chunk, at, end) if end - at < head.count else chunk
                 # A chunk has records of one lineage only; those that the other side has absorbed have new offsets.
                 of_trunk = self.of_trunk or (not origin and tag_of(version_of(value)[0]) == self.trunk)
@@ -236,18 +236,14 @@ class Merge:
         self.summary.chunks += 1 if ops else 0
         self._add(name, ops)
 
-    def _has(self, origin: bytes) -> bool:
-        """Whether this side has seen the change that wrote records, or the whole branch that had them."""
-        return self._mine.has_seen(origin) or self._mine.has_seen(origin[VERSION_BYTES:])
-
     def _piece(self, log: bytes, at: int, end: int) -> tuple[int, bytes]:
         """Return (the end of the records from `at` on that have one origin, that one; empty: this branch)."""
-        for span in self._spans.get(log, []):
-            if span.first <= at < span.end:
-                return min(end, span.end), span.origin
-            if at < span.first < end:
-                return span.first, b""
-        return end, b""
+        spans = self._spans.get(log, [])
+        index = span_at(spans, at)
+        if index >= 0 and at < spans[index].end:
+            return min(end, spans[index].end), spans[index].origin
+        following = spans[index + 1].first if index + 1 < len(spans) else end
+        return min(end, following), b""
 
     def _retained(self, name: bytes, key: bytes, mine: bytes | None, theirs: bytes | None) -> None:
         mine_us = self._mine.put_us(key) or _created_us(mine)

@@ -453,7 +453,7 @@ def _ids_of(rows: dict[bytes, bytes]) -> dict[bytes, bool]:
 def _has_origin(side: Side, value: bytes) -> bool:
     """Tell whether a merge has written a queue row, and a side has seen what it was made of."""
     origin = origin_in(body_of(value))
-    return bool(origin) and (side.has_seen(origin) or side.has_seen(origin[_ID_BYTES:]))
+    return bool(origin) and side.has_origin(origin)
 
 
 def _is_replayed(body: bytes, positions: list[int]) -> bool:

@@ -48,6 +48,13 @@ class Side:
                 return True
         return False
 
+    def has_origin(self, origin: bytes) -> bool:
+        """Whether this side has seen the change that wrote something at a branch, or the whole branch that had it.
+
+        origin: the version of the change there comes first, the position of the branch last (`store/absorbed`, `row`).
+        """
+        return self.has_seen(origin) or self.has_seen(origin[-VERSION_BYTES:])
+
     def has_applied(self, partition: int, origin: bytes) -> bool:
         """Whether this side has applied the request that brought a row at the other side.
 

@@ -60,11 +60,15 @@ def owner_part(producer: bytes) -> bytes:
 
 
 class _Newest:
-    """The newest number of a producer in a partition, and the batch that wrote it (0 = it was read)."""
+    """The newest number of a producer in a partition, and the batch that wrote it (0 = it was read).
 
-    def __init__(self, sequence: int) -> None:
+    term: in which this node has led the partition; in another one it says nothing.
+    """
+
+    def __init__(self, sequence: int, term: int) -> None:
         self.sequence = sequence
         self.token = 0
+        self.term = term
 
 
 class Producers:
@@ -79,13 +83,14 @@ class Producers:
         self._seen: dict[bytes, int] = {}  # by producer: the newest that its clients have sent to this node
         self.counts: list[int] = [0] * state.partitions  # rows per partition
         self._owned: list[dict[bytes, int]] = [{} for _ in range(state.partitions)]  # of these, by owner
+        self._terms: list[int] = [0] * state.partitions  # how often this node has ceased to lead each partition
         self._eviction: ProducerEviction | None = None
 
     def advance(self, partition: int, producer: bytes, sequence: int) -> bool:
         """Return whether `sequence` is new in this partition; then it is the newest from now on."""
         key = plain_key(partition, PRODUCER, producer)
         newest = self._newest.pop(key, None)
-        if newest is None:
+        if newest is None or newest.term != self._terms[partition]:
             newest = self._read(partition, key, producer)
         self._newest[key] = newest
         if sequence <= newest.sequence:
@@ -96,6 +101,10 @@ class Producers:
         self.state.writer.put(partition, key, u64(sequence))
         return True
 
+    def _newest_of(self, partition: int, key: bytes) -> _Newest | None:
+        newest = self._newest.get(key)
+        return newest if newest is not None and newest.term == self._terms[partition] else None
+
     def _read(self, partition: int, key: bytes, producer: bytes) -> _Newest:
         if len(self._newest) >= self.state.limits.producers_max:
             self._forget_some()
@@ -105,7 +114,7 @@ class Producers:
             self._count(partition, producer)
         if producer.startswith(_OWNED):  # with a row of its own too: nodes of both versions may have written for it
             sequence = max(sequence, self._stored(plain_key(partition, PRODUCER, producer[_OWNED_BYTES:])))
-        return _Newest(sequence)
+        return _Newest(sequence, self._terms[partition])
 
     def _stored(self, key: bytes) -> int:
         value = self.state.reader.get(key)
@@ -122,7 +131,7 @@ class Producers:
             last = self._live.get(producer, -1)
             for partition in partitions:
                 key = plain_key(partition, PRODUCER, producer)
-                newest = self._newest.get(key)
+                newest = self._newest_of(partition, key)
                 last = max(last, self._stored(key) if newest is None else newest.sequence)
         if len(self._seen) >= self.state.limits.producers_max:
             for oldest in list(self._seen)[: len(self._seen) // 2 + 1]:
@@ -169,9 +178,7 @@ class Producers:
         self._owned[partition] = {}
         if self._eviction is not None and self._eviction.partition == partition:
             self._eviction = None
-        prefix = plain_key(partition, PRODUCER, b"")
-        for key in [key for key in self._newest if key.startswith(prefix)]:
-            del self._newest[key]
+        self._terms[partition] += 1  # what is in memory is replaced, or dropped as the least recent
 
     def busy(self) -> bool:
         """Whether a partition has too many producers, so that `step` must be called."""
@@ -191,7 +198,7 @@ class Producers:
             self._eviction = None
             return
         for key in keys:
-            newest = self._newest.get(key)
+            newest = self._newest_of(eviction.partition, key)
             if newest is None or newest.token <= self.commits.durable_token:
                 self._newest.pop(key, None)
                 self._uncount(eviction.partition, plain_name_of(key))

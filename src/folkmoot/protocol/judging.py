@@ -52,7 +52,7 @@ class Judging:
         state.policy = access.policy
         self._connections = list(state.connections)
         self._connections.reverse()
-        self._sessions = list(state.sessions)
+        self._sessions = [session.client_id for session in state.sessions.values()]
         self._sessions.reverse()
         self._running = True
         self._judged = 0

@@ -70,7 +70,7 @@ class Lifecycle:
         before = self.state.sessions.get(client_id)
         if before is not None:
             self.state.accounts.leave(before, self.state.now)
-        self.state.sessions[client_id] = session
+        self.state.sessions.put(session)
         self.state.accounts.enter(session)
         self.state.counters.sessions_created += 1
         if persistent:
@@ -170,7 +170,7 @@ class Lifecycle:
             self.routes.remove(subscription)
         self.queue.backlog.clear(session)
         state.accounts.leave(session, state.now)
-        del state.sessions[session.client_id]
+        state.sessions.remove(session)
         if session.persistent:
             counters.sessions_persistent -= 1
             counters.queue_messages -= session.queue_count
@@ -279,8 +279,7 @@ class Lifecycle:
             self.state.timers.cancel(TIMER_REMOVED, session.client_id)
         self.wills.publish(session)
         self._remove_subscriptions(session)
-        if self.state.sessions.get(session.client_id) is session:
-            del self.state.sessions[session.client_id]
+        self.state.sessions.remove(session)
         if session.persistent:
             self.state.counters.sessions_persistent -= 1
             self.state.counters.queue_messages -= session.queue_count

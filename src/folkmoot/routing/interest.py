@@ -185,9 +185,11 @@ class Interest:
         for partition in self._unknown:
             if partition not in fabric.absent and not (partition in fabric.scarce and is_scarce_long):
                 return False
-        if self._unknown:
-            self._unheard.update(self._unknown)
         return True
+
+    def note_unheard(self) -> None:
+        """Clients are let in: what is not known yet may be missed, until it is."""
+        self._unheard.update(self._unknown)
 
     def unheard(self) -> int:
         """Return a partition that was absent since this node came, so that it does not know who has subscribed; or -1.

@@ -210,10 +210,10 @@ class StreamChecker:
 
     def _replayed_us(self, record: SessionRecord, key: tuple[str, int], offset: int) -> int:
         """Return when a QoS 0 record of a replay came first; if it never has, the next one; NEVER for none."""
-        later = [
-            at for (name, part, place), at in record.replayed_us.items() if (name, part) == key and place >= offset
-        ]
-        return record.replayed_us.get((*key, offset), min(later, default=NEVER))
+        if (*key, offset) in record.replayed_us:
+            return record.replayed_us[(*key, offset)]
+        times = record.replayed_us.items()
+        return min([at for (name, part, place), at in times if (name, part) == key and place >= offset], default=NEVER)
 
     def _may_miss(self, key: tuple[str, int], offset: int) -> bool:
         flags = self._bytes[key][offset][2]

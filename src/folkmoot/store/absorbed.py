@@ -6,6 +6,7 @@ from which they came. A span of offsets [first, end) has one row: the key ends w
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from typing import Final
 
 from folkmoot.kernel.errors import CorruptStore
@@ -14,7 +15,7 @@ from folkmoot.store.key import ABSORBED, end_of, kind_prefix, log_of_chunk, sequ
 from folkmoot.store.reader import Reader
 from folkmoot.store.writer import VERSION_BYTES
 
-__all__ = ["ORIGIN_BYTES", "Span", "absorbed_key", "decode_span", "encode_span", "origin_at", "read_spans"]
+__all__ = ["ORIGIN_BYTES", "Span", "absorbed_key", "decode_span", "encode_span", "origin_at", "read_spans", "span_at"]
 
 ORIGIN_BYTES: Final = 2 * VERSION_BYTES
 _ROWS: Final = 1024
@@ -64,7 +65,14 @@ def read_spans(reader: Reader, partition: int, log: bytes) -> list[Span]:
 
 def origin_at(spans: list[Span], offset: int) -> bytes:
     """Return the origin of a record; empty if it was written here."""
-    for span in spans:
-        if span.first <= offset < span.end:
-            return span.origin
-    return b""
+    index = span_at(spans, offset)
+    return spans[index].origin if index >= 0 and offset < spans[index].end else b""
+
+
+def span_at(spans: list[Span], offset: int) -> int:
+    """Return the index of the last span that begins at or before an offset, -1 if there is none."""
+    return bisect_right(spans, offset, key=_first_of) - 1
+
+
+def _first_of(span: Span) -> int:
+    return span.first

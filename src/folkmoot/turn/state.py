@@ -20,6 +20,7 @@ from folkmoot.metrics.counters import Counters
 from folkmoot.session.account import Account, Accounts
 from folkmoot.session.connection import Authenticate, Connection
 from folkmoot.session.session import Session
+from folkmoot.session.sessions import Sessions
 from folkmoot.store.reader import Reader
 from folkmoot.store.writer import Writer
 from folkmoot.topics.tree import Tree
@@ -125,7 +126,7 @@ class State:
         # Without a check of passwords and certificates a user name proves nothing.
         self.accounts = Accounts(limits, access.has_users)
         self.memory = Memory(limits, self.counters)
-        self.sessions: dict[str, Session] = {}
+        self.sessions = Sessions(partitions)
         self.connections: dict[int, Connection] = {}
         self.tree = Tree()
         self.alone = True  # no cluster is configured
