@@ -23,16 +23,16 @@ def check_live(ledger: Ledger, excuses: Excuses, verdict: Verdict) -> None:
         if not client.startswith("probe-"):
             continue
         for one in connections:
-            probe(ledger, verdict, one)
+            probe(ledger, excuses, verdict, one)
     for message in ledger.publications.values():
-        publication(ledger, verdict, message)
+        publication(ledger, excuses, verdict, message)
     for event in ledger.died:
         text = f"the process of {event['node']} ended by itself, status {event['status']}"
         verdict.find("A11", "ended by itself", event["t"], text)
     at_the_end(ledger, excuses, verdict)
 
 
-def publication(ledger: Ledger, verdict: Verdict, message: Publication) -> None:
+def publication(ledger: Ledger, excuses: Excuses, verdict: Verdict, message: Publication) -> None:
     """The last sending of a message, unless the client has ended the connection before the bound."""
     asked, number = message.sends[-1]
     one = ledger.connections[number]
@@ -40,10 +40,10 @@ def publication(ledger: Ledger, verdict: Verdict, message: Publication) -> None:
     if answered <= asked + BOUND_US:
         verdict.judge("A11")
     elif one.ended > asked + BOUND_US:
-        judge(verdict, ledger.ready.get(one.node, []), one.node, "PUBLISH", asked, answered)
+        judge(excuses, verdict, ledger.ready.get(one.node, []), one.node, "PUBLISH", asked, answered)
 
 
-def probe(ledger: Ledger, verdict: Verdict, one: Connection) -> None:
+def probe(ledger: Ledger, excuses: Excuses, verdict: Verdict, one: Connection) -> None:
     """One new client at one node."""
     polls = ledger.ready.get(one.node, [])
     if one.accepted == FOREVER:
@@ -52,9 +52,9 @@ def probe(ledger: Ledger, verdict: Verdict, one: Connection) -> None:
         answered = min(
             (min(other.accepted, other.ended if other.by == "peer" else FOREVER) for other in after), default=0
         )
-        judge(verdict, polls, one.node, "CONNECT", one.began, answered)
+        judge(excuses, verdict, polls, one.node, "CONNECT", one.began, answered)
         return
-    judge(verdict, polls, one.node, "CONNECT", one.began, one.accepted)
+    judge(excuses, verdict, polls, one.node, "CONNECT", one.began, one.accepted)
 
 
 def same_node(ledger: Ledger, one: Connection) -> list[Connection]:
@@ -68,7 +68,9 @@ def same_node(ledger: Ledger, one: Connection) -> list[Connection]:
     ]
 
 
-def judge(verdict: Verdict, polls: list[Event], node: str, what: str, asked: int, answered: int) -> None:
+def judge(
+    excuses: Excuses, verdict: Verdict, polls: list[Event], node: str, what: str, asked: int, answered: int
+) -> None:
     """Whether an answer came within the bound; judged if the node was ready for all of that time."""
     until = min(answered, asked + BOUND_US)
     if not ready(polls, asked, until):
@@ -76,7 +78,7 @@ def judge(verdict: Verdict, polls: list[Event], node: str, what: str, asked: int
     verdict.judge("A11")
     if answered > asked + BOUND_US:
         text = f"{node} says it is ready, and has not answered a {what} for {BOUND_US / 1e6:.0f} s"
-        verdict.find("A11", "not served", asked, text)
+        verdict.find("A11", "not served", asked, text, excuses.unanswered(asked, asked + BOUND_US))
 
 
 def ready(polls: list[Event], begin: int, end: int) -> bool:

@@ -41,7 +41,10 @@ def check_retained(ledger: Ledger, excuses: Excuses, verdict: Verdict) -> None:
                 look = f"{connection.client} found {value or 'nothing'} on {topic} at {connection.node}, "
                 look += f"asked {asked / 1e6:.3f} s; {newer.value or 'a clear'} was written "
                 look += f"{newer.sent / 1e6:.3f} to {newer.acknowledged / 1e6:.3f} s"
-                verdict.find("A8", "not the latest", at, look, excuses.stale(connection.node, newer, asked, at))
+                excuse = excuses.stale(connection.node, newer, asked, at)
+                if not excuse and not value:
+                    excuse = excuses.unread(connection.node, asked, at)
+                verdict.find("A8", "not the latest", at, look, excuse)
             if asked > ledger.phases.get("final", asked):
                 last[topic][connection.node] = value
     end = ledger.phases.get("end", 0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from itertools import pairwise
 
 from tests.jepsen.excuse import HEAL_US, Excuses
 from tests.jepsen.ledger import FOREVER, Arrival, Connection, Ledger, matches
@@ -71,7 +72,10 @@ def judge_will(
     least, most = owed(ledger, excuses, connection)
     excuse = excuses.will(connection, came[0].at) if came else ""
     if len(came) > 1:
-        verdict.find("A7", "will twice", came[1].at, f"{client} got {what}, {len(came)} times")
+        places = [(one.at, one.connection) for one in came]
+        sides = [excuses.will_twice(connection, one, other) for one, other in pairwise(places)]
+        text = f"{client} got {what}, {len(came)} times"
+        verdict.find("A7", "will twice", came[1].at, text, min(sides))
     elif len(came) < least:
         ended = "" if connection.ended == FOREVER else f" to {connection.ended / 1e6:.3f} s"
         verdict.find("A7", "will lost", connection.accepted, f"{client} never got {what}{ended}")

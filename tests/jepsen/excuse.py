@@ -18,7 +18,10 @@ HEAL_US: Final = 15_000_000
 """How long two sides may still be apart after their links are back."""
 
 NOTICE_US: Final = 500_000
-"""How long a node may take to see that others refuse it."""
+"""How long a node may take to see that others refuse it, or do not answer."""
+
+LOSSY_PERCENT: Final = 30
+"""From this loss of packets on TCP stands still for many seconds."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +69,11 @@ EXCUSES: Final = {
         "`available`: a link of the node of its connection was cut before the will came",
         "A will is published by the side that does not see its client",
     ),
+    "two-sides-will-again": Excuse(
+        "A7",
+        "`available`: its subscriber got it at two nodes, and a link of the node of its connection was cut",
+        "A will is published by the side that does not see its client",
+    ),
     "two-sides-transaction": Excuse(
         "A10",
         "`available`: it came from two nodes, or over two connections, and a link of one of these nodes was cut",
@@ -86,9 +94,20 @@ EXCUSES: Final = {
         "`available`: a link was cut of the node that was read, or of a node to which the newer value was sent",
         "A side does not see what the other side has acknowledged",
     ),
+    "copies-away": Excuse(
+        "A8",
+        "nothing was found; a node with data was out of reach, and all within reach had come back from a fault lately",
+        "Retained messages of which all copies in sync are away come when one is back",
+    ),
+    "lossy": Excuse(
+        "A11",
+        "a node lost 30 % of its packets or more while the request waited",
+        "A node whose links lose packets holds up",
+    ),
     "forwarded-twice": Excuse(
         "A9",
-        "`available`: a link was cut of a node to which the message was sent, or half of the nodes were gone",
+        "`available`: a link was cut of a node to which the message was sent, or any before it was acknowledged (every "
+        "node may have stored it), or half of the nodes were gone",
         "Stream records of a side that has forked get their offsets after the merge",
     ),
 }
@@ -143,6 +162,12 @@ class Excuses:
         cut = self.splits and self.world.cut_off({connection.node}, connection.accepted, came)
         return "two-sides-will" if cut else ""
 
+    def will_twice(self, connection: Connection, first: tuple[int, int], second: tuple[int, int]) -> str:
+        """For a will that came twice; first, second: time and connection of the subscriber."""
+        sides = {self.ledger.name(number) for _, number in (first, second)}
+        moved = len(sides) > 1 and self.will(connection, second[0])
+        return "two-sides-will-again" if moved else ""
+
     def two_alive(self, one: Connection, other: Connection, at: int) -> str:
         """For two connections of one client id that are both served."""
         if self.world.refused(one.node, at - NOTICE_US, at):
@@ -156,10 +181,27 @@ class Excuses:
         since = (newer.sent if newer else begin) - HEAL_US
         return "two-sides-retained" if self.splits and self.world.cut_off(nodes, since, end) else ""
 
+    def unread(self, node: str, begin: int, end: int) -> str:
+        """For a retained value of which nothing was found."""
+        data = set(self.ledger.nodes) - set(self.ledger.run.get("witnesses", []))
+        for number in self.world.during(begin, end):
+            cuts, gone = self.world.cuts[number], self.world.gone[number]
+            away = {one for one in data if one in gone or (node, one) in cuts or (one, node) in cuts}
+            if away and all(self.world.is_behind(one, away, begin - HEAL_US, begin) for one in data - away):
+                return "copies-away"
+        return ""
+
+    def unanswered(self, begin: int, end: int) -> str:
+        """For a request that was not answered in time."""
+        return "lossy" if self.world.lost(begin, end) >= LOSSY_PERCENT else ""
+
     def record_twice(self, message: Publication) -> str:
         """For a message that is in a stream more often than it was published."""
-        end = min(message.acknowledged, message.sends[-1][0] + HEAL_US) + HEAL_US
+        waited = min(message.acknowledged, message.sends[-1][0] + HEAL_US)
+        end = waited + HEAL_US
         if self._cut((message,), message.sent, end):
+            return "forwarded-twice"
+        if self.splits and self.world.cut_off(set(self.ledger.nodes), message.sent - NOTICE_US, waited):
             return "forwarded-twice"
         gone = self.splits and self.world.half_gone(message.sent, end)
         return "forwarded-twice" if gone else ""

@@ -115,9 +115,13 @@ class World:
         self.gone: list[set[str]] = [set()]
         self.muted: list[bool] = [False]  # links of clients were cut
         self.resets: list[tuple[int, bool]] = []  # when faults that answer with resets began (True) or ended
+        self.losses: list[tuple[int, int]] = []  # from when on a node loses so many percent of its packets
         for event in events:
             if event["e"] == "fault" and event["name"].endswith("-reset"):
                 self.resets.append((event["t"], event["do"] == "begin"))
+            if event["e"] == "fault" and event["name"] == "loss":
+                _, percent, _ = event["what"].split(", ")
+                self.losses.append((event["t"], int(percent.split()[0]) if event["do"] == "begin" else 0))
             if event["e"] == "world":
                 self.times.append(event["t"])
                 self.cuts.append({(one, other) for one, other in event["cut"]})
@@ -126,7 +130,7 @@ class World:
 
     def during(self, begin: int, end: int) -> range:
         """The numbers of the states that were true at some time from `begin` to `end`."""
-        return range(bisect_right(self.times, begin) - 1, bisect_right(self.times, end))
+        return range(max(bisect_right(self.times, begin) - 1, 0), bisect_right(self.times, end))
 
     def cut_off(self, nodes: set[str], begin: int, end: int) -> bool:
         """Whether a link of one of the nodes was cut at some time."""
@@ -155,6 +159,21 @@ class World:
             away = [one for one in self.nodes if one in gone or (node, one) in cuts or (one, node) in cuts]
             most = max(most, len([one for one in away if one != node]))
         return most
+
+    def lost(self, begin: int, end: int) -> int:
+        """The most percent of its packets that any node lost at some time."""
+        before = [percent for at, percent in self.losses if at <= begin][-1:]
+        return max([*before, *(percent for at, percent in self.losses if begin < at <= end)], default=0)
+
+    def is_behind(self, node: str, others: set[str], begin: int, end: int) -> bool:
+        """Whether a node did not run at some time, or came back from being cut off from one of the others."""
+        back = False
+        apart: set[str] = set()
+        for number in self.during(begin, end):
+            now = {one for one in others if (node, one) in self.cuts[number] or (one, node) in self.cuts[number]}
+            back = back or node in self.gone[number] or bool(apart - now)
+            apart = now
+        return back
 
     def disturbed(self, begin: int, end: int) -> bool:
         """Whether anything was wrong anywhere at some time."""

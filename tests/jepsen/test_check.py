@@ -413,6 +413,83 @@ def test_a_node_that_is_refused_by_others_may_answer_until_it_has_seen_it() -> N
     assert broken(check(behind_resets("split-reset", 1.0).events)) == {("A6", "two connections")}
 
 
+def will_at(nodes: tuple[str, str], cut: list[str]) -> Story:
+    """A client dies while a link is cut, and a subscriber gets its will once at each of two nodes."""
+    story = Story("available")
+    mortal = story.connect("will", "n2", will={"topic": "w/1", "value": "will:0", "qos": 2, "delay": 0})
+    subscriber = story.connect("wills", nodes[0])
+    story.subscribe(subscriber, ("w/#", 2))
+    mortal = story.connect("will", "n2", will={"topic": "w/1", "value": "will:1", "qos": 2, "delay": 0})
+    story.world(cut=[cut, cut[::-1]])
+    story.close(mortal)
+    story.deliver(subscriber, "w/1", "will:1", 2)
+    story.close(subscriber)
+    subscriber = story.connect("wills", nodes[1])
+    story.deliver(subscriber, "w/1", "will:1", 2)
+    story.close(subscriber)
+    return story
+
+
+def test_each_side_gives_its_will_to_a_subscriber_that_changes_sides() -> None:
+    kinds = {("A7", "will twice")}
+    found = check(will_at(("n3", "n2"), ["n2", "n3"]).events)
+    assert kinds & broken(found) == set()
+    assert "two-sides-will-again" in excused(found)
+    assert kinds <= broken(check(will_at(("n3", "n2"), ["n1", "n3"]).events)), "no link of its node was cut"
+    assert kinds <= broken(check(will_at(("n2", "n2"), ["n2", "n3"]).events)), "one side has given it twice"
+
+
+def looks_without(back: str, cut: list[list[str]]) -> Story:
+    """A retained value is not found at n2; `back` has come back just before."""
+    story = Story()
+    keeper = story.connect("keeper", "n1")
+    story.publish(keeper, "r/1", "keeper:1", retain=True)
+    story.world(down=[back])
+    story.world()
+    story.wait(5)
+    story.world(cut=cut)
+    looker = story.connect("look1", "n2", expiry=0)
+    story.subscribe(looker, ("r/#", 1))
+    story.wait(4)
+    story.add("quiet", k=looker)
+    return story
+
+
+def test_what_is_retained_may_be_away_with_all_copies_in_sync() -> None:
+    alone = [["n2", "n1"], ["n1", "n2"], ["n2", "n3"], ["n3", "n2"]]
+    found = check(looks_without("n2", alone).events)
+    assert (broken(found), excused(found)) == (set(), {"copies-away"})
+    assert broken(check(looks_without("n2", []).events)) == {("A8", "not the latest")}, "all are there"
+    assert broken(check(looks_without("n1", alone).events)) == {("A8", "not the latest")}, "n2 was in sync"
+    assert broken(check(looks_without("n2", alone[:2]).events)) == {("A8", "not the latest")}, "n3 has it"
+
+
+@pytest.mark.parametrize(("percent", "kinds"), [(40, set()), (20, {("A11", "not served")})])
+def test_a_node_that_loses_a_third_of_its_packets_may_be_late(percent: int, kinds: set[tuple[str, str]]) -> None:
+    events = copy.deepcopy(good().events)
+    unanswered("puback")(events)
+    events.insert(
+        1, {"t": events[0]["t"], "e": "fault", "name": "loss", "do": "begin", "what": f"n1, {percent} %, 9.0 s"}
+    )
+    assert broken(check(sorted(events, key=lambda event: event["t"]))) == kinds
+
+
+@pytest.mark.parametrize(("after_s", "kinds"), [(0.2, set()), (2.0, {("A9", "record twice")})])
+def test_a_message_that_any_node_may_have_stored_before_a_split_may_be_twice(
+    after_s: float, kinds: set[tuple[str, str]]
+) -> None:
+    """It was sent to the node in the middle, which forwards it to one that is left behind."""
+    story = Story("available")
+    publisher = story.connect("pub0", "n3")
+    story.world(cut=[["n1", "n2"], ["n2", "n1"]])
+    story.world()
+    story.wait(after_s)
+    story.publish(publisher, "j/0", "pub0:1", 2)
+    story.add("phase", name="final")
+    story.page("n1", 0, [["j/0", "pub0:1", "pub0"], ["j/0", "pub0:1", "pub0"]])
+    assert broken(check(story.events)) == kinds
+
+
 def alone(policy: str, replicas: int) -> list[Event]:
     """A client is told that it has no session, by a node that sees no other."""
     story = Story(policy, replicas)
