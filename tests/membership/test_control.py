@@ -577,6 +577,38 @@ def test_who_has_left_one_side_is_not_expected_back_by_the_other() -> None:
     cluster.until(lambda: disk not in configuration.members, 20 * S)
 
 
+def test_who_holds_nothing_leaves_a_fork_when_the_others_are_back() -> None:
+    """It is up until then: a fork becomes the trunk when all are up, and removes nobody before."""
+    cluster = Cluster(29, 6)
+    *members, newcomer = cluster.machines
+    for machine in members:
+        cluster.start(machine)
+    cluster.until(cluster.is_whole, 10 * S)
+    cluster.start(newcomer)
+    cluster.until(lambda: control(newcomer).is_up, 10 * S)
+    lost = members[:3]
+    for machine in lost:
+        cluster.kill(machine)
+    left = [*members[3:], newcomer]
+    before = control(newcomer).lineage
+    cluster.until(lambda: all(control(one).is_up and control(one).lineage != before for one in left), 60 * S)
+    configuration = control(newcomer).configuration
+    assert configuration is not None
+    assert configuration.trunk != configuration.lineage
+    assert not configuration.holds(newcomer.disk)
+    control(newcomer).leaving = True
+    cluster.turn(newcomer)
+    cluster.run(5 * S)
+    assert not control(newcomer).has_left
+    for machine in lost:
+        cluster.start(machine)
+        cluster.until(partial(has_come_over, machine), 60 * S)
+    cluster.until(lambda: control(newcomer).has_left, 60 * S)
+    configuration = control(members[0]).configuration
+    assert configuration is not None
+    assert configuration.trunk == configuration.lineage
+
+
 def test_a_leave_is_taken_back() -> None:
     cluster = begun(23, 3)
     machine, other = follower(cluster), controller(cluster)

@@ -332,10 +332,16 @@ class Control:
 
     @property
     def is_drained(self) -> bool:
-        """Whether this member, which leaves, holds nothing any more: it is removed when it has asked to be away."""
+        """Whether this member, which leaves, holds nothing any more: it is removed when it has asked to be away.
+
+        In a fork nobody is removed who has been up in it, and the fork becomes the trunk when all are up: were this
+        member away meanwhile, its removal and the trunk would wait for each other.
+        """
         configuration = self.configuration
         member = self.member
         if configuration is None or member is None or not self.is_up:
+            return False
+        if configuration.trunk != configuration.lineage:
             return False
         return is_leaving(member.state) and not configuration.holds(member.disk)
 
