@@ -13,7 +13,7 @@ from folkmoot.kernel.clock import NEVER, SECOND
 from folkmoot.mqtt.packet import V5, Publish
 from folkmoot.sim.causes import Causes
 from folkmoot.sim.excuse import EXCUSES, share_of, too_seldom
-from folkmoot.sim.fact import Attempt, Lane, Message, SessionRecord
+from folkmoot.sim.fact import Attempt, Lane, Life, Message, SessionRecord
 from folkmoot.sim.history import FORK_US, HEAL_US, History
 from folkmoot.sim.trace import Trace
 from folkmoot.sim.world import World
@@ -218,6 +218,39 @@ def test_a_side_that_lacks_a_message_takes_its_successor(number: int, lacks: boo
     later = machines.message(1, machines.link(number))
     assert judge._is_unaware(later, message.first_us, message.acked_us) == lacks
     assert judge.out_of_order(None, message, later) or not lacks
+
+
+@pytest.mark.parametrize(
+    ("number", "majority", "lacks"), [(3, False, True), (3, True, False), (2, False, False), (1, False, False)]
+)
+def test_a_side_lacks_a_session_that_began_while_its_nodes_were_away(number: int, majority: bool, lacks: bool) -> None:
+    """The session begins while one of three nodes is away; then the others fail, and one node goes on alone."""
+    machines = Machines()
+    judge = machines.judge(majority=majority)
+    machines.run(3, up=False)
+    machines.wait(SECOND)
+    record = SessionRecord(0, "c", V5, 10, machines.world.now)
+    record.links.append(machines.link(1))
+    machines.wait(SECOND)
+    machines.run(1, up=False)
+    machines.run(2, up=False)
+    machines.wait(SECOND)
+    machines.run(number, up=True)
+    machines.wait(SECOND)
+    assert judge.without_copy(record, Life("c", V5, machines.link(number), False, machines.world.now)) == lacks
+
+
+def test_a_session_that_began_before_a_node_was_away_is_known_to_it() -> None:
+    machines = Machines()
+    record = SessionRecord(0, "c", V5, 10, machines.world.now)
+    record.links.append(machines.link(1))
+    machines.wait(SECOND)
+    for number in (3, 1, 2):
+        machines.run(number, up=False)
+        machines.wait(SECOND)
+    machines.run(3, up=True)
+    machines.wait(SECOND)
+    assert not machines.judge().without_copy(record, Life("c", V5, machines.link(3), False, machines.world.now))
 
 
 @pytest.mark.parametrize(("forks", "meets", "majority"), [(1, 0, 0), (0, 0, 0), (1, 1, 0), (1, 0, 1)])

@@ -267,7 +267,14 @@ class Causes(Judge):
         return self._on_two_sides([*record.links, life.link], record.created_us)
 
     def without_copy(self, record: SessionRecord, life: Life) -> bool:
-        """Never: a side keeps partitions closed of which it has no copy."""
+        """Whether its side goes on from an older copy: nobody in it ran when the session began.
+
+        A side keeps partitions closed of which it has no copy.
+        """
+        if not self.majority:
+            began = record.created_us
+            if self.history.unaware(life.link.server.name, began, began, life.connect_us, self.world.now):
+                return self._excuse("A1", "session begun while all nodes of its side were away")
         if record.every:
             self.judge("A1")
         return False
