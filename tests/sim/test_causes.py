@@ -240,6 +240,19 @@ def test_a_side_lacks_a_session_that_began_while_its_nodes_were_away(number: int
     assert judge.without_copy(record, Life("c", V5, machines.link(number), False, machines.world.now)) == lacks
 
 
+@pytest.mark.parametrize(("one_way", "early"), [([("n2", "n1")], True), ([("n1", "n3")], False)])
+def test_a_will_is_not_early_when_others_do_not_hear_its_node(one_way: list[tuple[str, str]], early: bool) -> None:
+    """For less time than it takes two sides to begin: a lease is shorter."""
+    machines = Machines()
+    judge = machines.judge(majority=True)
+    life = Life("c", V5, machines.link(2), False, machines.world.now)
+    machines.wait(SECOND)
+    machines.cuts = set(one_way)
+    machines.history.look()
+    machines.wait(FORK_US // 2)
+    assert judge.will_early(life, machines.world.now) == early
+
+
 def test_a_session_that_began_before_a_node_was_away_is_known_to_it() -> None:
     machines = Machines()
     record = SessionRecord(0, "c", V5, 10, machines.world.now)

@@ -396,10 +396,12 @@ class Causes(Judge):
         return idle and self._excuse("A7", "its node hung while it was connected")
 
     def will_early(self, life: Life, until_us: int) -> bool:
-        """Whether the other nodes may have taken its node for dead."""
+        """Whether the others may have taken its node for dead: heartbeats that are lost in one direction are enough."""
         name = life.link.server.name
         since = life.connect_us
-        return self.history.down(name, since, until_us) or self.history.forked(name, since, until_us)
+        cut = self.history.forked(name, since, until_us) or self.history.lacks(name, since, until_us) > 0
+        apart = self.history.down(name, since, until_us) or cut
+        return self._decide("A7", "its node was away or cut off while it was connected", apart)
 
     def goodbye_lost(self, life: Life, until_us: int) -> bool:
         """A DISCONNECT is not acknowledged: a failure soon after it may undo it."""

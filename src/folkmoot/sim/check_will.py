@@ -66,10 +66,10 @@ class WillChecker:
         follower = life.next
         if follower is not None and follower.connect_us <= will.received_us:
             return False
-        if self.judge.will_early(life, will.received_us):
-            return False
         delay_us = min(life.will_delay_s, life.expiry_low_s) * SECOND
-        return will.received_us < life.link.cut_us + delay_us - self.ledger.slack_us
+        if will.received_us >= life.link.cut_us + delay_us - self.ledger.slack_us:
+            return False
+        return not self.judge.will_early(life, will.received_us)
 
     def _story(self, life: Life) -> str:
         if life.goodbye_us < NEVER:

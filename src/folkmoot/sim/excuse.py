@@ -44,6 +44,7 @@ EXCUSES: Final = (
     Excuse("A6", "connections on two sides", _SPLIT),
     Excuse("A7", "its node was of another side", _SPLIT),
     Excuse("A7", "its node hung while it was connected", _DEATH),
+    Excuse("A7", "its node was away or cut off while it was connected", _DEATH),
     Excuse("A7", "a node failed soon after DISCONNECT", _DEATH),
     Excuse("A8", "writes on two sides", _SPLIT),
     Excuse("A9", "being forwarded when the network split", _SPLIT),
