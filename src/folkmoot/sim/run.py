@@ -394,6 +394,9 @@ class Simulation:
             return True
         if not self.settle(self._healed):
             return False
+        self.network.heal()  # an upgrade goes on after the other faults, and may have left clients half-open
+        if not self.settle(self._healed):
+            return False
         self.checker.finish(self.members)
         return not self.world.violations
 
