@@ -289,6 +289,46 @@ def test_a_machine_that_falls_and_forks_as_it_comes_up_may_have_stored_a_message
     assert judge.excused.get(condition, 0) == (forks and not meets and not majority)
 
 
+@pytest.mark.parametrize(
+    ("qos", "majority", "cut", "twice"),
+    [(2, False, True, True), (1, False, True, False), (2, True, True, False), (2, False, False, False)],
+)
+def test_an_acknowledged_message_of_qos_2_may_wait_for_a_partition_until_sides_part(
+    qos: int, majority: bool, cut: bool, twice: bool
+) -> None:
+    """Its node does not reach all others when it takes the message, and is of another side later."""
+    machines = Machines(4)
+    if cut:
+        machines.cut(("n1", "n4"))
+    machines.wait(SECOND // 4)
+    message = machines.message(qos, machines.link(1))
+    machines.wait(SECOND // 4)
+    message.acked_us = machines.world.now
+    machines.wait(2 * FORK_US)
+    assert machines.judge(majority=majority).stored_twice(message) == twice
+
+
+@pytest.mark.parametrize(
+    ("after_us", "majority", "twice"), [(0, False, True), (0, True, False), (SECOND, False, False)]
+)
+def test_the_node_of_a_publisher_may_send_a_message_to_a_leader_on_each_side(
+    after_us: int, majority: bool, twice: bool
+) -> None:
+    """It was not acknowledged when the network split, and its client has sent it once."""
+    machines = Machines()
+    message = machines.message(2, machines.link(1))
+    record = SessionRecord(0, "c", V5, 10, machines.world.now)
+    record.links.append(machines.link(1))
+    machines.wait(SECOND // 4)
+    if after_us:
+        message.acked_us = machines.world.now
+        machines.wait(after_us)
+    machines.cut(("n1", "n3"), ("n2", "n3"))
+    machines.wait(2 * FORK_US)
+    message.acked_us = min(message.acked_us, machines.world.now)
+    assert machines.judge(majority=majority).delivered_twice(record, message, shared=False) == twice
+
+
 def test_a_split_begins_while_an_earlier_one_counts_as_being_healed() -> None:
     machines = Machines()
     for _ in range(2):
