@@ -306,6 +306,8 @@ def test_an_acknowledged_message_of_qos_2_may_wait_for_a_partition_until_sides_p
     message.acked_us = machines.world.now
     machines.wait(2 * FORK_US)
     assert machines.judge(majority=majority).stored_twice(message) == twice
+    other = machines.message(1, machines.link(1))
+    assert machines.judge(majority=majority).unordered(message, other) == twice
 
 
 @pytest.mark.parametrize(

@@ -384,9 +384,11 @@ class Causes(Judge):
         return self._decide("A8", "writes on two sides", apart)
 
     def unordered(self, message: Message, other: Message) -> bool:
-        """Whether the two writes were taken on two sides."""
+        """Whether the two writes were taken on two sides, or one of them by each side, each at its own time."""
         links = [attempt.link for attempt in message.attempts + other.attempts]
-        return self._on_two_sides(links, min(message.first_us, other.first_us))
+        if self._on_two_sides(links, min(message.first_us, other.first_us)):
+            return True
+        return self._waits_for_sides(message) or self._waits_for_sides(other)
 
     def pending(self, message: Message, ended_us: int) -> bool:
         """A write without an acknowledgement may be applied at any later time, if it can be delayed at all."""
