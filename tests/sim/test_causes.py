@@ -310,6 +310,17 @@ def test_an_acknowledged_message_of_qos_2_may_wait_for_a_partition_until_sides_p
     assert machines.judge(majority=majority).unordered(message, other) == twice
 
 
+@pytest.mark.parametrize(("majority", "forks"), [(False, True), (True, True), (False, False)])
+def test_a_message_of_a_transaction_may_be_published_by_two_sides(majority: bool, forks: bool) -> None:
+    machines = Machines()
+    message = Message(0, "$transaction/app", Publish(b"t", b"m", 0))
+    assert message.staged
+    if forks:
+        machines.cut(("n1", "n3"), ("n2", "n3"))
+    machines.wait(2 * FORK_US)
+    assert machines.judge(majority=majority).stored_twice(message) == (forks and not majority)
+
+
 @pytest.mark.parametrize(
     ("after_us", "majority", "twice"), [(0, False, True), (0, True, False), (SECOND, False, False)]
 )

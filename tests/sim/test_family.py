@@ -204,6 +204,20 @@ def test_a_majority_that_serves_nobody_is_found(links: str) -> None:
     assert "nobody serves" in found[0].text
 
 
+@pytest.mark.parametrize(("links", "leaving"), [("12 13 23", 0), ("12 13", 1), ("12", 1), ("", 2)])
+def test_of_two_machines_without_a_link_one_leaves(links: str, leaving: int) -> None:
+    simulation = parse_scenario(HEAD + "set majority=1\nscript\nask").simulation()
+    prober = simulation.prober
+    assert prober is not None
+    hosts = simulation.site.hosts[:3]
+    linked = {frozenset((int(pair[0]), int(pair[1]))) for pair in links.split()}
+    prober.history.reached = lambda: [  # type: ignore[method-assign]
+        [host, *[other for to, other in enumerate(hosts, 1) if {at, to} in linked]] for at, host in enumerate(hosts, 1)
+    ]
+    assert prober._leaving(hosts, []) == leaving
+    assert prober._leaving(hosts, hosts[:2]) == 0, "what is counted already"
+
+
 @pytest.mark.skipif(not is_compiled(), reason="it takes several seeds, and all runs are the same interpreted")
 @pytest.mark.parametrize("majority", [True, False])
 def test_enough_of_each_promise_is_judged(majority: bool) -> None:

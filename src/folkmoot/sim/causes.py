@@ -320,6 +320,8 @@ class Causes(Judge):
         if message.is_will:
             link = message.will_link
             apart = link is not None and self._is_forked(link, link.opened_us)
+        elif message.staged:
+            apart = self._has_forked()
         else:
             links = [attempt.link for attempt in message.attempts]
             # Behind a cut in one direction its node goes on with a leader of the other side, until it notices. One that
@@ -439,8 +441,10 @@ class Causes(Judge):
 
     def staged_lost(self) -> bool:
         """Whether there were ever two sides."""
-        apart = not self.majority and any(self.history.forked(host.name, 0) for host in self.history.hosts)
-        return self._decide("A10", "staged where a side took over", apart)
+        return self._decide("A10", "staged where a side took over", self._has_forked())
+
+    def _has_forked(self) -> bool:
+        return not self.majority and any(self.history.forked(host.name, 0) for host in self.history.hosts)
 
     def unserved(self, since_us: int) -> bool:
         """Whether a machine was down, or links were cut."""

@@ -212,7 +212,21 @@ class Prober:
             or self._was_apart(host, group, since_us)
         ]
         unfit = [host for host in group if host.disk.full or host.disk.slow or host.hung]
-        return len(lacking) >= self.copies or bool(unfit)
+        return len(lacking) + self._leaving(group, lacking) >= self.copies or bool(unfit)
+
+    def _leaving(self, group: list[Host], lacking: list[Host]) -> int:
+        """Return how many others have to leave a group, because of two without a link one cannot stay."""
+        linked = {reached[0].name: reached for reached in self.history.reached()}
+        left = [host for host in group if host not in lacking]
+        count = 0
+        while left:
+            missing = {host.name: [other for other in left if other not in linked[host.name]] for host in left}
+            worst = max(left, key=lambda host: len(missing[host.name]))
+            if not missing[worst.name]:
+                break
+            left.remove(worst)
+            count += 1
+        return count
 
     def _was_apart(self, host: Host, group: list[Host], since_us: int) -> bool:
         """Whether a machine may have been of another side than the group, so that it lacks what the others have."""
