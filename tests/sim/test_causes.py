@@ -251,6 +251,11 @@ def test_a_will_is_not_early_when_others_do_not_hear_its_node(one_way: list[tupl
     machines.history.look()
     machines.wait(FORK_US // 2)
     assert judge.will_early(life, machines.world.now) == early
+    machines.cut()
+    machines.wait(10 * SECOND)
+    assert not judge.will_early(life, machines.world.now), "that is long over"
+    life.will_delay_s = 5
+    assert judge.will_early(life, machines.world.now) == early
 
 
 def test_a_session_that_began_before_a_node_was_away_is_known_to_it() -> None:

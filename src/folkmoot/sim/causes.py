@@ -415,7 +415,7 @@ class Causes(Judge):
     def will_early(self, life: Life, until_us: int) -> bool:
         """Whether the others may have taken its node for dead: heartbeats that are lost in one direction are enough."""
         name = life.link.server.name
-        since = life.connect_us
+        since = max(life.connect_us, until_us - life.will_delay_s * SECOND - _NOTICE_US)
         cut = self.history.forked(name, since, until_us) or self.history.lacks(name, since, until_us) > 0
         apart = self.history.down(name, since, until_us) or cut
         return self._decide("A7", "its node was away or cut off while it was connected", apart)
