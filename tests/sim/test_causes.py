@@ -310,7 +310,6 @@ def test_an_acknowledged_message_of_qos_2_may_wait_for_a_partition_until_sides_p
     machines.wait(SECOND // 4)
     message.acked_us = machines.world.now
     machines.wait(2 * FORK_US)
-    assert machines.judge(majority=majority).stored_twice(message) == twice
     other = machines.message(1, machines.link(1))
     assert machines.judge(majority=majority).unordered(message, other) == twice
 
@@ -324,27 +323,6 @@ def test_a_message_of_a_transaction_may_be_published_by_two_sides(majority: bool
         machines.cut(("n1", "n3"), ("n2", "n3"))
     machines.wait(2 * FORK_US)
     assert machines.judge(majority=majority).stored_twice(message) == (forks and not majority)
-
-
-@pytest.mark.parametrize(
-    ("after_us", "majority", "twice"), [(0, False, True), (0, True, False), (SECOND, False, False)]
-)
-def test_the_node_of_a_publisher_may_send_a_message_to_a_leader_on_each_side(
-    after_us: int, majority: bool, twice: bool
-) -> None:
-    """It was not acknowledged when the network split, and its client has sent it once."""
-    machines = Machines()
-    message = machines.message(2, machines.link(1))
-    record = SessionRecord(0, "c", V5, 10, machines.world.now)
-    record.links.append(machines.link(1))
-    machines.wait(SECOND // 4)
-    if after_us:
-        message.acked_us = machines.world.now
-        machines.wait(after_us)
-    machines.cut(("n1", "n3"), ("n2", "n3"))
-    machines.wait(2 * FORK_US)
-    message.acked_us = min(message.acked_us, machines.world.now)
-    assert machines.judge(majority=majority).delivered_twice(record, message, shared=False) == twice
 
 
 def test_a_split_begins_while_an_earlier_one_counts_as_being_healed() -> None:

@@ -152,10 +152,7 @@ class Causes(Judge):
         return False
 
     def delivered_twice(self, record: SessionRecord, message: Message, *, shared: bool) -> bool:
-        """Whether publisher or client used two sides, or it was sent again where it was not known to be accepted.
-
-        The node of the publisher sends it again to another leader, as long as it is not acknowledged.
-        """
+        """Whether publisher or client used two sides, or it was sent again where it was not known to be accepted."""
         promise = "A4" if message.qos == 2 else "A2"
         if message.is_will:
             link = message.will_link
@@ -166,7 +163,7 @@ class Causes(Judge):
         links = [attempt.link for attempt in message.attempts]
         if self._on_two_sides(links, since) or self._on_two_sides(record.links_since(since), since):
             return self._excuse("A4", "publisher or client on two sides")
-        if self._parted_since(message, _NOTICE_US if len(message.attempts) > 1 else 0):
+        if len(message.attempts) > 1 and self._parted_since(message, _NOTICE_US):
             return self._excuse("A4", "sent again on one side, which the other side had accepted")
         self.judge(promise)
         return False
@@ -332,7 +329,6 @@ class Causes(Judge):
             apart = apart or self._on_two_sides(links, message.first_us)
             if not apart and self._is_left_behind(message):
                 return self._excuse("A9", "being stored at a node that went down, and came back as a side")
-        apart = apart or self._waits_for_sides(message)
         return self._decide("A9", "being forwarded when the network split", apart)
 
     def _waits_for_sides(self, message: Message) -> bool:
