@@ -314,6 +314,34 @@ def test_an_acknowledged_message_of_qos_2_may_wait_for_a_partition_until_sides_p
     assert machines.judge(majority=majority).unordered(message, other) == twice
 
 
+@pytest.mark.parametrize(
+    ("links", "after_us", "majority", "twice"),
+    [
+        (["n1 n2", "n2 n3", "n3 n4"], 2 * SECOND, False, True),
+        (["n1 n2", "n2 n3", "n3 n4"], 4 * SECOND, False, False),
+        (["n1 n2", "n2 n3", "n3 n4"], 2 * SECOND, True, False),
+        (["n1 n2", "n3 n4"], 2 * SECOND, False, False),
+    ],
+)
+def test_a_leader_between_two_sides_may_store_a_message_with_both_until_nodes_notice(
+    links: list[str], after_us: int, majority: bool, twice: bool
+) -> None:
+    """Its publisher is at the end of a chain; the leader goes on with a copy that its publisher's node does not reach.
+
+    In a split into two sides, the leader has lost all copies of the other side before the message comes.
+    """
+    machines = Machines(4)
+    machines.wait(SECOND)
+    pairs = [("n1", "n2"), ("n1", "n3"), ("n1", "n4"), ("n2", "n3"), ("n2", "n4"), ("n3", "n4")]
+    machines.cut(*[(one, two) for one, two in pairs if f"{one} {two}" not in links])
+    machines.wait(after_us)
+    message = machines.message(2, machines.link(4))
+    machines.wait(SECOND)
+    message.acked_us = machines.world.now
+    machines.wait(2 * FORK_US)
+    assert machines.judge(majority=majority).stored_twice(message) == twice
+
+
 @pytest.mark.parametrize(("majority", "forks"), [(False, True), (True, True), (False, False)])
 def test_a_message_of_a_transaction_may_be_published_by_two_sides(majority: bool, forks: bool) -> None:
     machines = Machines()

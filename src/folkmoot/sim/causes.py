@@ -321,11 +321,11 @@ class Causes(Judge):
             apart = self._has_forked()
         else:
             links = [attempt.link for attempt in message.attempts]
-            # Behind a cut in one direction its node goes on with a leader of the other side, until it notices. One that
-            # reaches both sides goes on with a leader that has lost its followers.
+            # Behind a cut in one direction its node goes on with a leader of the other side, until it notices. Where
+            # machines reach each other over a third one, leader and copies may be of two sides as soon as they notice.
             one_way = any(self.history.speaks_one_way(link.server.name, message.first_us) for link in links)
-            bridge = any(self.history.is_bridge(link.server.name, message.first_us) for link in links)
-            apart = self._parted_since(message, _UNNOTICED_US if one_way or bridge else 0)
+            partly = any(self.history.is_partly_cut(link.server.name, message.first_us) for link in links)
+            apart = self._parted_since(message, _UNNOTICED_US if one_way or partly else 0)
             apart = apart or self._on_two_sides(links, message.first_us)
             if not apart and self._is_left_behind(message):
                 return self._excuse("A9", "being stored at a node that went down, and came back as a side")

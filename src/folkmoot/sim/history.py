@@ -136,8 +136,11 @@ class History:
                 most = max(most, len(away))
         return most
 
-    def is_bridge(self, name: str, at_us: int) -> bool:
-        """Whether at this time a machine reached two others that did not reach each other, both ways each."""
+    def is_partly_cut(self, name: str, at_us: int) -> bool:
+        """Whether at this time a machine reached another one, both ways, that did not reach the same others.
+
+        Then the links around it form no sides yet: which machines go on together is up to the nodes.
+        """
         number = self._numbers[name]
         masks: list[int] = []
         for since_us, found, _most in self._epochs:
@@ -148,7 +151,7 @@ class History:
             return False
         mask = masks[number]
         near = [other for other in range(len(masks)) if mask >> other & 1]
-        return any(masks[one] and masks[one] & mask != mask for one in near)
+        return any(masks[one] != mask for one in near)
 
     def fell_and_forked(self, since_us: int, until_us: int) -> bool:
         """Whether a machine went down in this time, and may have been a side of its own as soon as it came up again.
