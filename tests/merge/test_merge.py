@@ -49,6 +49,7 @@ from folkmoot.store.origin import (
     WILL_NUMBER,
     is_node,
     origin_of,
+    packet_name,
     partition_name,
     transaction_name,
     will_name,
@@ -825,6 +826,30 @@ def test_a_will_comes_once_if_both_sides_have_published_it(known: int, base: int
         fork.put(base, plain_key(0, PRODUCER, will_name(known)), u64(WILL_NUMBER))
     rows, _merge = fork.merge()
     assert texts(rows) == ([] if known == 5 else ["m"])
+
+
+@pytest.mark.parametrize("knows", ["mark", "id", "mark of another", "nothing"])
+@pytest.mark.parametrize("base", [MINE, THEIRS])
+def test_a_message_comes_once_if_leaders_at_both_sides_have_got_its_packet(knows: str, base: int) -> None:
+    """The first leader has the id of the packet, as PUBREL went to the next one; the next one has marked it."""
+    fork = Fork()
+    fork.old(S, session(0))
+    other = THEIRS if base == MINE else MINE
+    fork.put(other, S, session(1 << 60))  # not connected there
+    fork.put(base, S, session(0))
+    source = u64(77) + u64(3)
+    whole = message("m")
+    whole.origin = origin_of(partition_name(3, 7), 5)
+    whole.source = source
+    fork.put(other, q(1), encode_queue(QueueRow(2, False, False, b"", b"", 0, whole.size, whole)))
+    if knows == "mark":
+        fork.put(base, plain_key(0, MARK, packet_name(source)), u64(1))
+    elif knows == "mark of another":
+        fork.put(base, plain_key(0, MARK, packet_name(u64(77) + u64(4))), u64(1))
+    elif knows == "id":
+        fork.put(base, name_prefix(0, RECEIVED, b"publisher") + u16(9), b"\0" + source)
+    rows, _merge = fork.merge()
+    assert texts(rows) == ([] if knows in ("mark", "id") else ["m"])
 
 
 @pytest.mark.parametrize(("end", "left"), [(0, "5 a 6 b 7 c"), (5, "5 a 6 b 7 c"), (7, "7 c"), (8, "")])

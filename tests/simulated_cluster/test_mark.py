@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from folkmoot.kernel.clock import SECOND
-from folkmoot.partition.mark import LINEAGES_MAX
+from folkmoot.kernel.pack import u64
+from folkmoot.partition.mark import LINEAGES_MAX, PACKETS_MAX
 from folkmoot.store.key import MARK, kind_prefix, plain_name_of
-from folkmoot.store.origin import partition_name
+from folkmoot.store.origin import packet_name, partition_name
 from tests.harness.simulated_cluster import SimulatedCluster, Site
 
 PARTITIONS = 4
@@ -68,3 +69,18 @@ def test_of_a_partition_the_marks_of_its_newest_lineages_are_kept() -> None:
     cluster.advance(SECOND)
     found = {name for name in origins(site) if name.startswith(partition_name(3, 0)[:4])}
     assert found == {partition_name(3, lineage) for lineage in range(2, LINEAGES_MAX + 2)}
+
+
+def test_of_a_partition_the_marks_of_the_newest_packets_of_two_leaders_are_kept() -> None:
+    cluster = SimulatedCluster(3, partitions=PARTITIONS)
+    site = cluster["n1"]
+    marks = site.node._broker.partition.marks
+    partition = site.node._broker.state.leads.index(True)
+    sources = [u64(7) + u64(number) for number in range(PACKETS_MAX + 2)]
+    for source in sources:
+        cluster.advance(1)
+        marks.note_packet(partition, source)
+    assert [source for source in sources if not marks.has_packet(partition, source)] == sources[:2]
+    cluster.advance(SECOND)
+    found = {name for name in origins(site) if name.startswith(packet_name(b""))}
+    assert found == {packet_name(source) for source in sources[2:]}

@@ -131,6 +131,7 @@ class DeliveryParts:
             partition.queue,
             partition.retained,
             partition.producers,
+            partition.marks,
         )
         self.publishing = Publishing(
             state,

@@ -24,6 +24,7 @@ from folkmoot.turn.message import (
     ASKED_AGAIN,
     FORWARD_ACK,
     LIVE,
+    RESENT,
     RUN,
     WITH_RECEIPT,
     Application,
@@ -290,20 +291,27 @@ class ForwardReceiver:
             origin, number = application.producer, application.number
         elif envelope.home >= 0:
             origin = partition_name(envelope.home, envelope.lineage)
+        message = application.message
         known = self.marks.newest(task.partition, origin)
-        if not self.marks.advance(task.partition, origin, number) and not self.fabric.planted.unmarked:
+        is_new = self.marks.advance(task.partition, origin, number)
+        if is_new and message.source and self.marks.has_packet(task.partition, message.source):
+            is_new = False  # a leader at another side of a split was sent its packet, too
+        if not is_new and not self.fabric.planted.unmarked:
             self.state.counters.cluster_requests_repeated += 1
             if not envelope.flags & WITH_RECEIPT:
                 return None
             epoch, sequence = self.state.writer.position(task.partition)
             return Place(task.partition, epoch, sequence, 0)
         self.state.counters.cluster_messages_received += 1
-        application.message.asked_again = tried or envelope.flags & ASKED_AGAIN != 0
+        message.asked_again = tried or envelope.flags & ASKED_AGAIN != 0
+        message.resent = envelope.flags & RESENT != 0
         source = origin_of(origin, number)
         try:
             return self._perform(envelope, application, task, source)
         except CorruptStore:
             self.marks.unmark(task.partition, origin, known)
+            if message.source:
+                self.marks.forget_packet(task.partition, message.source)
             raise
 
     def _perform(self, envelope: Envelope, application: Application, task: Task, source: bytes) -> Place | None:

@@ -10,6 +10,7 @@ from typing import Final
 
 from folkmoot.channel.forward_sender import ForwardSender
 from folkmoot.partition.body import Bodies
+from folkmoot.partition.mark import Marks
 from folkmoot.partition.producer import Producers
 from folkmoot.partition.queue import IN_STORE, Queue
 from folkmoot.partition.retained import Retained
@@ -44,6 +45,7 @@ class Keeping:
         queue: Queue,
         retained: Retained,
         producers: Producers,
+        marks: Marks,
     ) -> None:
         self.state = state
         self.fabric = fabric
@@ -53,6 +55,7 @@ class Keeping:
         self.queue = queue
         self.retained = retained
         self.producers = producers
+        self.marks = marks
         # Of the current message: which partitions accept it from its producer (decided once per partition)
         self._taken: dict[int, bool] = {}
 
@@ -75,11 +78,14 @@ class Keeping:
         if producer and not self.retained.has_room(message):
             self.receipts.refuse()
             return REFUSED  # before its number is marked: the producer will repeat it
+        source = message.source
+        message.source = b""  # the retained message may come to a client that has got this one
         if not self.takes(partition := self.state.partition_of(message.topic), producer, sequence):
             self.receipts.known(partition)
         elif not self.retained.set(message):
             self.receipts.refuse()
             return REFUSED
+        message.source = source
         message.owner = ""  # the rows of queues need not name it
         self.barrier.kept_here(self.state.writer.token)
         return STORED
@@ -98,6 +104,7 @@ class Keeping:
             if self.takes(log.store_partition, producer, sequence):
                 log.append(record, self.state.clock.time)
                 self.state.counters.stream_records += 1
+                self._mark(log.store_partition, message)
                 self.receipts.stored(log.store_partition)
             else:
                 self.receipts.known(log.store_partition)
@@ -117,6 +124,7 @@ class Keeping:
             if self.takes(partition, producer, sequence):
                 if message.retain:
                     self.retained.came(partition, message.topic)
+                self._mark(partition, message)
                 if self._store_for(recipients, start, end, message, publisher):
                     result |= STORED
             else:
@@ -124,6 +132,11 @@ class Keeping:
                 self.receipts.known(partition)
             start = end
         return result
+
+    def _mark(self, partition: int, message: Message) -> None:
+        """Note that a partition has got a message that a branch may have too, whose leader was sent the packet."""
+        if message.source and (message.resent or message.asked_again) and not self.fabric.planted.nameless_packets:
+            self.marks.note_packet(partition, message.source)
 
     def _store_for(
         self, recipients: list[Recipient], start: int, end: int, message: Message, publisher: Session | None

@@ -16,7 +16,7 @@ from folkmoot.delivery.shared import ANYWHERE, Lost
 from folkmoot.routing.route import Group, Route
 from folkmoot.session.session import Session
 from folkmoot.store.message import Message
-from folkmoot.turn.message import FROM_CLIENT, QUEUE, RETAIN, STREAM, TO_GROUPS, Application
+from folkmoot.turn.message import FROM_CLIENT, QUEUE, RESENT, RETAIN, STREAM, TO_GROUPS, Application
 from folkmoot.turn.state import State
 
 __all__ = ["OutboxPublishing"]
@@ -172,6 +172,8 @@ class OutboxPublishing:
         if plan.is_empty():
             return 0
         flags = 0 if publisher is None else FROM_CLIENT
+        if message.resent:
+            flags |= RESENT
         connection = None if publisher is None else publisher.connection
         if len(plan) == 1 and self.node_id in plan.nodes and not self.outbox.busy(home):
             self.publishing.deliver(Application(message, producer, number, flags), plan.nodes[self.node_id])

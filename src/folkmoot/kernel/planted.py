@@ -19,6 +19,7 @@ PLANTED: Final[list[str]] = [
     "early_ack",
     "gaps",
     "leader_alone",
+    "nameless_packets",
     "no_barrier",
     "no_stamps",
     "outbox_forgotten",
@@ -69,6 +70,8 @@ class Planted:
         self.wall_deadlines: bool = "wall_deadlines" in names  # deadlines follow the wall clock
         # MQTT across nodes
         self.unmarked: bool = "unmarked" in names  # what is asked again is applied again
+        # packets that two leaders have got are not told from others
+        self.nameless_packets: bool = "nameless_packets" in names
         self.unfenced: bool = "unfenced" in names  # a client comes in before its older connection has ended
         self.outbox_forgotten: bool = "outbox_forgotten" in names  # a new leader does not go on with what was promised
         self.wills_twice: bool = "wills_twice" in names  # a will stays stored when it is published

@@ -29,7 +29,7 @@ from folkmoot.store.key import (
     plain_key,
     sequence_of,
 )
-from folkmoot.store.message import decode_message
+from folkmoot.store.message import Message, decode_message
 from folkmoot.store.row import (
     SessionRow,
     decode_cursor,
@@ -139,7 +139,7 @@ class SessionMerge:
         self._my_rows = my_rows
         self._their_rows = their_rows
         self._positions = positions
-        self._origins: dict[bytes, bool] | None = None  # of the requests that queued rows of the side that is no base
+        self._names: dict[bytes, bool] | None = None  # origins and sources of queue rows of the side that is no base
         self._they_live = they_live
         self._session_key = plain_key(partition, SESSION, client)
         self._will_key = plain_key(partition, WILL, client)
@@ -300,8 +300,8 @@ class SessionMerge:
             sent = sequence_of(key) < sent_below
             if body and sent and key not in own_rows and decode_queue(body).qos == 2:
                 self._end_flow(sequence_of(key))
-            origin = self._origin(body) if body else b""
-            if body and own.has_applied(self._partition, origin):
+            message = self._message(body) if body else None
+            if message is not None and self._has_applied(own, message):
                 self.repeated += 1
             elif body and positions and _is_replayed(body, positions):
                 self.replayed += 1
@@ -341,13 +341,17 @@ class SessionMerge:
         body = body_of(value)
         if _place_of(body) is not None:
             return False
-        origin = self._origin(body)
-        if not origin:
+        message = self._message(body)
+        names = [] if message is None else [name for name in (message.origin, message.source) if name]
+        if not names:
             return True
-        if self._origins is None:
-            bodies = [body_of(row) for key, row in other_rows.items() if key[2] == QUEUE]
-            self._origins = {self._origin(one): True for one in bodies}
-        return origin not in self._origins
+        if self._names is None:
+            self._names = {}
+            for row in [row for key, row in other_rows.items() if key[2] == QUEUE]:
+                known = self._message(body_of(row))
+                if known is not None:
+                    self._names[known.origin] = self._names[known.source] = True
+        return not any(name in self._names for name in names)
 
     def _mine_as(self, key: bytes, value: bytes) -> bytes:
         """Return what a row of mine holds that gets another sequence."""
@@ -366,14 +370,19 @@ class SessionMerge:
         """Have PUBREL sent under the old id of a message: the client may know it, and take the next for the same."""
         self.final.setdefault(numbered_key(name_prefix(self._partition, RELEASED, self._client), sequence), b"")
 
-    def _origin(self, body: bytes) -> bytes:
-        """Return the origin of a queue row of the side that is not the base."""
+    def _has_applied(self, own: Side, message: Message) -> bool:
+        """Whether the base has got a message of the other side by a request, or from a packet, that came to both."""
+        if own.has_applied(self._partition, message.origin):
+            return True
+        return bool(message.source) and own.has_packet(self._partition, message.source)
+
+    def _message(self, body: bytes) -> Message | None:
+        """Return the message of a queue row of the side that is not the base; None: it is missing."""
         row = decode_queue(body)
-        message = row.message
-        if message is None:
-            value = self._mine.rows.get(body_key(self._partition, row.body))
-            message = None if value is None else decode_message(value, VERSION_BYTES)
-        return b"" if message is None else message.origin
+        if row.message is not None:
+            return row.message
+        value = self._mine.rows.get(body_key(self._partition, row.body))
+        return None if value is None else decode_message(value, VERSION_BYTES)
 
     def _replay(self, own_rows: dict[bytes, bytes], other_rows: dict[bytes, bytes]) -> list[int]:
         """Let the replay of a stream go on from the later of both positions; return those of the base.

@@ -8,8 +8,9 @@ from folkmoot.membership.holding import Holding
 from folkmoot.membership.view import View
 from folkmoot.merge.stamp import Stamp, decode_stamp
 from folkmoot.store.epoch import counter_of, tag_of
-from folkmoot.store.key import MARK, PRODUCER, STAMP, plain_key, stamped_key_of
-from folkmoot.store.origin import NUMBER_BITS, is_node, is_will, name_of, number_of
+from folkmoot.store.key import MARK, PRODUCER, RECEIVED, STAMP, plain_key, stamped_key_of
+from folkmoot.store.message import SOURCE_BYTES
+from folkmoot.store.origin import NUMBER_BITS, is_node, is_will, name_of, number_of, packet_name
 from folkmoot.store.writer import VERSION_BYTES, body_of, version_of
 
 __all__ = ["Side", "last_shared_counter", "replaces"]
@@ -27,9 +28,12 @@ class Side:
         self.fork = fork
         self.common = 0  # up to here this side has the changes of the other one
         self._stamps: dict[bytes, Stamp] = {}
+        self._received: dict[bytes, bool] = {}  # names of packets that brought messages with QoS 2, not released yet
         for key, value in rows.items():
             if key[2] == STAMP:
                 self._stamps[stamped_key_of(key)] = decode_stamp(value)
+            elif key[2] == RECEIVED and len(value) > SOURCE_BYTES + VERSION_BYTES:
+                self._received[value[-SOURCE_BYTES:]] = True
 
     def position(self) -> bytes:
         """Return the position of the copy, in the form of a version."""
@@ -71,6 +75,13 @@ class Side:
         if mark is None or (is_node(name) and number >> NUMBER_BITS > self.fork):
             return False
         return number <= get_u64(mark, VERSION_BYTES)
+
+    def has_packet(self, partition: int, source: bytes) -> bool:
+        """Whether this side has got the message of a packet, which also came to the leader of the other side.
+
+        Who got it first keeps its id until PUBREL, which goes to the next leader; who gets it again marks it.
+        """
+        return source in self._received or plain_key(partition, MARK, packet_name(source)) in self.rows
 
     def meet(self, other: Holding) -> None:
         """Look how far the other side's changes are known here, also those whose epochs were forgotten."""

@@ -4,8 +4,8 @@ An origin is a node, or a partition with an outbox entry, in one lineage (`store
 partition, in the same change as the message: the next leader knows it. A message that this node applies directly needs
 no mark, because it cannot be repeated. Marks of unknown nodes are deleted while all known nodes are present: such nodes
 have left, or an operator has forgotten them, and nobody sends in their name. Of each partition the marks of its newest
-lineages are kept (`LINEAGES_MAX`), and of apps with transactions the newest (`APPS_MAX`). So the marks of a partition
-are bounded by the numbers of nodes and partitions.
+lineages are kept (`LINEAGES_MAX`), of apps with transactions the newest (`APPS_MAX`), and of packets that came to two
+leaders (`PACKETS_MAX`). So the marks of a partition are bounded by the numbers of nodes and partitions.
 """
 
 from __future__ import annotations
@@ -14,16 +14,20 @@ from typing import Final
 
 from folkmoot.kernel.pack import u64
 from folkmoot.store.key import MARK, plain_key
-from folkmoot.store.origin import is_node, is_partition, outbox_of, transaction_name
+from folkmoot.store.origin import is_node, is_packet, is_partition, outbox_of, packet_name, transaction_name
 from folkmoot.turn.state import State
 
-__all__ = ["LINEAGES_MAX", "Marks"]
+__all__ = ["LINEAGES_MAX", "PACKETS_MAX", "Marks"]
 
 LINEAGES_MAX: Final = 16
 """Of one partition: a branch that was made so many forks ago is not remembered either."""
 
 APPS_MAX: Final = 1_024
 """Apps that have published something to a partition: as many as one home may have, and most of all homes together."""
+
+
+PACKETS_MAX: Final = 256
+"""Packets that the node of a client has sent to one leader after another: what is under way when leaders change."""
 
 
 class Marks:
@@ -68,6 +72,8 @@ class Marks:
         if origin not in newest and not is_node(origin):
             if is_partition(origin):
                 self._make_room(partition, outbox_of(origin), LINEAGES_MAX)
+            elif is_packet(origin):
+                self._make_room(partition, packet_name(b""), PACKETS_MAX)
             else:
                 self._make_room(partition, transaction_name(b""), APPS_MAX)
         newest[origin] = sequence
@@ -77,7 +83,8 @@ class Marks:
     def _make_room(self, partition: int, kind: bytes, most: int) -> None:
         """Forget the oldest of the origins whose names begin like this, so that there are fewer than are kept.
 
-        Numbers begin with the time, or with the counter of a view: the lowest is the oldest. A merge may add some.
+        Numbers are times or begin with one, or with the counter of a view: the lowest is the oldest. A merge may add
+        some.
         """
         newest = self._newest[partition]
         origins = [origin for origin in newest if origin.startswith(kind)]
@@ -91,6 +98,21 @@ class Marks:
     def newest(self, partition: int, origin: bytes) -> int:
         """Return the newest message of an origin that the partition has applied, 0 = none."""
         return self._newest[partition].get(origin, 0)
+
+    def note_packet(self, partition: int, source: bytes) -> None:
+        """Note that the partition has got the message of a packet that another leader may have too (`turn.source`).
+
+        Such marks have the time as their number.
+        """
+        self.advance(partition, packet_name(source), self.state.clock.time)
+
+    def has_packet(self, partition: int, source: bytes) -> bool:
+        """Whether the message of a packet is known to have come to the partition."""
+        return packet_name(source) in self._newest[partition]
+
+    def forget_packet(self, partition: int, source: bytes) -> None:
+        """Undo `note_packet` of this turn."""
+        self.unmark(partition, packet_name(source), 0)
 
     def unmark(self, partition: int, origin: bytes, sequence: int) -> None:
         """Undo the last mark, whose message was not applied: `sequence` is the newest again, 0 = none."""

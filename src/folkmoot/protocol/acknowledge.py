@@ -20,6 +20,7 @@ from folkmoot.store.key import RECEIVED, name_prefix
 from folkmoot.turn.commit import Commits
 from folkmoot.turn.fabric import Fabric
 from folkmoot.turn.receipt import Receipt
+from folkmoot.turn.source import source_of
 from folkmoot.turn.state import State
 
 __all__ = ["Acknowledging"]
@@ -82,7 +83,7 @@ class Acknowledging:
         wait = bool(result & STORED)
         if session.persistent:
             key = _received_key(session, packet_id)
-            self.state.writer.put(session.partition, key, bytes([code]))
+            self.state.writer.put(session.partition, key, bytes([code]) + source_of(connection))
             wait = True
         self.answer(connection, PUBREC, packet_id, code, "", wait, receipt, own)
 

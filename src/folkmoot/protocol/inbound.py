@@ -32,6 +32,7 @@ from folkmoot.topics.name import check_topic
 from folkmoot.turn.commit import Commits
 from folkmoot.turn.lifetime import lifetime
 from folkmoot.turn.receipt import Receipt
+from folkmoot.turn.source import source_of
 from folkmoot.turn.state import State
 from folkmoot.turn.throttle import FOR_ORDER
 
@@ -310,7 +311,9 @@ class Inbound:
         life_us = lifetime(properties, self.state.limits)
         expires_us = now + life_us if life_us else 0
         message = Message(topic, payload, qos, retain, forwarded, connection.client_id, now, expires_us)
-        message.asked_again = connection.repeated
+        message.asked_again = message.resent = connection.repeated
+        if qos == 2:
+            message.source = source_of(connection)
         if retain and connection.username and self.state.accounts.named:
             message.owner = connection.username
         return message

@@ -9,10 +9,14 @@ from mypy_extensions import mypyc_attr
 from folkmoot.kernel.errors import CorruptStore
 from folkmoot.kernel.pack import U16, get_u16, get_u32, get_u64, u32, u64
 
-__all__ = ["Message", "decode_message", "encode_message", "expires_us_at"]
+__all__ = ["SOURCE_BYTES", "Message", "decode_message", "encode_message", "expires_us_at"]
 
 _ORIGIN: Final = 8  # of the flags
 _OWNER: Final = 16
+_SOURCE: Final = 32
+_FLAGS_MAX: Final = 63
+
+SOURCE_BYTES: Final = 16
 
 
 @mypyc_attr(acyclic=True, free_list_len=1)
@@ -23,7 +27,8 @@ class Message:
     expires_us: when it expires (0 = never); created_us: when it was published; origin: of its queue rows, see
     `folkmoot.store.origin` (empty = irrelevant); owner: the user that its retained row counts for (empty = the
     anonymous, or nobody who is known); asked_again: an earlier leader may have sent it already to subscribers
-    with QoS 0.
+    with QoS 0; source: the packet that brought it, if that may come again to another leader of its publisher's session
+    (`turn.source`, empty = none does); resent: an earlier leader was sent that packet too.
     The wire_* attributes cache the last encoding: a message for many sessions is encoded once per variant.
     """
 
@@ -49,6 +54,8 @@ class Message:
         self.origin = b""
         self.owner = ""
         self.asked_again = False
+        self.source = b""
+        self.resent = False
         self.wire_kind = -1
         self.wire_left = b""
         self.wire_right = b""
@@ -67,11 +74,15 @@ def encode_message(message: Message) -> bytes:
     """Return the encoding of a message in a row.
 
     Flags, times; topic, publisher, properties, the origin and the owner (if there is one), each with its length; the
-    payload.
+    source (if there is one), the payload.
     """
     publisher = message.publisher.encode()
     flags = message.qos | (4 if message.retain else 0)
     payload = message.payload
+    if message.source:
+        assert len(message.source) == SOURCE_BYTES, "a token and a number"
+        flags |= _SOURCE
+        payload = message.source + payload
     if message.owner:
         flags |= _OWNER
         owner = message.owner.encode()
@@ -128,13 +139,15 @@ def decode_message(data: bytes, pos: int) -> Message:
         if flags & _OWNER:
             owner_end += 2 + get_u16(data, origin_end)
             owner = data[origin_end + 2 : owner_end].decode()
+        source_end = owner_end + (SOURCE_BYTES if flags & _SOURCE else 0)
     except (IndexError, UnicodeDecodeError):
         raise CorruptStore("a stored message is damaged: its row ends too early") from None
-    if owner_end > len(data) or flags > 31 or flags & 3 == 3:
+    if source_end > len(data) or flags > _FLAGS_MAX or flags & 3 == 3:
         raise CorruptStore("a stored message is damaged: its lengths do not fit its row")
-    payload = data[owner_end:]
+    payload = data[source_end:]
     message = Message(topic, payload, flags & 3, bool(flags & 4), properties, publisher, created_us, expires_us)
     if flags & _ORIGIN:
         message.origin = data[properties_end + 2 : origin_end]
     message.owner = owner
+    message.source = data[owner_end:source_end]
     return message

@@ -12,6 +12,10 @@ own, that of its connection, whoever publishes it, and no other number than `WIL
 
 Both sides publish what is left of a transaction that was committed before they parted. So its messages have the name of
 the app that has committed them, and numbers that go on from one transaction of the app to the next.
+
+Two leaders of a session, one at each side, may both handle a packet of its client, because the node of the client sends
+what is not acknowledged to the next leader too. So the packet has a name (`turn.source`), which the messages that it
+brings have beside their origin.
 """
 
 from __future__ import annotations
@@ -24,6 +28,7 @@ __all__ = [
     "NUMBER_BITS",
     "WILL_NUMBER",
     "is_node",
+    "is_packet",
     "is_partition",
     "is_transaction",
     "is_will",
@@ -31,6 +36,7 @@ __all__ = [
     "number_of",
     "origin_of",
     "outbox_of",
+    "packet_name",
     "partition_name",
     "transaction_name",
     "will_name",
@@ -43,6 +49,7 @@ WILL_NUMBER: Final = 1
 # No id of a node begins like these
 _PARTITION: Final = b"\0p"
 _TRANSACTION: Final = b"\0t"
+_PACKET: Final = b"\0s"
 _WILL: Final = b"\xff" + bytes(16)  # in the form of the owner of an idempotent producer, see `partition.producer`
 
 
@@ -73,7 +80,17 @@ def is_transaction(name: bytes) -> bool:
 
 def is_node(name: bytes) -> bool:
     """Whether a requester is a node."""
-    return not name.startswith((_PARTITION, _TRANSACTION, _WILL))
+    return not name.startswith((_PARTITION, _TRANSACTION, _PACKET, _WILL))
+
+
+def packet_name(source: bytes) -> bytes:
+    """Return the name of a packet in the mark of a partition that has got its message; source: see `turn.source`."""
+    return _PACKET + source
+
+
+def is_packet(name: bytes) -> bool:
+    """Whether it is the name of a packet."""
+    return name.startswith(_PACKET)
 
 
 def will_name(token: int) -> bytes:

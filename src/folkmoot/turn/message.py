@@ -31,6 +31,7 @@ __all__ = [
     "OWN",
     "QUEUE",
     "RELAY",
+    "RESENT",
     "FORWARD",
     "RETAIN",
     "RUN",
@@ -84,6 +85,7 @@ OF_PARTITION: Final = 4  # numbered by the partition whose change it belongs to,
 RUN: Final = 16  # a run of PUBLISH packets instead of a message, only for transient subscribers
 WITH_RECEIPT: Final = 32  # the answer is to name partition, position and number of copies
 ASKED_AGAIN: Final = 64  # sent to an earlier leader, which may have delivered it: QoS 0 is not sent twice
+RESENT: Final = 128  # an earlier leader of its publisher's session was sent its packet too
 
 
 class Application:
