@@ -838,6 +838,37 @@ def test_who_was_only_away_follows_those_that_have_gone_on(count: int) -> None:
     assert kinds.count("cluster_forked") == 1
 
 
+@pytest.mark.parametrize("seed", range(100, 110))
+def test_nobody_forks_whose_log_has_a_leader(seed: int) -> None:
+    """The network is whole again when nobody has had a lease for about three seconds.
+
+    Those who have just elected a leader have no lease yet, and the leader has not greeted them yet.
+    """
+    cluster = begun(seed, 3)
+    led: dict[str, int] = {}  # the leaders that the machines know, before something happens
+
+    def look() -> None:
+        for machine in cluster.machines:
+            machine.events.clear()
+            log = control(machine).log
+            led[machine.name] = 0 if log is None else log.leader
+
+    def is_whole() -> bool:
+        forks = [machine.name for machine in cluster.machines if "cluster_forked" in machine.events]
+        assert not [name for name in forks if led[name]], "it has a leader, and forks"
+        look()
+        return cluster.is_whole()
+
+    for length in range(3300, 4100, 50):
+        for machine in cluster.machines:
+            cluster.isolate(machine, cluster.machines, True)
+        cluster.run(length * MS)
+        look()
+        for machine in cluster.machines:
+            cluster.isolate(machine, cluster.machines, False)
+        cluster.until(is_whole, 60 * S)
+
+
 # Disks
 
 

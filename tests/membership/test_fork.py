@@ -196,19 +196,33 @@ def test_all_ancestors_are_known_and_what_they_share_is_no_branch() -> None:
         fork_of(found, found.lineage, [])
 
 
-def test_a_side_whose_lineage_has_as_many_ancestors_as_can_be_waits() -> None:
-    found = cluster([1])
-    found.ancestors = [(1000 + number, number + 1) for number in range(ANCESTORS_MAX)]
+def silent(now: int) -> Splits:
+    """Return what the process on disk 1 sees, which has been silent for long."""
     me = Neighbour(Member("n1", 1 << 40, "n1", "", LIVES), 0)
     me.disk = 1
     splits = Splits(me, Neighbours(1), ControlOptions(), PlantedControl([]))
     splits.begin(1)
     splits.look(False, 2)
-    now = 100_000_000_000
     splits._seen_ns = now
-    assert not splits.forks(found, [1], found.index, now)
+    return splits
+
+
+def test_a_side_whose_lineage_has_as_many_ancestors_as_can_be_waits() -> None:
+    found = cluster([1])
+    found.ancestors = [(1000 + number, number + 1) for number in range(ANCESTORS_MAX)]
+    now = 100_000_000_000
+    splits = silent(now)
+    assert not splits.forks(found, [1], found.index, False, now)
     found.ancestors.pop()
-    assert splits.forks(found, [1], found.index, now)
+    assert splits.forks(found, [1], found.index, False, now)
+
+
+def test_a_process_whose_log_has_a_leader_waits_for_its_lease() -> None:
+    found = cluster([1])
+    now = 100_000_000_000
+    splits = silent(now)
+    assert not splits.forks(found, [1], found.index, True, now)
+    assert splits.forks(found, [1], found.index, False, now)
 
 
 def forked(seed: int) -> int:

@@ -805,9 +805,10 @@ class Control:
         if (self.stopping and not self.leaving) or self._opening is not None:
             return False
         leads = log.is_leader and log.may_grant(now)
+        is_led = log.leader > 0
         lineage = 0
         if self._doubt is None:
-            lineage = self._splits.better(self.cluster, log.lineage, configuration, leads, log.leader > 0, now)
+            lineage = self._splits.better(self.cluster, log.lineage, configuration, leads, is_led, now)
         elif log.voters == [self.me.disk]:
             return False  # it goes on soon
         if lineage:
@@ -828,7 +829,14 @@ class Control:
                 return True
         elif self._is_refused_by_others(now):
             return False
-        elif not (log.is_leader or self.stopping) and self._splits.forks(configuration, log.voters, log.index, now):
+        elif not (log.is_leader or self.stopping) and self._splits.forks(
+            # One that is muted does not notice that its leader is gone.
+            configuration,
+            log.voters,
+            log.index,
+            is_led and not self._is_muted,
+            now,
+        ):
             lineage = 1 + self._rng.below(ID_MAX - 1)
             absent = self._splits.absent(configuration)
             # One that comes back to a lineage does not know any more how much of it was committed.

@@ -4,7 +4,8 @@ A side without a quorum of voters is *silent*: nobody on it has a lease. With th
 while: its best informed member founds a lineage that goes on from what it has, and the others on that side follow.
 
 - A process that is linked to one that has a lease, or leads the log, does not fork: the cluster goes on, if without
-  this process. So a member that was cut off by some never makes a cluster beside theirs.
+  this process. So a member that was cut off by some never makes a cluster beside theirs. Nor does it fork while its
+  log has a leader, which a quorum has just elected: its lease comes with the next heartbeats.
 - A process that stood still, or was just started, knows nothing of the others: its silence counts from then.
 - Of the silent processes of one lineage on a side the one with the newest log forks; of equal ones that with the lowest
   disk; the next ones, if it does not, a while later.
@@ -106,9 +107,14 @@ class Splits:
         greeting = None if neighbour is None else neighbour.greeting
         return greeting is not None and greeting.lineage == configuration.lineage
 
-    def forks(self, configuration: ClusterConfiguration, voters: list[int], index: int, now: int) -> bool:
-        """Tell whether this process is to fork now; `index`: the last entry that it has applied."""
+    def forks(self, configuration: ClusterConfiguration, voters: list[int], index: int, is_led: bool, now: int) -> bool:
+        """Tell whether this process is to fork now.
+
+        index: the last entry that it has applied. is_led: its log has a leader.
+        """
         options = self._options
+        if is_led and not self._planted.fork_beside:
+            return False
         member = configuration.members.get(self._me.disk)
         if member is None or member.kind != DATA or member.evicted >= self._me.incarnation:
             return False
