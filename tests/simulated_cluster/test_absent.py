@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from folkmoot.kernel.clock import SECOND
 from folkmoot.mqtt import reason
-from folkmoot.mqtt.packet import Ack, Connack, Connect, Publish, Will
+from folkmoot.mqtt.packet import V311, Ack, Connack, Connect, Publish, Will
 from tests.harness.peer import EVER, Peer, properties
 from tests.harness.simulated_cluster import SimulatedCluster, Site
 
@@ -133,3 +133,53 @@ def test_a_will_waits_although_its_client_comes_back_with_another_one() -> None:
     back.connect(clean_start=False, session_expiry=EVER)
     cluster.advance(5 * SECOND)
     assert sorted([packet.payload for packet in back.publishes()]) == [b"first", b"second"]
+
+
+def held_bytes(site: Site) -> int:
+    """Return the bytes of messages that a node keeps in memory for other partitions."""
+    outbox = site.node._broker.channel.outbox
+    return sum(len(entry.body) for entries in outbox._entries for entry in entries.values())
+
+
+def test_wills_for_a_partition_that_is_away_do_not_fill_the_memory_of_other_nodes() -> None:
+    """[A13] a client that is sent away for its messages leaves a will each time, and comes again at once."""
+    limit = 65_536
+    cluster = SimulatedCluster(
+        3, partitions=16, replicas=1, split_policy="majority", limits={"write_backlog_bytes_max": limit}
+    )
+    site = cluster["n1"]
+    far, near = cluster["n3"].names_led("far")[0].encode(), site.names_led("near")[0].encode()
+    client_id, other_id = site.names_led("c")[:2]
+    watcher = cluster["n2"].client(cluster["n2"].names_led("w")[0])
+    watcher.resume()
+    watcher.subscribe(near.decode(), qos=1)
+    cluster["n3"].kill()
+    cluster.advance(5 * SECOND)
+
+    def loop(topic: bytes, code: int | None) -> int:
+        peer = site.client(client_id, version=V311)
+        answer = peer.connect(will=Will(topic, b"x" * 4000, 1, True), code=code)
+        cluster.advance(SECOND // 100)
+        if not answer.code:
+            peer.send(Publish(far, b"refused", 1, True, False, 1))
+            assert peer.closed
+        cluster.advance(SECOND // 100)
+        return answer.code
+
+    codes = [loop(far, None) for _ in range(40)]
+    accepted = codes.count(0)
+    assert codes == [0] * accepted + [3] * (40 - accepted), "0x89, in MQTT 3"
+    assert limit // 4 < held_bytes(site) < limit // 4 + 8_000
+    assert site.node._broker.turn.throttle.stranded_bytes == held_bytes(site)
+    assert site.node._broker.turn.throttle.backlog_bytes == 0, "and nobody waits for them"
+    assert [loop(near, 0) for _ in range(3)] == [0] * 3, "its partition is there"
+    site.client(other_id).connect()
+    cluster["n3"].revive()
+    cluster.advance(10 * SECOND)
+    assert held_bytes(site) == site.node._broker.turn.throttle.stranded_bytes == 0
+    late = cluster["n2"].client(cluster["n2"].names_led("late")[0])
+    late.connect()
+    late.subscribe(far.decode(), qos=1)
+    cluster.advance(SECOND)
+    assert late.payloads() == [b"x" * 4000]
+    site.client(client_id).connect(will=Will(far, b"x", 1, True))

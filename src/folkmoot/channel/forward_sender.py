@@ -306,7 +306,7 @@ class ForwardSender:
         """
         if not entry.released and not entry.over:  # over: this node leads its home no more
             entry.released = True
-            self.commits.answered(entry.token, 1, len(entry.body))
+            self.commits.strand(entry.token, len(entry.body))
 
     def _recall(self, partition: int) -> None:
         for messages in self._sent.values():

@@ -147,7 +147,9 @@ class Outbox:
     def _end(self, entry: OutboxEntry) -> None:
         entry.over = True
         self.forward_sender.barrier.end(entry.ticket)
-        if not entry.released:
+        if entry.released:
+            self.commits.unstrand(len(entry.body))
+        else:
             self.commits.answered(entry.token, 1, len(entry.body))
 
     # -- leaders come and go ------------------------------------------------------------------------------------------

@@ -95,6 +95,19 @@ class OutboxPublishing:
         self.state.counters.cluster_messages_sent += len(plan)
         return result | MATCHED | STORED
 
+    def is_barred(self, topic: bytes, retain: bool) -> bool:
+        """Whether a message may not be promised now: it would wait for a partition without a leader, like too many."""
+        publishing = self.publishing
+        if not publishing.fabric.leaderless or not self.outbox.commits.throttle.is_stranded_full():
+            return False
+        route = publishing.routes.lookup(topic)
+        partitions = route.away + route.away_logs
+        if retain:
+            partitions.append(self.state.partition_of(topic))
+        for locations in route.shared.values():
+            partitions += [one.location.partition for one in locations if not one.location.node_id]
+        return any(not publishing.fabric.leaders[partition] for partition in partitions)
+
     def _to_nodes(self, route: Route) -> None:
         """Add the transient subscribers of all nodes."""
         if route.transient:

@@ -92,6 +92,9 @@ class Admission:
         if will is not None and self.wills.is_crowded(connection.client_id.encode()):
             self.refuse_crowd(connection, "too many wills of this client wait for a partition that is away")
             return
+        if will is not None and self.wills.is_barred(will.topic, will.retain):
+            self.refuse_crowd(connection, "the will is for a partition that is away, for which too much waits")
+            return
         if will is not None and connection.client_id in known:
             if not self._fits_will(connection, known[connection.client_id], len(will.payload)):
                 return

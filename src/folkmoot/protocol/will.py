@@ -47,6 +47,14 @@ class Wills:
         """Whether so many wills of a client wait that it may not bring another one."""
         return self._aside.get(client, 0) >= _ASIDE_MAX
 
+    def is_barred(self, topic: bytes, retain: bool) -> bool:
+        """Whether no client may bring a will for a topic: it would wait for a partition that is away, like too many.
+
+        A publication would be refused, but a will is published when its client is gone. One that is refused a message
+        for that partition is disconnected (MQTT 3), leaves its will there, and comes again at once.
+        """
+        return self.entries.is_barred(topic, retain)
+
     def leave(self, partition: int) -> None:
         """End the leadership of the partition: its new leader finds the rows of due wills."""
         held = self._held

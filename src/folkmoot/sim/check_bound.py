@@ -84,6 +84,13 @@ class BoundChecker:
             broker.turn.throttle.backlog_bytes,
             limits.write_backlog_bytes_max + spare,
         )
+        # A quarter of the limit, and what nodes let wait whose partitions this one has taken over.
+        self._check(
+            host,
+            "bytes for partitions without a leader",
+            broker.turn.throttle.stranded_bytes,
+            limits.write_backlog_bytes_max + spare,
+        )
         config = node.config.cluster
         for node_id in sorted(cluster_node.peers.up_ids()):
             backlog = cluster_node.peers.backlog_bytes(node_id)
@@ -121,6 +128,7 @@ def leftovers(host: Machine) -> str:
     broker = node._broker
     sizes = {
         "bytes that wait for disks": broker.turn.throttle.backlog_bytes,
+        "bytes for partitions without a leader": broker.turn.throttle.stranded_bytes,
         "requests": broker.channel.forward_sender.busy,
         "requests of others": len(broker.delivery.forward_receiver._waiting)
         + len(broker.delivery.forward_receiver._finished),

@@ -191,6 +191,15 @@ class Commits:
             self._answered.append(token)
         self.throttle.backlog_bytes -= size
 
+    def strand(self, token: int, size: int) -> None:
+        """No node can answer to these bytes now: the turn waits for them no more, but they stay in memory."""
+        self.answered(token, 1, size)
+        self.throttle.stranded_bytes += size
+
+    def unstrand(self, size: int) -> None:
+        """These bytes are gone from memory."""
+        self.throttle.stranded_bytes -= size
+
     def seal(self, batch: Batch) -> None:
         """The batch is handed to the store: note the end of each queue in it."""
         token = batch.token

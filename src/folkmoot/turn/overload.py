@@ -166,7 +166,9 @@ class Overload:
         memory = state.memory
         if not memory.is_due(state.now):
             return
-        moving = self.throttle.backlog_bytes + self.throttle.stash_bytes + state.counters.peer_backlog_bytes
+        throttle = self.throttle
+        waiting = throttle.backlog_bytes + throttle.stranded_bytes + throttle.stash_bytes
+        moving = waiting + state.counters.peer_backlog_bytes
         before = memory.stage
         if not memory.look(len(state.sessions), moving + state.accounts.kept_bytes, state.now):
             return

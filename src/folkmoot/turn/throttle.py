@@ -46,6 +46,7 @@ class Throttle:
         self.state = state
         self.backlog_bytes = 0  # `Commits` counts what waits with it
         self.backlog_bytes_max = state.limits.write_backlog_bytes_max
+        self.stranded_bytes = 0  # of messages for partitions without a leader, for which no turn waits any more
         self.congested = False  # a link to another node holds so much that it must not get more
         self.stash_bytes = 0
         self.paused: dict[int, Connection] = {}  # for the backlog, by number
@@ -56,6 +57,13 @@ class Throttle:
         """Whether more waits for disks and other nodes than may."""
         waiting = self.backlog_bytes + self.state.writer.batch.bytes
         return waiting > self.backlog_bytes_max or self.congested
+
+    def is_stranded_full(self) -> bool:
+        """Whether messages for partitions without a leader take as much as they may: a quarter of the backlog.
+
+        They are in memory until somebody repairs a partition, and the leader of their home counts them as backlog anew.
+        """
+        return self.stranded_bytes > self.backlog_bytes_max // 4
 
     def slow_down(self, connection: Connection) -> None:
         """Take nothing more from a client that makes nodes write while too much waits."""
