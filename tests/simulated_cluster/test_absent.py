@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from folkmoot.kernel.clock import SECOND
 from folkmoot.mqtt import reason
 from folkmoot.mqtt.packet import V311, Ack, Connack, Connect, Publish, Will
@@ -183,3 +185,47 @@ def test_wills_for_a_partition_that_is_away_do_not_fill_the_memory_of_other_node
     cluster.advance(SECOND)
     assert late.payloads() == [b"x" * 4000]
     site.client(client_id).connect(will=Will(far, b"x", 1, True))
+
+
+@pytest.mark.parametrize("away", [False, True])
+def test_messages_of_a_lost_member_wait_on_the_disk_while_too_much_waits_elsewhere(away: bool) -> None:
+    """[A13] the other member's partition is away, or its node does not answer; later it gets them all."""
+    limit, size, count = 65_536, 4_000, 100
+    cluster = SimulatedCluster(
+        3,
+        partitions=16,
+        replicas=1,
+        split_policy="majority",
+        limits={"write_backlog_bytes_max": limit, "page_rows": 2},
+    )
+    site, other = cluster["n1"], cluster["n3"]
+    ends = site.client(site.names_led("c")[0])
+    ends.connect(session_expiry=EVER)
+    ends.subscribe("$share/g/t", qos=1)
+    ends.lose()
+    publisher = site.client(site.names_led("p")[0])
+    publisher.connect()
+    for number in range(count):
+        publisher.publish("t", b"%d" % number + b"x" * size, qos=1)
+    stays = other.client(other.names_led("m")[0])
+    stays.connect(session_expiry=EVER)
+    stays.subscribe("$share/g/t", qos=1)
+    cluster.advance(SECOND)
+    if away:
+        other.kill()
+        cluster.advance(5 * SECOND)
+    else:
+        other.up = False  # it hangs: nobody knows yet
+    come(site, ends.client_id, True)
+    cluster.advance(SECOND // 2)
+    assert limit // 4 < held_bytes(site) < limit + 4 * size
+    if away:
+        other.revive()
+        cluster.advance(5 * SECOND)
+        stays = other.client(stays.client_id)
+        stays.resume()
+    other.up = True
+    cluster.advance(10 * SECOND)
+    assert held_bytes(site) == 0
+    numbers = [int(payload.rstrip(b"x")) for payload in stays.payloads()]
+    assert numbers == list(range(count))

@@ -160,7 +160,7 @@ class DeliveryParts:
         )
         self.sys = SysTopics(state, partition.queue, self.publishing)
         self.event_publisher = EventPublisher(state, fabric, self.routes, self.publishing, streams)
-        self.purges = Purges(state, partition.bodies, self.shared)
+        self.purges = Purges(state, turn.throttle, partition.bodies, self.shared)
 
 
 class QueryParts:

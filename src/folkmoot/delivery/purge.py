@@ -31,6 +31,7 @@ from folkmoot.store.key import (
 from folkmoot.store.row import decode_queue
 from folkmoot.store.writer import VERSION_BYTES
 from folkmoot.turn.state import State
+from folkmoot.turn.throttle import Throttle
 
 __all__ = ["Purge", "Purges"]
 
@@ -58,8 +59,9 @@ class Purge:
 class Purges:
     """Purges under way, oldest first. A new session of the same client id starts its queue where the old one ended."""
 
-    def __init__(self, state: State, bodies: Bodies, shared: Shared) -> None:
+    def __init__(self, state: State, throttle: Throttle, bodies: Bodies, shared: Shared) -> None:
         self.state = state
+        self.throttle = throttle
         self.bodies = bodies
         self.shared = shared
         self.active: deque[Purge] = deque()
@@ -104,8 +106,14 @@ class Purges:
             writer.delete_range(partition, start, numbered_key(prefix, session.queue_next))
 
     def runnable(self, durable_token: int) -> bool:
-        """Whether a purge can go on now: they are in the order of their batches."""
-        return bool(self.active) and self.active[0].token <= durable_token
+        """Whether a purge can go on now: they are in the order of their batches.
+
+        What it gives to members elsewhere is in memory until they have it: rows stay on the disk while there is too
+        much of that (A13).
+        """
+        if not self.active or self.throttle.is_full() or self.throttle.is_stranded_full():
+            return False
+        return self.active[0].token <= durable_token
 
     def step(self, durable_token: int) -> None:
         """Process one page of the oldest purge, if it can go on."""
