@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from folkmoot.kernel.clock import MILLISECOND, SECOND
@@ -26,6 +28,14 @@ def controller(cluster: SimulatedCluster) -> Site:
 
 def others(cluster: SimulatedCluster, *but: Site) -> list[Site]:
     return [site for site in cluster.live() if site not in but]
+
+
+def advance_until(cluster: SimulatedCluster, condition: Callable[[], bool]) -> None:
+    """Let time pass until something is so, or too long."""
+    end = cluster.now + 60 * SECOND
+    while not condition():
+        assert cluster.now < end, "it does not happen"
+        cluster.advance(MILLISECOND)
 
 
 @pytest.fixture
@@ -159,6 +169,42 @@ def test_who_is_alone_in_a_fork_cannot_leave() -> None:
     lone.node.leave(cluster.now)
     cluster.advance(20 * SECOND)
     assert lone.node.left
+
+
+def test_a_leave_that_was_ordered_in_a_fork_outlives_that_its_node_comes_back_to_it() -> None:
+    """At first it knows less of the fork than it did, and nothing of the order, which was not taken back for that.
+
+    Before it has read more, it goes over to the others, who have not heard of the order (191875).
+    """
+    cluster = SimulatedCluster(5)
+    leaver, near = others(cluster, controller(cluster))[:2]
+    far = others(cluster, leaver, near)
+    for site in far:
+        cluster.cut(leaver.name, site.name)
+        cluster.cut(near.name, site.name)
+    cluster.advance(10 * SECOND)
+    fork = control_of(leaver).lineage
+    assert fork == control_of(near).lineage != control_of(far[0]).lineage
+    leaver.node.leave(cluster.now)
+    cluster.advance(2 * SECOND)
+    assert "leave_waits" in [event.kind for event in leaver.events]
+    cluster.heal()
+    for site in far:
+        cluster.cut(near.name, site.name)
+    advance_until(cluster, lambda: control_of(leaver).lineage not in (0, fork))
+    for site in far:
+        cluster.cut(leaver.name, site.name)
+    leaver.hold_writes()
+    advance_until(cluster, lambda: control_of(leaver).lineage == 0)
+    cluster.heal()
+    for site in far:
+        cluster.cut(near.name, site.name)
+    cluster.advance(SECOND)
+    leaver.release_writes()
+    advance_until(cluster, lambda: control_of(leaver).lineage not in (0, fork))
+    assert control_of(leaver).leaving
+    cluster.heal()
+    advance_until(cluster, lambda: leaver.node.left)
 
 
 def test_who_asks_for_a_session_of_an_absent_partition_is_refused() -> None:

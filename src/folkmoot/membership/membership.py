@@ -79,6 +79,7 @@ class Membership:
         self._starts: dict[str, tuple[int, int]] = {}  # by node in the view, its disk and when it came up
         self._is_up = False
         self._told = 0  # the lineage whose configuration tells this node to leave; 0: none does
+        self._told_index = 0  # the newest entry of it with which that was so
         self._is_refused = False  # a leave, because nobody would be left
         self._waiting = 0  # the fork in which this node was told to leave, and waits until the sides have met
         self._stalled: dict[str, int] = {}  # what has stalled, and since when
@@ -534,7 +535,9 @@ class Membership:
         if member is None or configuration is None:
             return
         leaves = is_leaving(member.state)
-        if self._told == configuration.lineage and not leaves:  # the leave was taken back
+        # One that comes back to a lineage knows only an early configuration of it at first, from before the order.
+        is_later = self._told == configuration.lineage and configuration.index > self._told_index
+        if is_later and not leaves:  # the leave was taken back
             self._told = 0
             control.leaving = False
         if not self._is_up:
@@ -550,6 +553,7 @@ class Membership:
         self._is_refused = False
         if leaves:
             self._told = configuration.lineage
+            self._told_index = configuration.index
             control.leaving = True
             if configuration.trunk != configuration.lineage and self._waiting != configuration.lineage:
                 self._waiting = configuration.lineage
