@@ -65,6 +65,12 @@ def index_of(machine: Machine) -> int:
     return 0 if log is None else log.index
 
 
+def voters_of(machine: Machine) -> list[int]:
+    """Return the disks that vote, as far as a machine knows."""
+    log = control(machine).log
+    return [] if log is None else log.voters
+
+
 # What others send
 
 
@@ -508,6 +514,30 @@ def test_the_controller_leaves() -> None:
     cluster.until(lambda: control(machine).has_left, 30 * S)
     cluster.kill(machine)
     cluster.until(cluster.is_whole, 10 * S)
+
+
+def test_a_late_word_of_an_earlier_leader_does_not_set_the_only_voter_back() -> None:
+    """The leader of the log was told to leave, and left the vote to the last one; then comes what a link had held.
+
+    That it is set back would be the end of the cluster: nobody else has a vote (191143).
+    """
+    cluster = begun(19, 2)
+    leaver, last = controller(cluster), follower(cluster)
+    lineage = control(leaver).lineage
+    late = Greeting(control(leaver).cluster, lineage)
+    log = control(leaver).log
+    assert log is not None
+    late.live, late.leader, late.term = True, leaver.disk, log.term
+    control(leaver).leaving = True
+    cluster.turn(leaver)
+    cluster.until(lambda: voters_of(last) == [last.disk], 30 * S)
+    assert control(last).leader() == last.disk
+    control(last).receive(leaver.name, CONTROL, late.encoded(), last.clock(cluster.now))
+    assert not control(last).renewal
+    cluster.until(lambda: control(leaver).has_left, 30 * S)
+    late.leader, late.term = leaver.disk, 99  # elected later, which is only possible by entries that are not here
+    control(last).receive(leaver.name, CONTROL, late.encoded(), last.clock(cluster.now))
+    assert control(last).renewal
 
 
 def test_a_leave_that_was_ordered_in_a_fork_holds_when_it_is_merged() -> None:

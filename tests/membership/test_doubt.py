@@ -7,8 +7,10 @@ from copy import deepcopy
 import pytest
 
 from folkmoot.membership.control import Control
+from folkmoot.membership.control_message import Greeting
 from folkmoot.membership.control_option import ControlOptions
 from folkmoot.membership.log_rows import is_in_doubt
+from folkmoot.peer.kind import CONTROL
 from tests.membership.simulated_control import Cluster, Machine, S
 
 
@@ -175,6 +177,30 @@ def test_the_last_one_serves_alone(count: int) -> None:
     cluster.start(machine)
     cluster.until(lambda: machine.is_live(cluster.now), 5 * S)
     assert machine.disk == before
+
+
+def test_a_late_word_of_an_earlier_leader_does_not_make_the_only_voter_another_disk() -> None:
+    cluster = begun(3, 2)
+    first = leader(cluster)
+    last = next(one for one in cluster.machines if one is not first)
+    late = Greeting(control(first).cluster, control(first).lineage)
+    log = control(first).log
+    assert log is not None
+    late.live, late.leader, late.term = True, first.disk, log.term
+    control(first).leaving = True
+    cluster.turn(first)
+    cluster.until(lambda: control(first).has_left, 30 * S)
+    before = last.disk
+    lose_power(cluster, last, last.store)
+    cluster.run(3 * S)
+    cluster.start(last)
+    cluster.until(lambda: control(last).neighbours.of(first.disk) is not None, 5 * S)
+    assert control(last).log is not None
+    assert not control(last).is_up
+    control(last).receive(first.name, CONTROL, late.encoded(), last.clock(cluster.now))
+    cluster.turn(last)
+    cluster.until(lambda: last.is_live(cluster.now), 10 * S)
+    assert last.disk == before
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -94,6 +94,25 @@ def test_a_configuration_ends_with_its_entry() -> None:
     assert log.configuration().learners == []
 
 
+def test_since_which_term_its_voters_vote() -> None:
+    def change(index: int, term: int, voters: list[int], learners: list[int]) -> Entry:
+        change = Change(ADD_LEARNER, 9, Configuration(voters, learners), b"")
+        return Entry(index, term, CHANGE, encode_change(change))
+
+    log = log_of(1)
+    assert log.voters_term() == 1, "since the snapshot"
+    log.append([change(3, 3, [1], []), *entries(4, 4), change(5, 4, [1], [2]), *entries(6, 5)])
+    assert log.voters_term() == 3, "learners do not vote"
+    log.hand_over(1)
+    log.saved(1)
+    log.commit_to(6)
+    log.take_applicable(1000)
+    log.compact(Snapshot(4, 4, Configuration([1], []), b"state"), 4)
+    assert log.voters_term() == 4, "what is compacted may be as late as the snapshot"
+    log.append([change(7, 6, [1, 2], [])])
+    assert log.voters_term() == 6
+
+
 def test_compaction_keeps_what_is_asked_for() -> None:
     log = log_of(1, 1, 1, 1)
     log.commit_to(5)

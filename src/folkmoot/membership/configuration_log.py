@@ -191,6 +191,11 @@ class ConfigurationLog:
         return self._raft.log.configuration().voters
 
     @property
+    def voters_term(self) -> int:
+        """The term in which these became the voters, or a later one that is not later than the end of the log."""
+        return self._raft.log.voters_term()
+
+    @property
     def learners(self) -> list[int]:
         """The disks that learn, ascending, in the newest configuration of Raft that this member has."""
         return self._raft.log.configuration().learners

@@ -485,13 +485,16 @@ class Control:
 
         Only by an entry that this disk has written can the others have a vote, and apply what is not here: this folder
         was set back. It must not lead, and tell the others its log, which lacks what is committed.
+
+        A greeting may be late, and a member may not have heard of the newest leader. So another leader proves this only
+        if it was elected after this member had become the only voter.
         """
         log = self.log
         if log is None or greeting.lineage != log.lineage or log.voters != [self.me.disk]:
             return
         if greeting.index > log.last_index:
             self._set_back("by the log here this member decides alone, and the others have more of it")
-        elif greeting.live and greeting.leader not in (0, self.me.disk):
+        elif greeting.live and greeting.leader not in (0, self.me.disk) and greeting.term > log.voters_term:
             self._set_back("by the log here this member decides alone, and the others have another leader")
 
     def _take_log(self, neighbour: Neighbour, body: bytes, now: int) -> None:
@@ -1052,12 +1055,12 @@ class Control:
         log = self.log
         if log is not None and configuration is not None:
             greeting.leader = log.leader
+            greeting.term = log.term
             greeting.ancestors = [lineage for lineage, _counter in configuration.ancestors]
             greeting.shared = [counter for _lineage, counter in configuration.ancestors]
             greeting.strength = configuration.strength
             if not greeting.live:
                 greeting.index = log.index
-                greeting.term = log.term
                 greeting.end = (log.last_term, log.last_index)
                 greeting.in_doubt = self._doubt is not None
             for disk in configuration.disks():

@@ -58,6 +58,8 @@ class Doubt:
                 continue
             if alone and greeting.lineage != log.lineage:
                 continue  # a side that has forked because this process was away
+            if alone and greeting.leader != log.disk and greeting.term <= log.voters_term:
+                continue  # it speaks of a leader of before this process became the only voter
             if greeting.leader != self.source:  # who leads by what all have agreed on goes on with this process
                 self.renews = True
                 return

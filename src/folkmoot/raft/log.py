@@ -136,6 +136,20 @@ class Log:
             found = configuration
         return found
 
+    def voters_term(self) -> int:
+        """Return the term of the entry since which its voters have the votes; if it is compacted, that of a later one.
+
+        If one voter is left, nobody else is elected in a later term, unless by an entry behind all of these.
+        """
+        voters = self.configuration().voters
+        index = 0
+        for since, configuration in reversed(self.configurations):
+            if configuration.voters != voters:
+                break
+            index = since
+        term = self.term_at(index)
+        return self.snapshot.term if term < 0 else term
+
     def has_pending_change(self) -> bool:
         """Tell whether the newest configuration is not committed."""
         return self.configurations[-1][0] > self.commit
