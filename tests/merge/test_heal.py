@@ -354,6 +354,8 @@ def test_stamps_say_when_and_their_clock_does_not_go_back() -> None:
     topics = [plain_key(0, RETAINED, b"t%d" % number) for number in range(STAMPS_MAX)]
     note([(PUT, key, b"") for key in topics], 225)
     assert stamps.count(0) == len(read_stamps(store, 0)) == STAMPS_MAX // 2, "others than retained messages have room"
+    note([(DELETE, plain_key(0, RETAINED, b"nothing%d" % number), b"") for number in range(STAMPS_MAX)], 226)
+    assert stamps.count(0) == len(read_stamps(store, 0)) == STAMPS_MAX // 2, "clears of nothing take no more"
     note([(PUT, kind_prefix(0, STAMP), bytes(16) + encode_stamp(Stamp(0, 240)))], 230)
     note([(DELETE, subscription, b"")], 250)
     assert read_stamps(store, 0)[subscription].gone_us == 903

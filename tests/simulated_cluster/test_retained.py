@@ -217,3 +217,33 @@ def test_a_leader_that_comes_and_goes_leaves_nothing_behind() -> None:
     cluster.advance(75 * SECOND)
     assert [retained_rows(site) - {b"stays"} for site in cluster.live()] == [set()] * 3
     assert sum(site.node.counters.retained_messages for site in cluster.live()) == 1
+
+
+@pytest.mark.parametrize("clears_lone", [True, False])
+@pytest.mark.parametrize("clears_last", [True, False])
+def test_of_a_message_and_a_clear_of_two_sides_the_later_counts_though_one_side_had_nothing(
+    clears_lone: bool, clears_last: bool
+) -> None:
+    """The side that clears does not know of the message: that there was nothing to clear does not make it void."""
+    cluster = SimulatedCluster(3)
+    lone = cluster["n3"]
+    cluster.cut("n3", "n1", "n2")
+    cluster.advance(10 * SECOND)
+    assert lone.node.silence(lone.steady_ns()) == "", "it has forked"
+    clears, keeps = (lone, cluster["n1"]) if clears_lone else (cluster["n1"], lone)
+    steps = [(keeps, b"x"), (clears, b"")]
+    for number, (site, payload) in enumerate(steps if clears_last else steps[::-1]):
+        peer = site.client(f"p{number}")
+        peer.connect()
+        assert peer.publish("t", payload, qos=1, retain=True) < 0x80
+        cluster.advance(SECOND)
+    cluster.heal()
+    cluster.settle()
+    cluster.advance(5 * SECOND)
+    expected = set() if clears_last else {b"t"}
+    assert [retained_rows(site) for site in cluster.live()] == [expected] * 3
+    assert sum(site.node.counters.retained_messages for site in cluster.live()) == len(expected)
+    reader = cluster["n2"].client("reader")
+    reader.connect()
+    reader.subscribe("t", qos=1)
+    assert reader.payloads() == [b"x"] * len(expected)

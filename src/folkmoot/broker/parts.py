@@ -103,7 +103,7 @@ class PartitionParts:
         self.marks = Marks(state)
         self.bodies = Bodies(state)
         self.queue = Queue(state, fabric, turn.commits, Backlog(state, self.bodies))
-        self.retained = Retained(state)
+        self.retained = Retained(state, fabric)
         self.retained_sweep = RetainedSweep(state, turn.commits, self.retained)
         self.producers = Producers(state, turn.commits)
 

@@ -35,7 +35,7 @@ __all__ = ["STAMPS_MAX", "Stamp", "Stamps", "decode_stamp", "encode_stamp", "rea
 STAMPS_MAX: Final = 8192
 """Of a partition: about a megabyte in memory and on the disk of each of its replicas."""
 
-_PUBLISHED_MAX: Final = STAMPS_MAX // 2  # no more for retained messages: they also say when they were published
+_PUBLISHED_MAX: Final = STAMPS_MAX // 2  # no more for retained messages, which also say when they were published
 _PAGE_ROWS: Final = 1024
 _STAMPED: Final = bytes([SESSION, SUBSCRIPTION, WILL, RETAINED])
 
@@ -134,7 +134,7 @@ class Stamps:
             if stamp is None:
                 if kind != PUT and kind != DELETE:
                     continue  # subscriptions go by ranges only when their session goes
-                if len(stamps) >= (_PUBLISHED_MAX if row == RETAINED and kind == PUT else STAMPS_MAX):
+                if len(stamps) >= (_PUBLISHED_MAX if row == RETAINED else STAMPS_MAX):
                     continue
                 stamp = Stamp(0, 0)
                 stamps[key] = stamp

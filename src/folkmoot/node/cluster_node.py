@@ -499,6 +499,7 @@ class ClusterNode:
     def _install_at_broker(self, view: View, before: dict[str, int]) -> None:
         """Tell the broker who leads which partition for it."""
         partitions = self.state.partitions
+        self.fabric.away = not view.is_whole()
         self.fabric.absent = dict.fromkeys([*view.losses.missing, *view.losses.damaged])
         self.fabric.holds = [self.me.node_id in replicas for replicas in view.replicas] or [False] * partitions
         self.broker.cluster.leadership.install(

@@ -16,6 +16,7 @@ from folkmoot.store.key import RETAINED, end_of, plain_key
 from folkmoot.store.message import Message, decode_message, encode_message
 from folkmoot.store.writer import VERSION_BYTES
 from folkmoot.topics.name import filter_prefix, has_wildcard
+from folkmoot.turn.fabric import Fabric
 from folkmoot.turn.state import TIMER_SWEEP, State
 
 __all__ = ["SWEEP_SLOTS", "TO_TRANSIENT", "Retained", "Share", "earlier"]
@@ -77,8 +78,9 @@ class Retained:
     while feeds run: `came` notes one, a feed asks `has_come`.
     """
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: State, fabric: Fabric) -> None:
         self.state = state
+        self.fabric = fabric
         self.counts: list[int] = [0] * state.partitions  # rows per partition: scans skip the empty ones
         self.sizes: list[int] = [0] * state.partitions  # bytes of their messages
         # By partition: no row expires before this time; 0: none does. The row that set it may have been replaced since.
@@ -100,8 +102,9 @@ class Retained:
         partition = self.state.partition_of(topic)
         before = self._look(partition, topic)
         if not message.payload:  # [MQTT-3.3.1-6] [MQTT-3.3.1-7] an empty payload clears
-            if before.size >= 0:
+            if before.size >= 0 or self.fabric.away:  # those who are away may have a message: the clear gets its time
                 self.state.writer.delete(partition, plain_key(partition, RETAINED, topic))
+            if before.size >= 0:
                 self._note(topic, -1, "")
                 self._count(partition, before.owner, -1, -before.size)
             return True

@@ -30,6 +30,7 @@ class Fabric:
         self.leaders: list[str] = [node_id if alone else ""] * partitions
         self.leader_epochs: list[int] = [0] * partitions
         self.leaderless = False
+        self.away = False  # somebody who is known is absent, and may return with changes of its own
         self.absent: dict[int, None] = {}  # partitions that nobody can lead: all copies in sync are away, or damaged
         self.scarce_us = 0  # since when there are any, see below
         self.scarce: dict[int, None] = {}  # partitions that nobody serves, because too few copies are in sync
