@@ -15,6 +15,7 @@ from folkmoot.sim.causes import Causes
 from folkmoot.sim.excuse import EXCUSES, share_of, too_seldom
 from folkmoot.sim.fact import Attempt, Lane, Life, Message, SessionRecord
 from folkmoot.sim.history import FORK_US, HEAL_US, History
+from folkmoot.sim.profile import NEVER_EXPIRES_S
 from folkmoot.sim.trace import Trace
 from folkmoot.sim.world import World
 
@@ -63,8 +64,19 @@ class Machines:
 
     def link(self, number: int) -> Any:
         return SimpleNamespace(
-            server=self.hosts[number - 1], sent_bytes=0, ended_us=NEVER, opened_us=self.world.now, closed_at_bytes=NEVER
+            server=self.hosts[number - 1],
+            sent_bytes=0,
+            ended_us=NEVER,
+            cut_us=NEVER,
+            opened_us=self.world.now,
+            closed_at_bytes=NEVER,
         )
+
+    def life(self, number: int, expiry_s: int) -> Life:
+        life = Life("c", V5, self.link(number), False, self.world.now)
+        life.accepted_us = self.world.now
+        life.expiry_low_s = expiry_s
+        return life
 
     def message(self, qos: int, *links: Any) -> Message:
         message = Message(0, "a", Publish(b"t", b"m", qos))
@@ -238,6 +250,63 @@ def test_a_side_lacks_a_session_that_began_while_its_nodes_were_away(number: int
     machines.run(number, up=True)
     machines.wait(SECOND)
     assert judge.without_copy(record, Life("c", V5, machines.link(number), False, machines.world.now)) == lacks
+
+
+@pytest.mark.parametrize(
+    ("expiry_s", "numbers", "forks", "majority", "expired"),
+    [
+        (4, [3, 2], True, False, True),
+        (4, [3, 3, 2], True, False, True),
+        (4, [3, 2], True, True, False),
+        (4, [3, 2], False, False, False),
+        (4, [3, 3], True, False, False),  # this side has seen the client come back
+        (4, [3, 1, 2], True, False, False),  # and this one
+        (30, [3, 2], True, False, False),  # it cannot have expired yet
+        (NEVER_EXPIRES_S, [3, 2], True, False, False),
+    ],
+)
+def test_a_side_that_does_not_see_its_client_come_back_lets_a_session_expire(
+    expiry_s: int, numbers: list[int], forks: bool, majority: bool, expired: bool
+) -> None:
+    """The client comes back on the other side, and its session never expires there. Then it comes to this side."""
+    machines = Machines()
+    lives = [machines.life(1, expiry_s)]
+    machines.wait(SECOND)
+    lives[0].link.cut_us = machines.world.now
+    machines.wait(SECOND)
+    if forks:
+        machines.cut(("n1", "n3"), ("n2", "n3"))
+    for number in numbers:
+        machines.wait(2 * SECOND)
+        lives.append(machines.life(number, NEVER_EXPIRES_S))
+    machines.cut()
+    machines.wait(SECOND)
+    assert machines.judge(majority=majority).expired_before(lives[:-1], lives[-1], 0) == expired
+
+
+def test_a_session_that_never_expires_again_before_a_split_does_not_expire() -> None:
+    machines = Machines()
+    lives = [machines.life(1, 1)]
+    lives[0].link.cut_us = machines.world.now
+    lives.append(machines.life(3, NEVER_EXPIRES_S))
+    machines.wait(SECOND)
+    machines.cut(("n1", "n3"), ("n2", "n3"))
+    machines.wait(5 * SECOND)
+    assert not machines.judge().expired_before(lives, machines.life(2, NEVER_EXPIRES_S), 0)
+
+
+@pytest.mark.parametrize(("began_s", "expired"), [(1, True), (4, False)])
+def test_a_client_that_a_side_does_not_see_counts_as_absent_there_since_the_split(began_s: int, expired: bool) -> None:
+    """It is connected with a finite expiry, and connects again, on its own side, before the other side is asked."""
+    machines = Machines()
+    lives = [machines.life(3, 4)]
+    machines.wait(began_s * SECOND)
+    machines.cut(("n1", "n3"), ("n2", "n3"))
+    machines.wait(5 * SECOND - began_s * SECOND)
+    lives.append(machines.life(3, NEVER_EXPIRES_S))
+    lives[0].link.cut_us = machines.world.now
+    machines.wait(SECOND // 2)
+    assert machines.judge().expired_before(lives, machines.life(2, NEVER_EXPIRES_S), 0) == expired
 
 
 @pytest.mark.parametrize(("one_way", "early"), [([("n2", "n1")], True), ([("n1", "n3")], False)])

@@ -285,6 +285,27 @@ class Causes(Judge):
             return False
         return self._excuse("A1", "finite session on two sides")
 
+    def expired_before(self, lives: list[Life], life: Life, slack_us: int) -> bool:
+        """Whether the side of this connection saw none after one with a finite expiry, and let the session expire."""
+        if self.majority:
+            return False
+        for place in range(len(lives) - 1, 0, -1):
+            last, unseen = lives[place - 1], lives[place]
+            if not self._is_forked(unseen.link, unseen.connect_us, unseen.accepted_us):
+                return False
+            if not self._on_two_sides([unseen.link, life.link], unseen.connect_us, life.connect_us):
+                return False
+            by_us = self.world.now + slack_us - last.expiry_low_s * SECOND
+            if last.expiry_low_s < NEVER_EXPIRES_S and self._is_missed(last, life, by_us):
+                return self._excuse("A1", "finite session on two sides")
+        return False
+
+    def _is_missed(self, last: Life, life: Life, by_us: int) -> bool:
+        """Whether the client of a connection may have counted as absent by then, on the side of another connection."""
+        since, name = last.accepted_us, last.link.server.name
+        ended = min(last.link.cut_us, self.history.fell_at(name, since)) <= by_us
+        return ended or (since <= by_us and self.history.apart(name, life.link.server.name, since, by_us))
+
     def lost_at(self, record: SessionRecord) -> int:
         """Return the end of the connection, or the failure of its node."""
         last = record.links[-1]

@@ -109,6 +109,13 @@ class Judge(ABC):
         """Whether a session may have expired where its client was not seen."""
 
     @abstractmethod
+    def expired_before(self, lives: list[Life], life: Life, slack_us: int) -> bool:
+        """Whether a session that never expires may have done so where only an earlier connection was seen.
+
+        lives: the connections of the session, in their order, the last of which made it one that never expires.
+        """
+
+    @abstractmethod
     def lost_at(self, record: SessionRecord) -> int:
         """Return the earliest moment from which the client of a session may have counted as absent."""
 
