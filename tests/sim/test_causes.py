@@ -281,7 +281,7 @@ def test_a_side_that_does_not_see_its_client_come_back_lets_a_session_expire(
         lives.append(machines.life(number, NEVER_EXPIRES_S))
     machines.cut()
     machines.wait(SECOND)
-    assert machines.judge(majority=majority).expired_before(lives[:-1], lives[-1], 0) == expired
+    assert machines.judge(majority=majority).is_unknown_there(lives[:-1], lives[-1], 0) == expired
 
 
 def test_a_session_that_never_expires_again_before_a_split_does_not_expire() -> None:
@@ -292,7 +292,31 @@ def test_a_session_that_never_expires_again_before_a_split_does_not_expire() -> 
     machines.wait(SECOND)
     machines.cut(("n1", "n3"), ("n2", "n3"))
     machines.wait(5 * SECOND)
-    assert not machines.judge().expired_before(lives, machines.life(2, NEVER_EXPIRES_S), 0)
+    assert not machines.judge().is_unknown_there(lives, machines.life(2, NEVER_EXPIRES_S), 0)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "forks", "majority", "unknown"),
+    [
+        ([3, 2], True, False, True),
+        ([3, 3, 1], True, False, True),
+        ([3, 1, 2], True, False, False),  # this side has seen it since
+        ([3, 3], True, False, False),
+        ([3, 2], False, False, False),
+        ([3, 2], True, True, False),
+    ],
+)
+def test_a_session_that_began_on_another_side_is_not_known_before_the_merge(
+    numbers: list[int], forks: bool, majority: bool, unknown: bool
+) -> None:
+    machines = Machines()
+    if forks:
+        machines.cut(("n1", "n3"), ("n2", "n3"))
+    lives: list[Life] = []
+    for number in numbers:
+        machines.wait(2 * FORK_US)
+        lives.append(machines.life(number, NEVER_EXPIRES_S))
+    assert machines.judge(majority=majority).is_unknown_there(lives[:-1], lives[-1], 0) == unknown
 
 
 @pytest.mark.parametrize(("began_s", "expired"), [(1, True), (4, False)])
@@ -306,7 +330,7 @@ def test_a_client_that_a_side_does_not_see_counts_as_absent_there_since_the_spli
     lives.append(machines.life(3, NEVER_EXPIRES_S))
     lives[0].link.cut_us = machines.world.now
     machines.wait(SECOND // 2)
-    assert machines.judge().expired_before(lives, machines.life(2, NEVER_EXPIRES_S), 0) == expired
+    assert machines.judge().is_unknown_there(lives, machines.life(2, NEVER_EXPIRES_S), 0) == expired
 
 
 @pytest.mark.parametrize(("one_way", "early"), [([("n2", "n1")], True), ([("n1", "n3")], False)])

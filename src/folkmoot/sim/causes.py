@@ -285,16 +285,19 @@ class Causes(Judge):
             return False
         return self._excuse("A1", "finite session on two sides")
 
-    def expired_before(self, lives: list[Life], life: Life, slack_us: int) -> bool:
-        """Whether the side of this connection saw none after one with a finite expiry, and let the session expire."""
+    def is_unknown_there(self, lives: list[Life], life: Life, slack_us: int) -> bool:
+        """Whether the side of this connection saw none at all, or none after one with a finite expiry, which passed."""
         if self.majority:
             return False
-        for place in range(len(lives) - 1, 0, -1):
-            last, unseen = lives[place - 1], lives[place]
+        for place in range(len(lives) - 1, -1, -1):
+            unseen = lives[place]
             if not self._is_forked(unseen.link, unseen.connect_us, unseen.accepted_us):
                 return False
             if not self._on_two_sides([unseen.link, life.link], unseen.connect_us, life.connect_us):
                 return False
+            if not place:
+                return self._excuse("A1", "session begun on another side")
+            last = lives[place - 1]
             by_us = self.world.now + slack_us - last.expiry_low_s * SECOND
             if last.expiry_low_s < NEVER_EXPIRES_S and self._is_missed(last, life, by_us):
                 return self._excuse("A1", "finite session on two sides")

@@ -111,7 +111,7 @@ class SessionChecker:
             return False  # the side that did not see the client has let it expire
         if record.expiry_low_s >= NEVER_EXPIRES_S:
             lives = [one for one in self.ledger.lives[record.client_id] if one.link.session is record]
-            return not self.judge.expired_before(lives, life, self.ledger.slack_us)
+            return not self.judge.is_unknown_there(lives, life, self.ledger.slack_us)
         # The node may have been removed from the view before the connection broke: from then on the client counts as
         # absent.
         lost_us = min(self.world.now, self.judge.lost_at(record))

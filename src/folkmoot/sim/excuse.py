@@ -30,6 +30,7 @@ EXCUSES: Final = (
     Excuse("A1", "transient: its node failed, or did not reach the node of the subscriber", _ANY),
     Excuse("A1", "subscribed on another side", _SPLIT),
     Excuse("A1", "finite session on two sides", _SPLIT),
+    Excuse("A1", "session begun on another side", _SPLIT),
     Excuse("A1", "session begun while all nodes of its side were away", _SPLIT),
     Excuse("A2", "subscription changed on another side", _SPLIT),
     Excuse("A2", "for an earlier session, merged in a heal", _SPLIT),

@@ -109,8 +109,8 @@ class Judge(ABC):
         """Whether a session may have expired where its client was not seen."""
 
     @abstractmethod
-    def expired_before(self, lives: list[Life], life: Life, slack_us: int) -> bool:
-        """Whether a session that never expires may have done so where only an earlier connection was seen.
+    def is_unknown_there(self, lives: list[Life], life: Life, slack_us: int) -> bool:
+        """Whether a session that never expires now may not exist where its last connections, or all, were not seen.
 
         lives: the connections of the session, in their order, the last of which made it one that never expires.
         """

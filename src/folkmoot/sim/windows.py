@@ -157,7 +157,7 @@ class Windows(Judge):
         """Whether there were two sides in the life of the session."""
         return self.trouble.torn(record.created_us)
 
-    def expired_before(self, lives: list[Life], life: Life, slack_us: int) -> bool:
+    def is_unknown_there(self, lives: list[Life], life: Life, slack_us: int) -> bool:
         """Whether it could expire earlier, and there were two sides in its life."""
         finite = any(one.expiry_low_s < NEVER_EXPIRES_S for one in lives)
         return finite and self.trouble.torn(lives[0].accepted_us)
