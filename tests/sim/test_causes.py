@@ -351,6 +351,34 @@ def test_a_will_is_not_early_when_others_do_not_hear_its_node(one_way: list[tupl
     assert judge.will_early(life, machines.world.now) == early
 
 
+@pytest.mark.parametrize(
+    ("will", "forks", "majority", "excused"),
+    [
+        (False, True, False, True),
+        (True, True, False, True),
+        (True, True, True, False),
+        (True, False, False, False),
+    ],
+)
+def test_a_side_that_does_not_know_of_a_new_session_takes_messages_and_wills_for_the_earlier_one(
+    will: bool, forks: bool, majority: bool, excused: bool
+) -> None:
+    machines = Machines()
+    earlier = SessionRecord(0, "c", V5, 10, machines.world.now)
+    earlier.links.append(machines.link(1))
+    machines.wait(SECOND)
+    message = machines.message(2) if will else machines.message(2, machines.link(3))
+    if will:
+        message.is_will, message.will_link = True, machines.link(3)
+    machines.wait(SECOND)
+    if forks:
+        machines.cut(("n1", "n3"), ("n2", "n3"))
+    machines.wait(2 * FORK_US)
+    machines.cut()
+    machines.wait(SECOND)
+    assert machines.judge(majority=majority).of_earlier_session(message, [earlier]) == excused
+
+
 def test_a_session_that_began_before_a_node_was_away_is_known_to_it() -> None:
     machines = Machines()
     record = SessionRecord(0, "c", V5, 10, machines.world.now)

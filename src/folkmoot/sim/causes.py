@@ -254,8 +254,11 @@ class Causes(Judge):
         return self._decide("A2", "subscription changed on another side", apart)
 
     def of_earlier_session(self, message: Message, earlier: list[SessionRecord]) -> bool:
-        """Whether the earlier session was on another side when the message was taken, or ended on another one."""
-        since = message.first_us
+        """Whether the earlier session was on another side when the message was taken, or ended on another one.
+
+        A side publishes a will when it takes the client for dead, at any time of its connection or later.
+        """
+        since = message.first_us if message.will_link is None else message.will_link.opened_us
         if any(self._is_forked(link, since) for record in earlier for link in record.links):
             return self._excuse("A2", "for an earlier session, merged in a heal")
         return False
