@@ -10,11 +10,13 @@ from typing import Any
 import pytest
 
 from folkmoot.kernel.clock import NEVER, SECOND
-from folkmoot.mqtt.packet import V5, Publish
+from folkmoot.mqtt.packet import V5, Properties, Publish
 from folkmoot.sim.causes import Causes
+from folkmoot.sim.check_delivery import DeliveryChecker
 from folkmoot.sim.excuse import EXCUSES, share_of, too_seldom
-from folkmoot.sim.fact import Attempt, Lane, Life, Message, SessionRecord
+from folkmoot.sim.fact import Attempt, Lane, Life, Message, SessionRecord, Sub
 from folkmoot.sim.history import FORK_US, HEAL_US, History
+from folkmoot.sim.ledger import Ledger
 from folkmoot.sim.profile import NEVER_EXPIRES_S
 from folkmoot.sim.trace import Trace
 from folkmoot.sim.world import World
@@ -377,6 +379,38 @@ def test_a_side_that_does_not_know_of_a_new_session_takes_messages_and_wills_for
     machines.cut()
     machines.wait(SECOND)
     assert machines.judge(majority=majority).of_earlier_session(message, [earlier]) == excused
+
+
+@pytest.mark.parametrize(
+    ("qos", "identifier", "forks", "violations"),
+    [(2, 7, True, 0), (1, 0, True, 0), (1, 7, True, 1), (2, 8, True, 2), (0, 0, True, 1), (2, 7, False, 2)],
+)
+def test_a_message_for_an_earlier_session_comes_as_that_one_asked(
+    qos: int, identifier: int, forks: bool, violations: int
+) -> None:
+    """The earlier session has other options and another identifier, and the new one has subscribed, too."""
+    machines = Machines()
+    trouble: Any = None
+    ledger = Ledger(machines.world, machines.hosts, trouble, machines.judge())
+    checker = DeliveryChecker(ledger)
+    records: list[SessionRecord] = []
+    for name, options, known in [(b"t", 2, 7), (b"+", 1, 0)]:
+        life = Life("c", V5, machines.link(1), True, machines.world.now)
+        ledger.connecting(life)
+        record = ledger.begin(life, 10)
+        record.links.append(life.link)
+        record.every.append(Sub(name, options, known, machines.world.now))
+        records.append(record)
+    message = ledger.publish("a", Publish(b"t", b"m", 2), once=True)
+    ledger.sent(message, machines.link(3))
+    if forks:
+        machines.cut(("n1", "n3"), ("n2", "n3"))
+    machines.wait(2 * FORK_US)
+    packet = Publish(b"t", b"m", qos)
+    packet.properties = Properties()
+    packet.properties.subscription_ids = [identifier] if identifier else []
+    checker.received(records[1], machines.link(1), packet, late=False)
+    assert len(machines.world.violations) == violations
 
 
 def test_a_session_that_began_before_a_node_was_away_is_known_to_it() -> None:
