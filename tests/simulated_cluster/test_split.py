@@ -11,7 +11,7 @@ import pytest
 
 from folkmoot.kernel.clock import SECOND
 from folkmoot.kernel.hash import hash64
-from folkmoot.mqtt.packet import PUBCOMP, PUBREC, PUBREL, Ack, Publish
+from folkmoot.mqtt.packet import PUBCOMP, PUBREC, PUBREL, Ack, Disconnect, Properties, Publish
 from folkmoot.node.cluster_node import ClusterNode
 from folkmoot.status.cluster_picture import picture_of
 from folkmoot.status.status import NodeStatus
@@ -222,6 +222,33 @@ def test_a_subscriber_that_goes_to_the_smaller_side_in_the_middle_of_a_flow_gets
     other = reader.take(Publish)
     assert other.payload == b"less"
     assert other.packet_id != half.packet_id
+
+
+def test_a_session_that_expires_on_one_side_goes_on_if_its_client_has_used_it_on_the_other() -> None:
+    """Its client left with a short interval, came back to the smaller side, and asked there for one without an end."""
+    split = Split("available")
+    name = client_id_in(0, 2)
+    client = split.lone.client(name)
+    client.connect(session_expiry=EVER)
+    client.subscribe("t", qos=1)
+    leave = Properties()
+    leave.session_expiry = 60
+    client.send(Disconnect(0, leave))
+    split.cluster.settle()
+    split.cut()
+    split.cluster.advance(10 * SECOND)
+    client = split.lone.client(name)
+    assert client.connect(clean_start=False, session_expiry=EVER).session_present
+    client.disconnect()
+    publisher = split.lone.client("publisher")
+    publisher.connect()
+    assert publisher.publish("t", b"kept", qos=1) == 0
+    split.cluster.advance(100 * SECOND)
+    assert sum(site.node.counters.sessions_expired for site in split.others) == 1
+    split.heal()
+    client = split.others[0].client(name)
+    assert client.connect(clean_start=False, session_expiry=EVER).session_present
+    assert client.take(Publish).payload == b"kept"
 
 
 def test_a_minority_shows_that_it_does_not_write() -> None:

@@ -3,7 +3,8 @@
 After a split the later of two changes of the same thing wins; rows say who wrote them, not when, and what was removed
 says nothing. So while somebody who is known is away, each such change leaves a row STAMP beside it. They go when all
 are back. Bounded per partition: beyond it changes leave none and count as older than those with one. Only a client
-changes its session: a side that has lost its connection, or takes it for lost, lets it rest, and leaves no stamp.
+changes its session: a side that has lost its connection, or takes it for lost, lets it rest, and leaves no stamp. If it
+lets the session expire, that is dated back to when it began to rest: who has used the session later goes on with it.
 
 The time is a hybrid logical clock, one per partition: it follows the clock of its leader, and never goes back when
 another one leads (Kulkarni et al.: Logical Physical Clocks, 2014).
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from folkmoot.kernel.clock import SECOND
 from folkmoot.kernel.pack import get_u64, u64
 from folkmoot.store.batch import DELETE, PUT, Batch
 from folkmoot.store.key import (
@@ -124,12 +126,17 @@ class Stamps:
         stamps = self._stamps[partition]
         now = max(now, self._clocks[partition] + 1)
         changed: dict[bytes, Stamp] = {}
+        resting: dict[bytes, int] = {}  # since when; an expiry puts the row as it was, and removes it
         for kind, key, value in ops:
             row = key[2]
             if row != SESSION and row != SUBSCRIPTION and row != WILL and row != RETAINED:
                 continue
-            if row == SESSION and kind == PUT and decode_session(body_of(value)).ends_us:
-                continue  # its node lets it rest; whose client has used it last counts
+            if row == SESSION and kind == PUT:
+                session = decode_session(body_of(value))
+                if session.ends_us:  # its node lets it rest; whose client has used it last counts
+                    resting[key] = max(1, session.ends_us - session.expiry_s * SECOND)
+                    continue
+                resting.pop(key, None)
             stamp = stamps.get(key)
             if stamp is None:
                 if kind != PUT and kind != DELETE:
@@ -141,7 +148,7 @@ class Stamps:
             if kind == PUT:
                 stamp.put_us = now
             elif kind == DELETE:
-                stamp.gone_us = now
+                stamp.gone_us = max(stamp.gone_us, min(now, resting.get(key, now)))
             changed[key] = stamp
         added: list[tuple[int, bytes, bytes]] = []
         for key, stamp in changed.items():

@@ -180,6 +180,8 @@ class Lifecycle:
         """Handle an expiry; it is stale when the client has returned."""
         if not session.ended and session.connection is None and session.ends_us > 0:
             self.state.counters.sessions_expired += 1
+            if session.persistent:
+                self.save(session)  # with its removal in one change: by that a merge tells an expiry (`merge/stamp`)
             self.end(session)
 
     def look_for_owner(self, session: Session) -> None:
