@@ -115,6 +115,29 @@ def test_messages_of_a_group_wait_for_members_that_may_be_in_an_absent_partition
     assert sorted([packet.payload for packet in back.publishes()]) == [b"%d" % number for number in range(6)]
 
 
+def test_a_group_goes_on_without_members_in_an_absent_partition_and_refuses_without_any_others() -> None:
+    """[A11] a message that waits for the operator would fill the backlog, and hold up all that publish."""
+    cluster = SimulatedCluster(3, partitions=16, replicas=1, split_policy="majority")
+    n1, n2, n3 = cluster["n1"], cluster["n2"], cluster["n3"]
+    near, far = n2.client(n2.names_led("m")[0]), n3.client(n3.names_led("m")[0])
+    for member in (near, far):
+        member.connect(session_expiry=EVER)
+        member.subscribe("$share/g/both", qos=1)
+    far.subscribe("$share/g/far", qos=1)
+    publisher = n1.client(n1.names_led("p")[0])
+    publisher.connect()
+    cluster.advance(SECOND)
+    n3.kill()
+    cluster.advance(5 * SECOND)
+    payloads = [b"%d" % number for number in range(6)]
+    assert [publisher.publish("both", payload, qos=1) for payload in payloads] == [0] * 6
+    assert near.payloads() == payloads
+    assert publisher.publish("far", b"x", qos=1) == reason.IMPLEMENTATION_SPECIFIC_ERROR
+    n3.revive()
+    cluster.settle()
+    assert publisher.publish("far", b"y", qos=1) == 0
+
+
 def test_a_will_waits_although_its_client_comes_back_with_another_one() -> None:
     cluster = majority()
     n1, n3 = cluster["n1"], cluster["n3"]

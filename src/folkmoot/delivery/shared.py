@@ -60,8 +60,11 @@ class Shared:
         """Return the location that gets the next message; None: a member of the group here does.
 
         In a round, a location gets as many messages as it has connected members, or, when none is connected anywhere,
-        as it has members.
+        as it has members. Partitions that are away get none, unless all members are there.
         """
+        reached = self.routes.interest.within_reach(locations)
+        if reached or group is not None:
+            locations = reached
         total = 0 if group is None else len(group.members) - group.absent
         for location in locations:
             total += location.count - location.absent

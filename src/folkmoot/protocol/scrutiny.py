@@ -230,9 +230,13 @@ class Scrutiny:
         if unheard >= 0:
             return f"{self._why_absent(unheard)}; what is subscribed there is not known"
         if self.fabric.leaderless:
-            for partition in self._partitions(self.routes.lookup(topic), topic, retain):
+            route = self.routes.lookup(topic)
+            for partition in self._partitions(route, topic, retain):
                 if not self.fabric.leaders[partition]:
                     return self._why_absent(partition)
+            for name, locations in route.shared.items():
+                if name not in self.routes.groups and not self.routes.interest.within_reach(locations):
+                    return self._why_absent(locations[0].location.partition)
         return ""
 
     def _why_absent(self, partition: int) -> str:

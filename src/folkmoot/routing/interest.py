@@ -355,6 +355,13 @@ class Interest:
         """Return the locations of members of a shared subscription, except this node."""
         return list(self._shared.get(name, {}).values())
 
+    def within_reach(self, locations: list[SharedLocation]) -> list[SharedLocation]:
+        """Return those of these locations that can take a message now: a partition without a leader cannot."""
+        if not self.fabric.leaderless:
+            return locations
+        leaders = self.fabric.leaders
+        return [one for one in locations if one.location.node_id or leaders[one.location.partition]]
+
     # -- nodes come and go --------------------------------------------------------------------------------------------
 
     def gone(self, node_id: str) -> None:
