@@ -162,13 +162,14 @@ class Faults:
     def reset(self) -> None:
         """A firewall between two machines answers as if nothing listened.
 
-        One such firewall proves nothing where three are up. Between the only two, or two firewalls at once before one
-        machine, it does: what a member says on its lease alone is not certain then, what is stored is.
+        One such firewall proves nothing where three are up in a lineage. Between the only two, or two firewalls at once
+        before one machine, it does: what a member says on its lease alone is not certain then, what is stored is.
         """
         one, other = self.any(), self.any()
         if one is other or one.control is None or other.control is None or self.cluster.now < self.reset_at + 3 * S:
             return
-        if len([machine for machine in self.cluster.machines if machine.is_live(self.cluster.now)]) < 3:
+        live = [machine.control for machine in self.cluster.machines if machine.is_live(self.cluster.now)]
+        if len([control for control in live if control is not None and control.lineage == one.control.lineage]) < 3:
             return
         self.reset_at = self.cluster.now
         self.cluster.reset(one, other)
