@@ -505,8 +505,10 @@ class Controller:
             report = self._reports.get(disk)
             if disk == self._me.disk and incarnation == self._me.incarnation and not self._stops(member):
                 # If it stops, it has given its lease back, and need not leave this to a successor. If it has come back
-                # from another lineage, it comes up anew, like all others.
-                if report is None or report.beat.up:
+                # from another lineage, it comes up anew, like all others. If it was evicted, and nobody else votes, no
+                # successor will put it out.
+                alone = disk in self._evictions and self.log.voters == [disk]
+                if (report is None or report.beat.up) and not alone:
                     continue
             next_reports = report is not None and report.incarnation > incarnation and self._is_heard(disk, now)
             if next_reports != succeeded:
