@@ -378,7 +378,11 @@ def test_a_side_that_does_not_know_of_a_new_session_takes_messages_and_wills_for
     machines.wait(2 * FORK_US)
     machines.cut()
     machines.wait(SECOND)
-    assert machines.judge(majority=majority).of_earlier_session(message, [earlier]) == excused
+    record = SessionRecord(1, "c", V5, 10, machines.world.now)
+    assert machines.judge(majority=majority).of_earlier_session(record, message, [earlier]) == excused
+    machines.wait(2 * HEAL_US)
+    record = SessionRecord(2, "c", V5, 10, machines.world.now)
+    assert not machines.judge(majority=majority).of_earlier_session(record, message, [earlier]), "all know of it"
 
 
 @pytest.mark.parametrize(

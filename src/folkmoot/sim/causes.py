@@ -253,12 +253,14 @@ class Causes(Judge):
         apart = self._on_two_sides(self._links_of(record, [message], since), since)
         return self._decide("A2", "subscription changed on another side", apart)
 
-    def of_earlier_session(self, message: Message, earlier: list[SessionRecord]) -> bool:
+    def of_earlier_session(self, record: SessionRecord, message: Message, earlier: list[SessionRecord]) -> bool:
         """Whether the earlier session was on another side when the message was taken, or ended on another one.
 
-        A side publishes a will when it takes the client for dead, at any time of its connection or later.
+        That is a side that did not know of the new session, so that it was still there when this one began. A side
+        publishes a will when it takes the client for dead, at any time of its connection or later.
         """
-        since = message.first_us if message.will_link is None else message.will_link.opened_us
+        taken = message.first_us if message.will_link is None else message.will_link.opened_us
+        since = max(taken, record.created_us)
         if any(self._is_forked(link, since) for record in earlier for link in record.links):
             return self._excuse("A2", "for an earlier session, merged in a heal")
         return False

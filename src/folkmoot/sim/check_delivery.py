@@ -129,7 +129,7 @@ class DeliveryChecker:
                 if _accounts_for(plain + groups, message, packet):
                     found += plain + groups
                     earlier.append(other)
-        return found if found and self.judge.of_earlier_session(message, earlier) else []
+        return found if found and self.judge.of_earlier_session(record, message, earlier) else []
 
     def _check_form(self, record: SessionRecord, message: Message, packet: Publish, subs: list[Sub]) -> None:
         if packet.qos not in [min(message.qos, sub.options & 3) for sub in subs]:  # [MQTT-3.8.4-8]

@@ -88,8 +88,8 @@ class Judge(ABC):
         """Whether a message that was published after UNSUBACK may still come."""
 
     @abstractmethod
-    def of_earlier_session(self, message: Message, earlier: list[SessionRecord]) -> bool:
-        """Whether a message may come for the subscription of an earlier session, which a heal has merged.
+    def of_earlier_session(self, record: SessionRecord, message: Message, earlier: list[SessionRecord]) -> bool:
+        """Whether a message may come to a session for the subscription of an earlier one, which a heal has merged.
 
         earlier: sessions of the same client that would get it.
         """

@@ -139,7 +139,7 @@ class Windows(Judge):
         """Whether there were two sides in the life of the session."""
         return self.trouble.torn(record.created_us)
 
-    def of_earlier_session(self, message: Message, earlier: list[SessionRecord]) -> bool:
+    def of_earlier_session(self, record: SessionRecord, message: Message, earlier: list[SessionRecord]) -> bool:
         """Never: a session inherits the subscriptions of an earlier one that may be merged."""
         return False
 
