@@ -677,6 +677,22 @@ def test_the_controller_is_put_out(count: int) -> None:
     cluster.until(cluster.is_whole, 10 * S)
 
 
+def test_who_was_away_goes_on_beside_an_only_voter_that_was_put_out() -> None:
+    """Its process still runs, and greets."""
+    cluster = begun(31, 2)
+    cluster.run(2 * S)
+    machine, other = controller(cluster), follower(cluster)
+    cluster.kill(other)
+    cluster.run(10 * S)
+    control(machine).evict(machine.name)
+    cluster.until(lambda: control(machine).fault != "", 10 * S)
+    cluster.start(other)
+    cluster.until(lambda: bool(cluster.leads(other)), 20 * S)
+    cluster.kill(machine)
+    cluster.start(machine)
+    cluster.until(cluster.is_whole, 20 * S)
+
+
 @pytest.mark.parametrize("seed", range(8))
 def test_what_is_left_without_a_quorum_goes_on_when_the_lost_are_forgotten(seed: int) -> None:
     """All five vote. Three are lost; the two that are left are a quorum of themselves, and one gets the orders."""

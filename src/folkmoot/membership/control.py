@@ -509,9 +509,14 @@ class Control:
         if log is not None and log.lineage == lineage and not self._has_twin(now):
             log.step(neighbour.disk, body, now)
 
+    @property
+    def _is_over(self) -> bool:
+        """Whether this process does nothing any more until it is started again, or has another disk identity."""
+        return self.fault != "" or self.renewal != ""
+
     def _take_beat(self, neighbour: Neighbour, beat: Beat, now: int) -> None:
         controller = self.controller
-        if controller is not None:
+        if controller is not None and not self._is_over:
             answer = controller.beat(neighbour, beat, now)
             if controller.held.holds(neighbour.node_id, beat, answer, now):
                 return
@@ -702,7 +707,7 @@ class Control:
     def deadline(self) -> int:
         """Return when `step` and `collect` are due at the latest."""
         log = self.log
-        if log is None or self._is_muted or self.fault or self.renewal:  # it does little but greet
+        if log is None or self._is_muted or self._is_over:  # it does little but greet
             due = self._greet_ns if self._greet_ns else self._beat_ns
             return min(due, self._founding.due_ns) if self.phase == OUTSIDE else due
         due = min(self._beat_ns, log.deadline())
@@ -713,7 +718,7 @@ class Control:
     def step(self, now: int) -> None:
         """Do what is due."""
         self.neighbours.prune(now)
-        if self.fault or self.renewal:
+        if self._is_over:
             self._lease.begin()  # the others hear that it has none: they need not wait for it
             if not self._has_ended:
                 self._has_ended = True
@@ -809,7 +814,7 @@ class Control:
             return False
         leads = log.is_leader and log.may_grant(now)
         is_led = log.leader > 0
-        is_deaf = self._is_muted  # it does not notice that its leader is gone
+        is_muted = self._is_muted  # it does not notice that its leader is gone
         lineage = 0
         if self._doubt is None:
             lineage = self._splits.better(self.cluster, log.lineage, configuration, leads, is_led, now)
@@ -834,7 +839,7 @@ class Control:
         elif self._is_refused_by_others(now):
             return False
         elif not (log.is_leader or self.stopping) and self._splits.forks(
-            configuration, log.voters, log.index, is_led and not is_deaf, now
+            configuration, log.voters, log.index, is_led and not is_muted, now
         ):
             lineage = 1 + self._rng.below(ID_MAX - 1)
             absent = self._splits.absent(configuration)
@@ -1050,7 +1055,7 @@ class Control:
             return greeting
         log = self.log
         if log is not None and configuration is not None:
-            greeting.leader = log.leader
+            greeting.leader = 0 if self._is_over and log.is_leader else log.leader
             greeting.term = log.term
             greeting.ancestors = [lineage for lineage, _counter in configuration.ancestors]
             greeting.shared = [counter for _lineage, counter in configuration.ancestors]

@@ -435,6 +435,12 @@ class Controller:
         members = self.log.configuration.members
         return [members[disk] for disk in self.log.configuration.disks() if is_up(members[disk].state)]
 
+    def _has_successor(self) -> bool:
+        """Tell whether another member may lead the log soon: it votes, or it is up and linked, and may be given a vote."""
+        me = self._me.disk
+        others = [one.disk for one in self._up() if one.disk != me and self._neighbours.is_linked(one.disk)]
+        return len(others) > 0 or self.log.voters != [me]
+
     def _report(self, member: ClusterMember) -> _Report | None:
         """Return the newest heartbeat of the process that is up."""
         report = self._reports.get(member.disk)
@@ -507,7 +513,7 @@ class Controller:
                 # If it stops, it has given its lease back, and need not leave this to a successor. If it has come back
                 # from another lineage, it comes up anew, like all others. If it was evicted, and nobody else votes, no
                 # successor will put it out.
-                alone = disk in self._evictions and self.log.voters == [disk]
+                alone = disk in self._evictions and not self._has_successor()
                 if (report is None or report.beat.up) and not alone:
                     continue
             next_reports = report is not None and report.incarnation > incarnation and self._is_heard(disk, now)
