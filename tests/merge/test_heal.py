@@ -361,24 +361,17 @@ def test_stamps_say_when_and_their_clock_does_not_go_back() -> None:
     assert read_stamps(store, 0)[subscription].gone_us == 903
 
 
-def test_the_expiry_of_a_session_is_dated_back_to_when_its_client_left() -> None:
+def test_what_expires_is_nobodys_change() -> None:
     store = MemoryStore()
     stamps = Stamps(1, store)
-    one, other = plain_key(0, SESSION, b"c"), plain_key(0, SESSION, b"d")
-    rests = bytes(16) + encode_session(SessionRow(5, 2, 2_000_300, 0, ""))
+    session, topic = plain_key(0, SESSION, b"c"), plain_key(0, RETAINED, b"t")
+    batch = Batch(1)
     used = bytes(16) + encode_session(SessionRow(5, 2, 0, 0, ""))
-    for kept, ops in [
-        ((0, 300), [(PUT, one, rests), (DELETE, one, b"")]),
-        ((0, 3_000_001), [(DELETE, one, b"")]),  # its client wanted it to end
-        ((0, 3_000_001), [(PUT, one, rests), (DELETE, one, b"")]),  # which counts for later sessions of the client
-        ((3_000_003, 3_000_003), [(PUT, one, rests), (PUT, one, used), (DELETE, one, b"")]),
-        ((3_000_003, 3_000_004), [(PUT, other, rests), (DELETE, one, b"")]),
-    ]:
-        batch = Batch(1)
-        stamps.note(batch, bytes(16), 0, ops, 3_000_000)
-        store.apply(batch)
-        found = read_stamps(store, 0)[one]
-        assert (found.put_us, found.gone_us) == kept
+    stamps.note(batch, bytes(16), 0, [(PUT, session, used)], 100)
+    stamps.note(batch, bytes(16), 0, [(DELETE_RANGE, key, key + b"\0") for key in (session, topic)], 200)
+    store.apply(batch)
+    found = {key: (stamp.put_us, stamp.gone_us) for key, stamp in read_stamps(store, 0).items()}
+    assert found == {session: (100, 0)}
 
 
 @pytest.mark.parametrize("well", range(6))

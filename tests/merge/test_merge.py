@@ -419,12 +419,18 @@ def test_a_session_that_its_client_uses_here_later_stays(used: bool) -> None:
     assert (SUB in rows) is used
 
 
-def test_a_session_that_expired_where_its_client_was_not_seen_stays() -> None:
+@pytest.mark.parametrize("expiry_s", [60, NEVER])
+@pytest.mark.parametrize("side", [MINE, THEIRS])
+@pytest.mark.parametrize("expired", [True, False])
+def test_a_session_that_expired_where_its_client_was_not_seen_stays_and_one_that_it_ended_goes(
+    expired: bool, side: int, expiry_s: int
+) -> None:
+    """The other side has only lost the connection, which was made before the split."""
     fork = Fork()
     fork.old(S, session(0, expiry_s=60))
-    fork.put(MINE, S, session(90, expiry_s=60))
-    fork.drop(THEIRS, S)
-    assert S in fork.merge()[0]
+    fork.put(side, S, session(90, expiry_s=expiry_s), stamped=False)
+    fork.drop(MINE + THEIRS - side, S, stamped=not expired)
+    assert (S in fork.merge()[0]) is expired
 
 
 def test_a_connected_session_comes_back_with_all_its_rows() -> None:

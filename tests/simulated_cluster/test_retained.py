@@ -247,3 +247,27 @@ def test_of_a_message_and_a_clear_of_two_sides_the_later_counts_though_one_side_
     reader.connect()
     reader.subscribe("t", qos=1)
     assert reader.payloads() == [b"x"] * len(expected)
+
+
+@pytest.mark.parametrize("by_lone", [True, False])
+def test_a_message_outlives_the_expiry_of_the_one_before_it_on_the_other_side(by_lone: bool) -> None:
+    """That one expires later than the new one was published: nobody has cleared the topic."""
+    cluster = SimulatedCluster(3)
+    first = cluster["n1"].client("first")
+    first.connect()
+    first.publish("t", b"old", qos=1, retain=True, message_expiry=30)
+    cluster.cut("n3", "n1", "n2")
+    cluster.advance(10 * SECOND)
+    peer = (cluster["n3"] if by_lone else cluster["n1"]).client("second")
+    peer.connect()
+    assert peer.publish("t", b"new", qos=1, retain=True) < 0x80
+    cluster.advance(120 * SECOND)
+    assert sum(site.node.counters.retained_expired for site in cluster.live()) == 1
+    cluster.heal()
+    cluster.settle()
+    cluster.advance(5 * SECOND)
+    assert [retained_rows(site) for site in cluster.live()] == [{b"t"}] * 3
+    reader = cluster["n2"].client("reader")
+    reader.connect()
+    reader.subscribe("t", qos=1)
+    assert reader.payloads() == [b"new"]

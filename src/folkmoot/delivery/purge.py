@@ -83,12 +83,16 @@ class Purges:
             if self._floors.get(purge.client_id) == purge.end:
                 del self._floors[purge.client_id]
 
-    def start(self, session: Session) -> None:
-        """Remove all rows of an ended persistent session."""
+    def start(self, session: Session, expired: bool) -> None:
+        """Remove all rows of an ended persistent session; expired: nobody has ended it, see `merge/stamp`."""
         writer = self.state.writer
         partition = session.partition
         key = session.key
-        writer.delete(partition, plain_key(partition, SESSION, key))
+        row = plain_key(partition, SESSION, key)
+        if expired:
+            writer.delete_range(partition, row, row + b"\0")
+        else:
+            writer.delete(partition, row)
         for kind in (SUBSCRIPTION, RECEIVED, RELEASED, CURSOR):
             prefix = name_prefix(partition, kind, key)
             writer.delete_range(partition, prefix, end_of(prefix))

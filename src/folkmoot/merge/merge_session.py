@@ -52,7 +52,6 @@ NOBODY: Final = 0
 MINE: Final = 1
 THEIRS: Final = 2
 
-_NEVER_S: Final = 0xFFFFFFFF
 _CURSOR_STREAM: Final = 1
 _UNKNOWN: Final = 1 << 62  # the position of a replay that has not begun
 # What a replay of a stream adds to a record, in this order, each with its value: see `feed.replay`.
@@ -84,12 +83,12 @@ class _Life:
     def is_over(self, ended_us: int) -> bool:
         """Whether the end of the session at the other side is news here: its client wanted it, or nobody used it here.
 
-        A side that does not see a client lets its session expire; where it is used and can expire, it does so here.
+        ended_us: when its client wanted that; 1: it did not, or nobody knows when.
         """
         row = self.row
         if row is None or self.connected or not ended_us:
             return False
-        return not self.touched or (row.expiry_s == _NEVER_S and ended_us > self.put_us)
+        return not self.touched or ended_us > max(1, self.put_us)
 
     def goes_before(self, mine: _Life) -> bool:
         """Whether the session of this side goes on, and not that of the side whose copy leads, which is the larger one.

@@ -3,8 +3,8 @@
 After a split the later of two changes of the same thing wins; rows say who wrote them, not when, and what was removed
 says nothing. So while somebody who is known is away, each such change leaves a row STAMP beside it. They go when all
 are back. Bounded per partition: beyond it changes leave none and count as older than those with one. Only a client
-changes its session: a side that has lost its connection, or takes it for lost, lets it rest, and leaves no stamp. If it
-lets the session expire, that is dated back to when it began to rest: who has used the session later goes on with it.
+changes its session: a side that has lost its connection, or takes it for lost, lets it rest, and leaves no stamp. What
+expires is nobody's change either: it is removed by a range of one row, and ranges leave no stamps.
 
 The time is a hybrid logical clock, one per partition: it follows the clock of its leader, and never goes back when
 another one leads (Kulkarni et al.: Logical Physical Clocks, 2014).
@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from folkmoot.kernel.clock import SECOND
 from folkmoot.kernel.pack import get_u64, u64
 from folkmoot.store.batch import DELETE, PUT, Batch
 from folkmoot.store.key import (
@@ -126,21 +125,16 @@ class Stamps:
         stamps = self._stamps[partition]
         now = max(now, self._clocks[partition] + 1)
         changed: dict[bytes, Stamp] = {}
-        resting: dict[bytes, int] = {}  # since when; an expiry puts the row as it was, and removes it
         for kind, key, value in ops:
             row = key[2]
             if row != SESSION and row != SUBSCRIPTION and row != WILL and row != RETAINED:
                 continue
-            if row == SESSION and kind == PUT:
-                session = decode_session(body_of(value))
-                if session.ends_us:  # its node lets it rest; whose client has used it last counts
-                    resting[key] = max(1, session.ends_us - session.expiry_s * SECOND)
-                    continue
-                resting.pop(key, None)
+            if row == SESSION and kind == PUT and decode_session(body_of(value)).ends_us:
+                continue  # its node lets it rest; whose client has used it last counts
             stamp = stamps.get(key)
             if stamp is None:
                 if kind != PUT and kind != DELETE:
-                    continue  # subscriptions go by ranges only when their session goes
+                    continue  # it has expired, or is a subscription of a session that goes
                 if len(stamps) >= (_PUBLISHED_MAX if row == RETAINED else STAMPS_MAX):
                     continue
                 stamp = Stamp(0, 0)
@@ -148,7 +142,7 @@ class Stamps:
             if kind == PUT:
                 stamp.put_us = now
             elif kind == DELETE:
-                stamp.gone_us = max(stamp.gone_us, min(now, resting.get(key, now)))
+                stamp.gone_us = now
             changed[key] = stamp
         added: list[tuple[int, bytes, bytes]] = []
         for key, stamp in changed.items():

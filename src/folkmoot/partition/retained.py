@@ -249,7 +249,11 @@ class Retained:
         partition = self.state.partition_of(message.topic)
         if not self.state.leads[partition]:
             return  # its leader removes it
-        self.state.writer.delete(partition, plain_key(partition, RETAINED, message.topic))
+        key = plain_key(partition, RETAINED, message.topic)
+        if self.fabric.away:  # nobody has cleared it, see `merge/stamp`
+            self.state.writer.delete_range(partition, key, key + b"\0")
+        else:
+            self.state.writer.delete(partition, key)
         self._note(message.topic, -1, "")
         self._count(partition, message.owner, -1, -message.size)
         self.state.counters.retained_expired += 1

@@ -180,9 +180,7 @@ class Lifecycle:
         """Handle an expiry; it is stale when the client has returned."""
         if not session.ended and session.connection is None and session.ends_us > 0:
             self.state.counters.sessions_expired += 1
-            if session.persistent:
-                self.save(session)  # with its removal in one change: by that a merge tells an expiry (`merge/stamp`)
-            self.end(session)
+            self.end(session, expired=True)
 
     def look_for_owner(self, session: Session) -> None:
         """Set when a stored session ends whose user was removed; nobody can read what it collects.
@@ -267,7 +265,7 @@ class Lifecycle:
                 staying.append((session, subscriptions))
         self._leaving = staying
 
-    def end(self, session: Session) -> None:
+    def end(self, session: Session, expired: bool = False) -> None:
         """Remove a session and all that belongs to it; a pending will is published now [MQTT-3.1.3-9]."""
         session.ended = True
         self.queue.backlog.clear(session)
@@ -286,4 +284,4 @@ class Lifecycle:
             self.state.counters.sessions_persistent -= 1
             self.state.counters.queue_messages -= session.queue_count
             self.state.counters.queue_bytes -= session.queue_bytes
-            self.purges.start(session)
+            self.purges.start(session, expired)
