@@ -115,6 +115,11 @@ def test_messages_of_a_group_wait_for_members_that_may_be_in_an_absent_partition
     assert sorted([packet.payload for packet in back.publishes()]) == [b"%d" % number for number in range(6)]
 
 
+def leader_of(site: Site, name: str) -> str:
+    leaders = site.cluster_node.fabric.leaders
+    return leaders[site.node._state.partition_of(name.encode())]
+
+
 def test_a_group_goes_on_without_members_in_an_absent_partition_and_refuses_without_any_others() -> None:
     """[A11] a message that waits for the operator would fill the backlog, and hold up all that publish."""
     cluster = SimulatedCluster(3, partitions=16, replicas=1, split_policy="majority")
@@ -133,6 +138,9 @@ def test_a_group_goes_on_without_members_in_an_absent_partition_and_refuses_with
     assert [publisher.publish("both", payload, qos=1) for payload in payloads] == [0] * 6
     assert near.payloads() == payloads
     assert publisher.publish("far", b"x", qos=1) == reason.IMPLEMENTATION_SPECIFIC_ERROR
+    gone = next(f"r{number}" for number in range(200) if not leader_of(n1, f"r{number}"))
+    for payload in (b"x", b""):
+        assert publisher.publish(gone, payload, qos=1, retain=True) == reason.IMPLEMENTATION_SPECIFIC_ERROR
     n3.revive()
     cluster.settle()
     assert publisher.publish("far", b"y", qos=1) == 0

@@ -97,16 +97,9 @@ class OutboxPublishing:
 
     def is_barred(self, topic: bytes, retain: bool) -> bool:
         """Whether a message may not be promised now: it would wait for a partition without a leader, like too many."""
-        publishing = self.publishing
-        if not publishing.fabric.leaderless or not self.outbox.commits.throttle.is_stranded_full():
+        if not self.outbox.commits.throttle.is_stranded_full():
             return False
-        route = publishing.routes.lookup(topic)
-        partitions = route.away + route.away_logs
-        if retain:
-            partitions.append(self.state.partition_of(topic))
-        for locations in route.shared.values():
-            partitions += [one.location.partition for one in locations if not one.location.node_id]
-        return any(not publishing.fabric.leaders[partition] for partition in partitions)
+        return self.publishing.routes.out_of_reach(topic, retain, False) >= 0
 
     def _to_nodes(self, route: Route) -> None:
         """Add the transient subscribers of all nodes."""
@@ -212,7 +205,11 @@ class OutboxPublishing:
         group = self.publishing.routes.groups.get(lost.group)
         member = None if group is None else self.shared.choose(group, ANYWHERE)
         locations = self.publishing.routes.interest.locations_of(lost.group)
-        if member is not None and member.absent and self.shared.is_anybody_there(locations):
+        if (
+            member is not None
+            and member.absent
+            and self.shared.is_anybody_there(self.publishing.routes.interest.within_reach(locations))
+        ):
             member = None
         if group is not None and member is not None:
             partition = member.session.partition if member.session.persistent else -1

@@ -40,8 +40,7 @@ class Lost:
 
     def __init__(self, group: bytes, message: Message, home: int) -> None:
         self.group = group
-        self.message = message
-        message.origin = message.source = b""  # it is a new message from here on
+        self.message = message.anew()
         self.home = home
 
 

@@ -436,7 +436,7 @@ class Controller:
         return [members[disk] for disk in self.log.configuration.disks() if is_up(members[disk].state)]
 
     def _has_successor(self) -> bool:
-        """Tell whether another member may lead the log soon: it votes, or it is up and linked, and may be given a vote."""
+        """Tell whether another member may lead the log soon: it votes, or may be given a vote as it is linked."""
         me = self._me.disk
         others = [one.disk for one in self._up() if one.disk != me and self._neighbours.is_linked(one.disk)]
         return len(others) > 0 or self.log.voters != [me]

@@ -89,7 +89,7 @@ class Scrutiny:
         wanted = qos > 0 or retain or bool(self.producer)
         keeps = retain and bool(payload)  # an empty payload clears the topic, which frees room
         if wanted:
-            why = self._absence(topic, keeps)
+            why = self._absence(topic, retain)
             if why:
                 self._spare_producer(reason.IMPLEMENTATION_SPECIFIC_ERROR, why)
                 return reason.IMPLEMENTATION_SPECIFIC_ERROR, why
@@ -229,15 +229,8 @@ class Scrutiny:
         unheard = self.state.unheard
         if unheard >= 0:
             return f"{self._why_absent(unheard)}; what is subscribed there is not known"
-        if self.fabric.leaderless:
-            route = self.routes.lookup(topic)
-            for partition in self._partitions(route, topic, retain):
-                if not self.fabric.leaders[partition]:
-                    return self._why_absent(partition)
-            for name, locations in route.shared.items():
-                if name not in self.routes.groups and not self.routes.interest.within_reach(locations):
-                    return self._why_absent(locations[0].location.partition)
-        return ""
+        absent = self.routes.out_of_reach(topic, retain, bool(self.producer))
+        return "" if absent < 0 else self._why_absent(absent)
 
     def _why_absent(self, partition: int) -> str:
         if partition in self.fabric.scarce:

@@ -203,6 +203,31 @@ class Routes:
         self.state.work.steps += lookup.go(_NO_END)
         return self._finish(lookup)
 
+    def out_of_reach(self, topic: bytes, retain: bool, by_producer: bool) -> int:
+        """Return a partition without a leader for which a message would wait, -1: there is none.
+
+        Of a group, one member within reach is enough; for messages of idempotent producers the partition of its name
+        chooses the member.
+        """
+        if not self.fabric.leaderless:
+            return -1
+        route = self.lookup(topic)
+        leaders = self.fabric.leaders
+        partitions = route.away + route.away_logs
+        if retain:
+            partitions.append(self.state.partition_of(topic))
+        for name, locations in route.shared.items():
+            if by_producer:
+                partitions.append(self.state.partition_of(name))
+            if name not in self.groups and not self.interest.within_reach(locations):
+                partitions.append(locations[0].location.partition)
+        if by_producer:
+            partitions += [self.state.partition_of(group.name) for group in route.groups]
+        for partition in partitions:
+            if not leaders[partition]:
+                return partition
+        return -1
+
     def prepare(self, topic: bytes) -> bool:
         """Look up a valid topic name that is not in the cache, so that `lookup` in this turn takes no time.
 

@@ -60,6 +60,24 @@ class Message:
         self.wire_left = b""
         self.wire_right = b""
 
+    def anew(self) -> Message:
+        """Return it as a message of its own: who gets it has nothing to do with who else has got it, or from where."""
+        if not self.origin and not self.source:
+            return self
+        same = Message(
+            self.topic,
+            self.payload,
+            self.qos,
+            self.retain,
+            self.properties,
+            self.publisher,
+            self.created_us,
+            self.expires_us,
+        )
+        same.owner = self.owner
+        same.asked_again = self.asked_again
+        return same
+
     @property
     def size(self) -> int:
         """The bytes that count against queue limits."""
