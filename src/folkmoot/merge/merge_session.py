@@ -139,6 +139,8 @@ class SessionMerge:
         self._their_rows = their_rows
         self._positions = positions
         self._names: dict[bytes, bool] | None = None  # origins and sources of queue rows of the side that is no base
+        self._packets: dict[bytes, bool] = {}  # from which messages in the base's queue are
+        self._knows_packets = False
         self._they_live = they_live
         self._session_key = plain_key(partition, SESSION, client)
         self._will_key = plain_key(partition, WILL, client)
@@ -300,6 +302,8 @@ class SessionMerge:
             if body and sent and key not in own_rows and decode_queue(body).qos == 2:
                 self._end_flow(sequence_of(key))
             message = self._message(body) if body else None
+            if message is not None and message.source and not self._knows_packets:
+                yield from self._learn_packets(own, own_rows)
             if message is not None and self._has_applied(own, message):
                 self.repeated += 1
             elif body and positions and _is_replayed(body, positions):
@@ -373,7 +377,23 @@ class SessionMerge:
         """Whether the base has got a message of the other side by a request, or from a packet, that came to both."""
         if own.has_applied(self._partition, message.origin):
             return True
-        return bool(message.source) and own.has_packet(self._partition, message.source)
+        source = message.source
+        return bool(source) and (source in self._packets or own.has_packet(self._partition, source))
+
+    def _learn_packets(self, own: Side, own_rows: dict[bytes, bytes]) -> Iterator[None]:
+        """Note from which packets the messages in the base's queue are."""
+        self._knows_packets = True
+        for count, (key, value) in enumerate(own_rows.items()):
+            if count % STEP_ROWS == STEP_ROWS - 1:
+                yield
+            if key[2] == QUEUE:
+                row = decode_queue(body_of(value))
+                message = row.message
+                if message is None:
+                    body = own.rows.get(body_key(self._partition, row.body))
+                    message = None if body is None else decode_message(body, VERSION_BYTES)
+                if message is not None and message.source:
+                    self._packets[message.source] = True
 
     def _message(self, body: bytes) -> Message | None:
         """Return the message of a queue row of the side that is not the base; None: it is missing."""
