@@ -286,14 +286,14 @@ class ForwardReceiver:
         if task.partition in self._closed:
             raise CorruptStore("a row of the partition cannot be read")
         application = _application_of(envelope)
-        origin, number = node_id.encode(), envelope.sequence
+        name, number = node_id.encode(), envelope.sequence
         if is_transaction(application.producer):
-            origin, number = application.producer, application.number
+            name, number = application.producer, application.number
         elif envelope.home >= 0:
-            origin = partition_name(envelope.home, envelope.lineage)
+            name = partition_name(envelope.home, envelope.lineage)
         message = application.message
-        known = self.marks.newest(task.partition, origin)
-        is_new = self.marks.advance(task.partition, origin, number)
+        known = self.marks.newest(task.partition, name)
+        is_new = self.marks.advance(task.partition, name, number)
         if is_new and message.source and self.marks.has_packet(task.partition, message.source):
             is_new = False  # a leader at another side of a split was sent its packet, too
         if not is_new and not self.fabric.planted.unmarked:
@@ -305,23 +305,22 @@ class ForwardReceiver:
         self.state.counters.cluster_messages_received += 1
         message.asked_again = tried or envelope.flags & ASKED_AGAIN != 0
         message.resent = envelope.flags & RESENT != 0
-        source = origin_of(origin, number)
         try:
-            return self._perform(envelope, application, task, source)
+            return self._perform(envelope, application, task, origin_of(name, number))
         except CorruptStore:
-            self.marks.unmark(task.partition, origin, known)
+            self.marks.unmark(task.partition, name, known)
             if message.source:
                 self.marks.forget_packet(task.partition, message.source)
             raise
 
-    def _perform(self, envelope: Envelope, application: Application, task: Task, source: bytes) -> Place | None:
+    def _perform(self, envelope: Envelope, application: Application, task: Task, origin: bytes) -> Place | None:
         if not envelope.flags & WITH_RECEIPT:
-            self.publishing.apply(application, task, source)
+            self.publishing.apply(application, task, origin)
             return None
         receipts = self.commits.receipts
         receipt = receipts.begin()
         try:
-            self.publishing.apply(application, task, source)
+            self.publishing.apply(application, task, origin)
         finally:
             receipts.end()
         if receipt.refused:

@@ -205,11 +205,7 @@ class OutboxPublishing:
         group = self.publishing.routes.groups.get(lost.group)
         member = None if group is None else self.shared.choose(group, ANYWHERE)
         locations = self.publishing.routes.interest.locations_of(lost.group)
-        if (
-            member is not None
-            and member.absent
-            and self.shared.is_anybody_there(self.publishing.routes.interest.within_reach(locations))
-        ):
+        if member is not None and member.absent and self.shared.is_anybody_there(locations):
             member = None
         if group is not None and member is not None:
             partition = member.session.partition if member.session.persistent else -1

@@ -90,7 +90,7 @@ class Purges:
         key = session.key
         row = plain_key(partition, SESSION, key)
         if expired:
-            writer.delete_range(partition, row, row + b"\0")
+            writer.expire(partition, row)
         else:
             writer.delete(partition, row)
         for kind in (SUBSCRIPTION, RECEIVED, RELEASED, CURSOR):

@@ -95,8 +95,9 @@ class Shared:
         return [name for name in route.shared if name not in self.routes.groups]
 
     def is_anybody_there(self, locations: list[SharedLocation]) -> bool:
-        """Whether a member at one of these locations is connected."""
-        return any(location.count > location.absent for location in locations)
+        """Whether a member at one of these locations is connected, and can take a message now."""
+        reached = self.routes.interest.within_reach(locations)
+        return any(location.count > location.absent for location in reached)
 
     def choose(self, group: Group, place: int) -> Subscription | None:
         """Return the member at `place` that gets the next message; None: there is none.

@@ -814,7 +814,7 @@ class Control:
             return False
         leads = log.is_leader and log.may_grant(now)
         is_led = log.leader > 0
-        is_muted = self._is_muted  # it does not notice that its leader is gone
+        awaits = is_led and not self._is_muted  # one that is muted does not notice that its leader is gone
         lineage = 0
         if self._doubt is None:
             lineage = self._splits.better(self.cluster, log.lineage, configuration, leads, is_led, now)
@@ -839,7 +839,7 @@ class Control:
         elif self._is_refused_by_others(now):
             return False
         elif not (log.is_leader or self.stopping) and self._splits.forks(
-            configuration, log.voters, log.index, is_led and not is_muted, now
+            configuration, log.voters, log.index, awaits, now
         ):
             lineage = 1 + self._rng.below(ID_MAX - 1)
             absent = self._splits.absent(configuration)

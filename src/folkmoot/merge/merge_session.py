@@ -139,8 +139,7 @@ class SessionMerge:
         self._their_rows = their_rows
         self._positions = positions
         self._names: dict[bytes, bool] | None = None  # origins and sources of queue rows of the side that is no base
-        self._packets: dict[bytes, bool] = {}  # from which messages in the base's queue are
-        self._knows_packets = False
+        self._packets: dict[bytes, bool] | None = None  # from which messages in the base's queue are
         self._they_live = they_live
         self._session_key = plain_key(partition, SESSION, client)
         self._will_key = plain_key(partition, WILL, client)
@@ -301,8 +300,8 @@ class SessionMerge:
             sent = sequence_of(key) < sent_below
             if body and sent and key not in own_rows and decode_queue(body).qos == 2:
                 self._end_flow(sequence_of(key))
-            message = self._message(body) if body else None
-            if message is not None and message.source and not self._knows_packets:
+            message = self._message(self._mine, body) if body else None
+            if message is not None and message.source and self._packets is None:
                 yield from self._learn_packets(own, own_rows)
             if message is not None and self._has_applied(own, message):
                 self.repeated += 1
@@ -344,14 +343,14 @@ class SessionMerge:
         body = body_of(value)
         if _place_of(body) is not None:
             return False
-        message = self._message(body)
+        message = self._message(self._mine, body)
         names = [] if message is None else [name for name in (message.origin, message.source) if name]
         if not names:
             return True
         if self._names is None:
             self._names = {}
             for row in [row for key, row in other_rows.items() if key[2] == QUEUE]:
-                known = self._message(body_of(row))
+                known = self._message(self._mine, body_of(row))
                 if known is not None:
                     self._names[known.origin] = self._names[known.source] = True
         return not any(name in self._names for name in names)
@@ -378,29 +377,31 @@ class SessionMerge:
         if own.has_applied(self._partition, message.origin):
             return True
         source = message.source
-        return bool(source) and (source in self._packets or own.has_packet(self._partition, source))
+        if not source:
+            return False
+        assert self._packets is not None, "the base's queue has been read"
+        return source in self._packets or own.has_packet(self._partition, source)
 
     def _learn_packets(self, own: Side, own_rows: dict[bytes, bytes]) -> Iterator[None]:
         """Note from which packets the messages in the base's queue are."""
-        self._knows_packets = True
+        packets: dict[bytes, bool] = {}
+        self._packets = packets
         for count, (key, value) in enumerate(own_rows.items()):
             if count % STEP_ROWS == STEP_ROWS - 1:
                 yield
-            if key[2] == QUEUE:
-                row = decode_queue(body_of(value))
-                message = row.message
-                if message is None:
-                    body = own.rows.get(body_key(self._partition, row.body))
-                    message = None if body is None else decode_message(body, VERSION_BYTES)
-                if message is not None and message.source:
-                    self._packets[message.source] = True
+            message = self._message(own, body_of(value)) if key[2] == QUEUE else None
+            if message is not None and message.source:
+                packets[message.source] = True
 
-    def _message(self, body: bytes) -> Message | None:
-        """Return the message of a queue row of the side that is not the base; None: it is missing."""
+    def _message(self, side: Side, body: bytes) -> Message | None:
+        """Return the message of a queue row; None: it is missing.
+
+        side: where a shared body of the row is; that of a row to be written here is mine, or in the row.
+        """
         row = decode_queue(body)
         if row.message is not None:
             return row.message
-        value = self._mine.rows.get(body_key(self._partition, row.body))
+        value = side.rows.get(body_key(self._partition, row.body))
         return None if value is None else decode_message(value, VERSION_BYTES)
 
     def _replay(self, own_rows: dict[bytes, bytes], other_rows: dict[bytes, bytes]) -> list[int]:

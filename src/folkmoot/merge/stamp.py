@@ -4,7 +4,7 @@ After a split the later of two changes of the same thing wins; rows say who wrot
 says nothing. So while somebody who is known is away, each such change leaves a row STAMP beside it. They go when all
 are back. Bounded per partition: beyond it changes leave none and count as older than those with one. Only a client
 changes its session: a side that has lost its connection, or takes it for lost, lets it rest, and leaves no stamp. What
-expires is nobody's change either: it is removed by a range of one row, and ranges leave no stamps.
+expires is nobody's change either: it is removed by a range of one row (`Writer.expire`), and ranges leave no stamps.
 
 The time is a hybrid logical clock, one per partition: it follows the clock of its leader, and never goes back when
 another one leads (Kulkarni et al.: Logical Physical Clocks, 2014).

@@ -5,7 +5,8 @@ partition, in the same change as the message: the next leader knows it. A messag
 no mark, because it cannot be repeated. Marks of unknown nodes are deleted while all known nodes are present: such nodes
 have left, or an operator has forgotten them, and nobody sends in their name. Of each partition the marks of its newest
 lineages are kept (`LINEAGES_MAX`), of apps with transactions the newest (`APPS_MAX`), and of packets that came to two
-leaders (`PACKETS_MAX`). So the marks of a partition are bounded by the numbers of nodes and partitions.
+leaders (`PACKETS_MAX`). So the marks of a partition are bounded by the numbers of nodes and partitions, and by these
+three.
 """
 
 from __future__ import annotations
@@ -24,7 +25,6 @@ LINEAGES_MAX: Final = 16
 
 APPS_MAX: Final = 1_024
 """Apps that have published something to a partition: as many as one home may have, and most of all homes together."""
-
 
 PACKETS_MAX: Final = 256
 """Packets that the node of a client has sent to one leader after another: what is under way when leaders change."""

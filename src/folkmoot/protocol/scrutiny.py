@@ -20,7 +20,7 @@ from folkmoot.partition.producer import (
     owner_of,
 )
 from folkmoot.protocol.denial import PUBLISH_DENIED, note_denied
-from folkmoot.routing.route import Route, Routes, is_reserved
+from folkmoot.routing.route import Routes, is_reserved
 from folkmoot.session.connection import Connection
 from folkmoot.session.session import Session
 from folkmoot.turn.fabric import Fabric
@@ -211,15 +211,7 @@ class Scrutiny:
                 return own
         if self.fabric.alone:
             return own if retain else ""
-        return self._full_leader(self._partitions(route, topic, retain))
-
-    def _partitions(self, route: Route, topic: bytes, retain: bool) -> list[int]:
-        """Return the partitions led elsewhere that store a message for sessions and streams.
-
-        retain: it is to be retained. Then the partition of its topic is the last of them, whichever node leads it.
-        """
-        partitions = route.away + route.away_logs
-        return [*partitions, self.state.partition_of(topic)] if retain else partitions
+        return self._full_leader(self.routes.storing(route, topic, retain))
 
     def _absence(self, topic: bytes, retain: bool) -> str:
         """Return why a partition that must take a message, or may have a subscriber, cannot; "" if none is absent.

@@ -203,6 +203,14 @@ class Routes:
         self.state.work.steps += lookup.go(_NO_END)
         return self._finish(lookup)
 
+    def storing(self, route: Route, topic: bytes, retain: bool) -> list[int]:
+        """Return the partitions led elsewhere that store a message for sessions and streams.
+
+        retain: it is to be retained. Then the partition of its topic is the last of them, whichever node leads it.
+        """
+        partitions = route.away + route.away_logs
+        return [*partitions, self.state.partition_of(topic)] if retain else partitions
+
     def out_of_reach(self, topic: bytes, retain: bool, by_producer: bool) -> int:
         """Return a partition without a leader for which a message would wait, -1: there is none.
 
@@ -213,9 +221,7 @@ class Routes:
             return -1
         route = self.lookup(topic)
         leaders = self.fabric.leaders
-        partitions = route.away + route.away_logs
-        if retain:
-            partitions.append(self.state.partition_of(topic))
+        partitions = self.storing(route, topic, retain)
         for name, locations in route.shared.items():
             if by_producer:
                 partitions.append(self.state.partition_of(name))

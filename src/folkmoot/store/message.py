@@ -96,18 +96,18 @@ def encode_message(message: Message) -> bytes:
     """
     publisher = message.publisher.encode()
     flags = message.qos | (4 if message.retain else 0)
-    payload = message.payload
-    if message.source:
-        assert len(message.source) == SOURCE_BYTES, "a token and a number"
-        flags |= _SOURCE
-        payload = message.source + payload
+    extras = b""
+    if message.origin:
+        flags |= _ORIGIN
+        extras = U16[len(message.origin)] + message.origin
     if message.owner:
         flags |= _OWNER
         owner = message.owner.encode()
-        payload = U16[len(owner)] + owner + payload
-    if message.origin:
-        flags |= _ORIGIN
-        payload = U16[len(message.origin)] + message.origin + payload
+        extras += U16[len(owner)] + owner
+    if message.source:
+        assert len(message.source) == SOURCE_BYTES, "a token and a number"
+        flags |= _SOURCE
+        extras += message.source
     return b"".join(
         [
             U16[flags],
@@ -119,7 +119,8 @@ def encode_message(message: Message) -> bytes:
             publisher,
             u32(len(message.properties)),
             message.properties,
-            payload,
+            extras,
+            message.payload,
         ]
     )
 

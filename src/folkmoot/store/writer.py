@@ -114,6 +114,10 @@ class Writer:
         self.version(partition)
         self.batch.delete(key)
 
+    def expire(self, partition: int, key: bytes) -> None:
+        """Remove the row at `key` of `partition` because its time is over: nobody has changed it (`merge/stamp`)."""
+        self.delete_range(partition, key, key + b"\0")
+
     def delete_range(self, partition: int, start: bytes, end: bytes) -> None:
         """Remove the rows of `partition` with start <= key < end."""
         self.rows += 1
