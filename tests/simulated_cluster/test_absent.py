@@ -146,6 +146,31 @@ def test_a_group_goes_on_without_members_in_an_absent_partition_and_refuses_with
     assert publisher.publish("far", b"y", qos=1) == 0
 
 
+def test_a_producer_is_refused_while_the_partition_is_away_that_chooses_members_for_it() -> None:
+    """[A11] the partition of the group's name knows what the producer has sent, although no member is in it."""
+    cluster = SimulatedCluster(3, partitions=16, replicas=1, split_policy="majority")
+    n1, n2, n3 = cluster["n1"], cluster["n2"], cluster["n3"]
+    member = n2.client(n2.names_led("m")[0])
+    member.connect(session_expiry=EVER)
+    name = next(name for name in [f"$share/g{number}/t" for number in range(200)] if leader_of(n1, name) == "n3")
+    member.subscribe(name, qos=1)
+    n3.kill()
+    cluster.advance(5 * SECOND)
+    named = [("folkmoot-producer", "p"), ("folkmoot-seq", "1")]
+    publisher = n1.client(n1.names_led("p")[0])
+    publisher.connect()
+    publisher.send(Publish(b"t", b"x", 1, False, False, 1, properties(user_properties=named)))
+    publisher.expect_close(reason.IMPLEMENTATION_SPECIFIC_ERROR)
+    assert held_bytes(n1) == 0
+    publisher = n1.client(publisher.client_id)
+    publisher.connect()
+    assert publisher.publish("t", b"anybody's", qos=1) == 0
+    n3.revive()
+    cluster.settle()
+    assert [publisher.publish("t", b"x", qos=1, user_properties=named) for _ in range(2)] == [0, 0]
+    assert member.payloads() == [b"anybody's", b"x"]
+
+
 def test_a_will_waits_although_its_client_comes_back_with_another_one() -> None:
     cluster = majority()
     n1, n3 = cluster["n1"], cluster["n3"]
