@@ -234,7 +234,7 @@ class Faults:
         elif kind == 3 and machine is not other and len(self.cluster.machines) > 2:
             machine.control.stopping = True
         else:
-            machine.control.put(f"k{self.rng.below(3)}", b"x", -1, "test")
+            machine.control.requests.put(f"k{self.rng.below(3)}", b"x", -1, "test")
 
 
 def run_faults(seed: int, planted: list[str] | None = None) -> int:

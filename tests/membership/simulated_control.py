@@ -561,7 +561,7 @@ class Cluster:
             for disk in state.learners():
                 if control.neighbours.is_linked(disk) and control.configuration.can_lead(disk):
                     started = control.configuration.members[disk].started
-                    control.filled(number, disk, state.leader_epoch, started, state.version)
+                    control.requests.filled(number, disk, state.leader_epoch, started, state.version)
 
     def leads(self, machine: Machine) -> list[tuple[int, int]]:
         """Return the (lineage, partition) that a machine leads under its lease, and has opened."""

@@ -85,10 +85,10 @@ def test_of_addresses_that_others_name_the_newest_are_tried_for_a_while() -> Non
     assert len(wanted) < 5000
     assert "host-3-0" in wanted
     assert "host-0-0" not in wanted
-    assert first.addresses_dropped >= 3 * 4000 - 96 - 10
+    assert first.addresses.dropped >= 3 * 4000 - 96 - 10
     greeting = Greeting(first.cluster, first.lineage)
     first.receive("n2", CONTROL, greeting.encoded(), cluster.machines[0].clock(cluster.now) + 31 * S)
-    assert not first._addresses, "they are forgotten when they are tried no more"
+    assert not first.addresses._until, "they are forgotten when they are tried no more"
 
 
 # Founding
@@ -466,11 +466,11 @@ def test_settings_leave_numbers_for_changes_of_roles() -> None:
     assert configuration is not None
     kept = configuration.base
     configuration.base = SETTINGS_COUNTER_MAX - configuration.index
-    ticket = control(leads).put("k", b"v", -1, "test")
+    ticket = control(leads).requests.put("k", b"v", -1, "test")
     before = configuration.index
     control(leads).step(leads.clock(cluster.now))
     control(leads).collect(leads.writer, leads.clock(cluster.now))
-    answers = {answer.ticket: answer.refused for answer in control(leads).answers}
+    answers = {answer.ticket: answer.refused for answer in control(leads).requests.answers}
     assert answers == {ticket: NO_NUMBERS}
     assert [event.kind for event in control(leads).events] == ["configuration_numbers_short"]
     configuration.base = kept
@@ -794,13 +794,13 @@ def test_members_stop_one_after_the_other_and_the_last_one_goes_on(seed: int) ->
 def test_a_setting_reaches_every_member() -> None:
     cluster = begun(41, 3)
     machine = follower(cluster)
-    first = control(machine).put("colour", b"red", 0, "somebody")
+    first = control(machine).requests.put("colour", b"red", 0, "somebody")
     cluster.turn(machine)
     cluster.run(500 * MS)
-    second = control(machine).put("colour", b"blue", 0, "somebody else")
+    second = control(machine).requests.put("colour", b"blue", 0, "somebody else")
     cluster.turn(machine)
     cluster.run(500 * MS)
-    answers = {answer.ticket: answer.refused for answer in control(machine).answers}
+    answers = {answer.ticket: answer.refused for answer in control(machine).requests.answers}
     assert answers == {first: 0, second: OTHER_NUMBER}
     for one in cluster.machines:
         configuration = control(one).configuration

@@ -75,7 +75,7 @@ def confirmed(seed: int, planted: list[str]) -> tuple[Cluster, Machine, Machine]
     old = deepcopy(second.store)
     cluster.kill(third)
     cluster.run(5 * S)
-    control(first).put("k", b"v", -1, "test")
+    control(first).requests.put("k", b"v", -1, "test")
     cluster.until(lambda: setting(second) == b"v", 5 * S)
     cluster.kill(first)
     lose_power(cluster, second, old)
@@ -133,7 +133,7 @@ def test_a_member_that_the_others_have_gone_on_without_is_another_disk(seed: int
 def test_when_all_have_lost_power_they_go_on_together_with_the_newest(seed: int) -> None:
     cluster = begun(seed, 3)
     old = [deepcopy(machine.store) for machine in cluster.machines]
-    control(leader(cluster)).put("k", b"v", -1, "test")
+    control(leader(cluster)).requests.put("k", b"v", -1, "test")
     cluster.until(lambda: all(setting(machine) == b"v" for machine in cluster.machines), 5 * S)
     newest = cluster.machines[seed % 3]
     disks = [machine.disk for machine in cluster.machines]

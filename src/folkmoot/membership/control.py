@@ -1,11 +1,7 @@
 """One member's part in the control of the cluster: from no cluster at all to a lease under a configuration.
 
-A process is in one of three phases.
-
-- *outside*: it has no configuration. It founds a cluster if it is the one to do so (`founding`), or asks to join.
-- *opening*: what it will go on from (a founding, a fork, another lineage) is on its way to the disk.
-- *inside*: it takes part in a configuration log. It sends heartbeats to the leader of the log, and gets its lease from
-  the answers; if it leads the log, it is the controller.
+A process is outside at first, then inside; the table of its phases is in `phase`. What it asks of the controller is in
+`requests`, and when it changes sides in a split in `splits`.
 
 Time is `now`, nanoseconds of a monotonic clock that goes on while the machine is suspended. A turn of the node is any
 number of inputs, `step`, and one call of `collect`, which puts rows into the batch of the turn. After it the node
@@ -22,23 +18,10 @@ from typing import Final
 from folkmoot.kernel.errors import CorruptStore
 from folkmoot.kernel.event import ERROR, INFO, WARNING, Event
 from folkmoot.kernel.rng import Rng
+from folkmoot.membership.addresses import Addresses
 from folkmoot.membership.cluster_member import DATA, ID_MAX, KINDS, ClusterMember
-from folkmoot.membership.command import (
-    FORGOTTEN,
-    Command,
-    Delete,
-    Evict,
-    Found,
-    Join,
-    Leave,
-    Put,
-    Remove,
-    Renew,
-    Stay,
-    Withdraw,
-    encode_command,
-)
-from folkmoot.membership.configuration import ClusterConfiguration, Removal
+from folkmoot.membership.command import Found, Join, encode_command
+from folkmoot.membership.configuration import ClusterConfiguration
 from folkmoot.membership.configuration_log import ConfigurationLog, lineage_of
 from folkmoot.membership.control_message import (
     BEAT,
@@ -68,7 +51,6 @@ from folkmoot.membership.controller import Controller
 from folkmoot.membership.doubt import Doubt
 from folkmoot.membership.fork import fork_of
 from folkmoot.membership.founding import Founding
-from folkmoot.membership.isr import isr_request
 from folkmoot.membership.lease import Lease
 from folkmoot.membership.lifecycle import is_leaving, is_up
 from folkmoot.membership.log_rows import (
@@ -83,8 +65,24 @@ from folkmoot.membership.log_rows import (
     read_lineage,
 )
 from folkmoot.membership.neighbours import Neighbour, Neighbours
+from folkmoot.membership.phase import (
+    ENTER,
+    FAIL,
+    FAILED,
+    FOUND,
+    GO_OVER,
+    INSIDE,
+    OPENING,
+    OUTSIDE,
+    PHASES,
+    RENEWING,
+    RETREAT,
+    SET_BACK,
+    next_phase,
+)
 from folkmoot.membership.planted import PlantedControl
 from folkmoot.membership.projection import BranchSource
+from folkmoot.membership.requests import Requests
 from folkmoot.membership.splits import Splits
 from folkmoot.membership.transition import ACCEPTED, NAME_TAKEN, WAS_EVICTED, Result
 from folkmoot.peer.kind import CONFIGURATION_LOG, CONTROL
@@ -94,11 +92,7 @@ from folkmoot.store.key import META, plain_key
 from folkmoot.store.reader import Reader
 from folkmoot.store.writer import Writer
 
-__all__ = ["INSIDE", "OPENING", "OUTSIDE", "UNKNOWN_FATE", "Control", "SettingAnswer"]
-
-OUTSIDE: Final = 0
-OPENING: Final = 1
-INSIDE: Final = 2
+__all__ = ["Control"]
 
 _BARRIER_KEY: Final = plain_key(0, META, b"barrier")  # of no row
 
@@ -108,38 +102,9 @@ _FULL: Final = 1  # everything
 _WELCOME: Final = 2  # everything, and that the receiver could be up in this lineage
 _GREETINGS: Final = 3
 
-_ADDRESSES_MAX: Final = 4096  # as many as a greeting names
 _STRANGERS_MAX: Final = 64
 
 _HELD_MAX: Final = 64  # answers to heartbeats that wait until entries are applied
-
-
-UNKNOWN_FATE: Final = -1
-"""This member takes part in another lineage now: whether a request was judged in the former one is not known."""
-
-
-class SettingAnswer:
-    """What became of a request for a setting: its ticket, the index of its entry, and `ACCEPTED` or why not.
-
-    A request is made again if its reply was lost: one with an expected number is refused then, although the change was
-    made.
-    """
-
-    def __init__(self, ticket: int, index: int, refused: int) -> None:
-        self.ticket = ticket
-        self.index = index
-        self.refused = refused
-
-
-class _Ask:
-    """A request on its way, or one that was refused."""
-
-    def __init__(self, number: int, command: bytes, ticket: int) -> None:
-        self.number = number
-        self.command = command
-        self.ticket = ticket
-        self.sent_ns: int = 0
-        self.is_open: bool = True
 
 
 class Control:
@@ -180,7 +145,6 @@ class Control:
         # Taken by the owner, which clears them:
         self.out: list[tuple[str, int, bytes]] = []  # (node, kind, body)
         self.events: list[Event] = []
-        self.answers: list[SettingAnswer] = []
         # Set by the owner, and sent with the next heartbeat:
         self.stalled: bool = False
         self.full: bool = False
@@ -200,9 +164,10 @@ class Control:
         self.renewal: str = ""  # why this disk needs another identity
         self.loads: dict[int, dict[str, int]] = {}  # figures of the members, by disk
         self.seen: int = 0  # the highest counter of a configuration that this disk knows; the owner may know more
-        self.addresses_dropped: int = 0  # of those that others named, because there were too many
         self.was_doubted: bool = False  # it takes part although its disk may lack what it has confirmed
         self.branches: BranchSource | None = None  # what it has changed in other lineages; None: nothing
+        self.addresses = Addresses(options.address_ns)
+        self.requests = Requests(me.disk, me.incarnation, options)
         self._reader = reader
         self._rng = Rng(seed)
         self._planted = PlantedControl([] if planted is None else planted)
@@ -219,10 +184,6 @@ class Control:
         self._beaten: int = 0  # the disk to which the last heartbeat went
         self._told_term: int = 0  # in which the figures of this member were sent
         self._greet_ns: int = 0
-        self._asks: dict[str, _Ask] = {}
-        self._numbers: int = 0
-        self._filled: dict[tuple[int, int], tuple[int, int, int]] = {}  # see `isr_request`
-        self._isr_ns: int = 0  # when to ask for ISRs again
         self._found: Persisted | None = None  # to be written
         self._opening: CurrentLineage | None = None  # to be written
         self._opening_token: int = 0  # of the batch that has it; 0: it is in none yet
@@ -232,14 +193,12 @@ class Control:
         self._is_refused: bool = False  # that it has been told
         self._is_dismissed: bool = False  # a newer configuration than this one's does not have this disk
         self._outdated: int = 0  # the disk of a leader that was told to be set back
-        self._is_muted: bool = False  # another process may be the member on this disk
+        self._abstains: bool = False  # another process may be the member on this disk: this one does not vote
         self._is_fresh: bool = True  # no heartbeat of this process has been judged, so no START is its own
         self._fallback: int = 0  # the lineage that it names, while this process has no configuration of another one
         self._doubt: Doubt | None = None  # the disk may lack what it has confirmed in this lineage
         self._doubted: int = 0  # the lineage whose doubt is on the disk
-        self._removals: list[Removal] = []  # of the lineage that it has left, which this one may not know
         self._strangers: dict[int, bool] = {}  # other clusters that were told
-        self._addresses: dict[str, int] = {}  # that others named, until when they are tried; oldest first
         self._begin(now)
 
     def _begin(self, now: int) -> None:
@@ -262,16 +221,12 @@ class Control:
         seed = self._rng.next64()
         self.log = ConfigurationLog(self.me.disk, current.lineage, raft, persisted, seed, now)
         self.cluster = current.cluster
-        self.phase = INSIDE
+        self._move(ENTER)
         self.controller = None
         self.installed = 0
         self._up_after = 0
         self._held.clear()
-        for ask in self._asks.values():
-            if ask.ticket:
-                self.answers.append(SettingAnswer(ask.ticket, 0, UNKNOWN_FATE))
-        self._asks.clear()
-        self._filled.clear()
+        self.requests.begin()
         self._beat_ns = now
         self._splits.begin(now)
         self._doubted = current.lineage if is_in_doubt(self._reader, current.lineage) else 0
@@ -279,6 +234,20 @@ class Control:
         for neighbour in self.neighbours.links.values():
             if neighbour.greeting is not None:
                 self.log.connected(neighbour.disk, now)
+
+    def _move(self, event: int) -> None:
+        """Go on to the phase after an event."""
+        self.phase = next_phase(event, self.phase)
+
+    def _fail(self, why: str) -> None:
+        """This process can not go on."""
+        self.fault = why
+        self._move(FAIL)
+
+    @property
+    def _renews(self) -> bool:
+        """Whether this process takes no part any more, until it has another disk identity."""
+        return self.phase == RENEWING
 
     # What is known
 
@@ -309,7 +278,7 @@ class Control:
         configuration = self.configuration
         if configuration is None or not self.is_up_in(configuration):
             return False
-        return configuration.members[self.me.disk].started > self._up_after and not self._is_fresh and not self.renewal
+        return configuration.members[self.me.disk].started > self._up_after and not self._is_fresh and not self._renews
 
     def is_up_in(self, configuration: ClusterConfiguration) -> bool:
         """Whether a configuration says that this process is up."""
@@ -351,7 +320,7 @@ class Control:
         if not self.stopping or self.phase == OPENING:
             return False
         configuration = self.configuration
-        if self.log is None or configuration is None or self.renewal:
+        if self.log is None or configuration is None or self._renews:
             return True
         others = [disk for disk in configuration.disks() if disk != self.me.disk and configuration.can_lead(disk)]
         return not others or (not self.is_up and self.me.disk not in self.log.voters)
@@ -363,9 +332,7 @@ class Control:
         if configuration is not None:
             for disk in configuration.disks():
                 wanted[configuration.members[disk].process.address] = True
-        for address, until_ns in self._addresses.items():
-            if now < until_ns:
-                wanted[address] = True
+        wanted.update(dict.fromkeys(self.addresses.tried(now), True))
         wanted.pop(self.me.process.address, None)
         wanted.pop("", None)
         return list(wanted)
@@ -431,7 +398,7 @@ class Control:
     def receive(self, node_id: str, kind: int, body: bytes, now: int) -> None:
         """Take a message of kind CONTROL or CONFIGURATION_LOG; raises ValueError if no correct member sends it."""
         neighbour = self.neighbours.links.get(node_id)
-        if neighbour is None or self.renewal:
+        if neighbour is None or self._renews:
             return
         if kind == CONFIGURATION_LOG:
             self._take_log(neighbour, body, now)
@@ -444,7 +411,7 @@ class Control:
                 neighbour.told = b""
                 self._greet(neighbour, [b""] * _GREETINGS, now)
             self._see_cluster(neighbour, neighbour.greeting)
-            self._note_addresses(neighbour.greeting.addresses, now)
+            self.addresses.note(neighbour.greeting.addresses, now)
             self._see_leader(neighbour.greeting)
             if is_first and self.log is not None:
                 self.log.connected(neighbour.disk, now)
@@ -465,20 +432,6 @@ class Control:
                 del self._strangers[next(iter(self._strangers))]
             why = "it is of another cluster than this node: neither takes part in the other"
             self.events.append(Event(ERROR, "two_clusters", {"node": neighbour.node_id, "why": why}))
-
-    def _note_addresses(self, addresses: list[str], now: int) -> None:
-        """Try addresses that another process names for a while, of too many the newest ones."""
-        known = self._addresses
-        for address in addresses:
-            known.pop(address, None)
-            known[address] = now + self.options.address_ns
-        while known:
-            oldest = next(iter(known))
-            if known[oldest] > now:
-                if len(known) <= _ADDRESSES_MAX:
-                    break
-                self.addresses_dropped += 1
-            del known[oldest]
 
     def _see_leader(self, greeting: Greeting) -> None:
         """See whether the lineage has gone on without this member, which by its log decides alone.
@@ -512,7 +465,7 @@ class Control:
     @property
     def _is_over(self) -> bool:
         """Whether this process does nothing any more until it is started again, or has another disk identity."""
-        return self.fault != "" or self.renewal != ""
+        return self.phase in (FAILED, RENEWING)
 
     def _take_beat(self, neighbour: Neighbour, beat: Beat, now: int) -> None:
         controller = self.controller
@@ -547,7 +500,7 @@ class Control:
         elif answer.verdict == OUTDATED and not self.fault:
             self._set_back(f"the members know start number {self.me.incarnation} of this disk already, or a later one")
         elif answer.verdict == EVICTED and not self.fault:
-            self.fault = "an operator has put this node out: start it again to have it back"
+            self._fail("an operator has put this node out: start it again to have it back")
         elif answer.verdict == STRANGER and self.configuration is not None:
             # It was removed while it was cut off, and gets no entry any more that says so.
             self._is_dismissed = answer.commit > self.configuration.index
@@ -558,6 +511,7 @@ class Control:
         """This disk must not take part in the log any more: what it has confirmed is not what it has."""
         if not self.renewal and not self._planted.stays_set_back:
             self.renewal = why
+            self._move(SET_BACK)
             self._lease.begin()
             self._held.clear()
             self.events.append(Event(WARNING, "disk_renewed", {"why": why}))
@@ -577,57 +531,21 @@ class Control:
                 why = "another process with the name of this node lives: give this one another name, or end that one"
                 self.events.append(Event(ERROR, "name_taken", {"why": why}))
             return
-        for key, ask in list(self._asks.items()):
-            if ask.number != reply.number:
-                continue
-            if reply.lost:
-                ask.sent_ns = min(ask.sent_ns, now - self.options.reply_ns + self.options.heartbeat_ns)
-            elif key == "isr":
-                del self._asks[key]
-            elif ask.ticket:
-                self.answers.append(SettingAnswer(ask.ticket, reply.index, reply.refused))
-                del self._asks[key]
-            else:
-                ask.is_open = False
-                ask.sent_ns = now
-            return
+        self.requests.replied(reply, now)
 
     # Requests
 
-    def put(self, key: str, value: bytes, expected: int, author: str) -> int:
-        """Ask for a setting of the whole cluster; return the ticket that `answers` will name."""
-        return self._ask_once(Put(key, value, expected, author))
-
-    def delete(self, key: str, expected: int, author: str) -> int:
-        """Ask for the end of a setting; return the ticket that `answers` will name."""
-        return self._ask_once(Delete(key, expected, author))
-
-    def _ask_once(self, command: Command) -> int:
-        self._numbers += 1
-        ticket = self._numbers
-        self._asks[f"once {ticket}"] = _Ask(ticket, encode_command(command), ticket)
-        return ticket
-
     def leave(self, node_id: str) -> None:
         """Have a member hand over what it holds, and leave."""
-        configuration = self.configuration
-        member = None if configuration is None else configuration.named(node_id)
-        if member is not None and not is_leaving(member.state):
-            self._wish(f"leave {member.disk} {member.version}", Leave(member.disk, member.version))
+        self.requests.leave(self.configuration, node_id)
 
     def stay(self, node_id: str) -> None:
         """Take the leave of a member back."""
-        configuration = self.configuration
-        member = None if configuration is None else configuration.named(node_id)
-        if member is not None and is_leaving(member.state):
-            self._wish(f"stay {member.disk} {member.version}", Stay(member.disk, member.version))
+        self.requests.stay(self.configuration, node_id)
 
     def evict(self, node_id: str) -> None:
         """Put the process of a member out until it is started again."""
-        configuration = self.configuration
-        member = None if configuration is None else configuration.named(node_id)
-        if member is not None and member.evicted < member.incarnation:
-            self._wish(f"evict {member.disk} {member.incarnation}", Evict(member.disk, member.incarnation))
+        self.requests.evict(self.configuration, node_id)
 
     def forget(self, node_id: str, now: int) -> None:
         """Remove a member that is away; what nobody else has is lost.
@@ -644,70 +562,18 @@ class Control:
             waits = self._splits.missing(configuration, self.log.voters, self.log.index)
             names = [configuration.members[disk].node_id for disk in waits if disk in configuration.members]
             self.events.append(Event(WARNING, "forget_ordered", {"node": node_id, "for": sorted(set(names))}))
-        if not is_up(member.state):
-            remove = Remove(member.disk, member.version, FORGOTTEN, True)
-            self._wish(f"forget {member.disk} {member.version}", remove)
+        self.requests.forget(configuration, member.disk)
 
     def withdraw(self, partitions: list[int], damaged: list[int]) -> None:
-        """Say that copies here are behind, or damaged: they are in sync no more, if there are others that are.
-
-        A partition whose last copy in sync is damaged has no leader until this process is started again.
-        """
-        configuration = self.configuration
-        if configuration is None:
-            return
-        known = [(number, configuration.partitions[number].version) for number in damaged]
-        request = Withdraw(self.me.disk, self.me.incarnation, partitions, known)
-        self._wish(f"withdraw {partitions} {known}", request)
-
-    def filled(self, partition: int, disk: int, leader_epoch: int, started: int, version: int) -> None:
-        """A learner of a partition that this member leads has everything: from now on the leader waits for it too.
-
-        It is asked for until it is in the ISR, or the partition has changed. `leader_epoch`, `started` (of the learner)
-        and `version` (of the partition) are those of the configuration under which it was filled.
-        """
-        self._filled[(partition, disk)] = (leader_epoch, started, version)
-
-    def _tell_removals(self, configuration: ClusterConfiguration) -> None:
-        """Have those leave that were removed in the lineage from which this member came: they do not come back.
-
-        A member that was started since is another matter; and who leaves may have what nobody else has, and then stays.
-        """
-        open_removals: list[Removal] = []
-        for removal in self._removals:
-            member = configuration.members.get(removal.disk)
-            if member is not None and member.incarnation <= removal.incarnation and not is_leaving(member.state):
-                open_removals.append(removal)
-                if not is_up(member.state):
-                    self.leave(member.node_id)
-        self._removals = open_removals
-
-    def _ask_isr(self, configuration: ClusterConfiguration, now: int) -> None:
-        """Ask for the ISRs with the learners that are filled, all with one request."""
-        if "isr" in self._asks or now < self._isr_ns:
-            return
-        request = isr_request(configuration, self.me.disk, self._filled)
-        if request is not None:
-            self._isr_ns = now + self.options.heartbeat_ns // 4
-            self._wish("isr", request)
-
-    def renew(self) -> None:
-        """Have everybody begin anew with everybody: messages between members are lost."""
-        self._wish("renew", Renew(self.me.disk, self.me.incarnation))
-
-    def _wish(self, key: str, command: Command) -> None:
-        """Ask for a command until it is judged; the command says itself of which state it is."""
-        if key in self._asks and self._asks[key].is_open:
-            return
-        self._numbers += 1
-        self._asks[key] = _Ask(self._numbers, encode_command(command), 0)
+        """Say that copies here are behind, or damaged; see `Requests.withdraw`."""
+        self.requests.withdraw(self.configuration, partitions, damaged)
 
     # Time
 
     def deadline(self) -> int:
         """Return when `step` and `collect` are due at the latest."""
         log = self.log
-        if log is None or self._is_muted or self._is_over:  # it does little but greet
+        if log is None or self._abstains or self._is_over:  # it does little but greet
             due = self._greet_ns if self._greet_ns else self._beat_ns
             return min(due, self._founding.due_ns) if self.phase == OUTSIDE else due
         due = min(self._beat_ns, log.deadline())
@@ -747,9 +613,8 @@ class Control:
         """Ask the leader of a log to make this disk a member; if it is one already, that does no harm."""
         to = self.neighbours.of(leader)
         if to is not None:
-            self._numbers += 1
             member = ClusterMember(self.me.disk, self.me.node_id, self.me.kind, self.me.process)
-            request = Request(lineage, self._numbers, encode_command(Join(member)))
+            request = Request(lineage, self.requests.next_number(), encode_command(Join(member)))
             self.out.append((to.node_id, CONTROL, request.encoded()))
 
     def _found_cluster(self) -> None:
@@ -762,7 +627,7 @@ class Control:
         self._opening = CurrentLineage(cluster, lineage)
         self._opening_token = 0
         self._is_fresh = False  # the configuration begins with this process
-        self.phase = OPENING
+        self._move(FOUND)
         self.cluster = cluster  # greetings say so from now on: who comes meanwhile founds no other one
         self.events.append(Event(INFO, "cluster_founded", {"cluster": cluster}))
 
@@ -771,21 +636,19 @@ class Control:
         assert log is not None, "who is inside has a log"
         member = self.member
         if member is not None and member.kind != self.me.kind:
-            kinds = (KINDS[member.kind], KINDS[self.me.kind])
-            self.fault = (
-                f"the cluster knows this disk as a member of the kind {kinds[0]!r}, and it is started as {kinds[1]!r}"
-            )
+            known, given = KINDS[member.kind], KINDS[self.me.kind]
+            self._fail(f"the cluster knows this disk as a member of the kind {known!r}, and it is started as {given!r}")
             return
         self._splits.look(self.is_live(now), now)
         if self._doubt is not None:
             self._look_in_doubt(self._doubt, log, now)
-            if self.renewal:
+            if self._is_over:
                 return
         if self._goes_over(log, now):
             return
         doubt = self._doubt
-        self._is_muted = self._has_twin(now) or (doubt is not None and doubt.source != self.me.disk)
-        if self._is_muted:
+        self._abstains = self._has_twin(now) or (doubt is not None and doubt.source != self.me.disk)
+        if self._abstains:
             return
         log.wake(now)
         self._lead(log, now)
@@ -796,7 +659,7 @@ class Control:
             self.controller.step(now, beats)
             if self.controller.successor:
                 log.transfer(self.controller.successor, now)
-        self._send_asks(log, now)
+        self._send_requests(log, now)
 
     def _look_in_doubt(self, doubt: Doubt, log: ConfigurationLog, now: int) -> None:
         """See whether this process may take part with what it has, or the disk must become another one."""
@@ -808,58 +671,67 @@ class Control:
             self.was_doubted = True
 
     def _goes_over(self, log: ConfigurationLog, now: int) -> bool:
-        """Go over to another lineage, or fork, if it is time; tell whether it was."""
+        """Go over to another lineage, or fork, if it is time; tell whether this process has left its lineage."""
         configuration = self.configuration
         if (self.stopping and not self.leaving) or self._opening is not None:
             return False
-        leads = log.is_leader and log.may_grant(now)
         is_led = log.leader > 0
-        awaits = is_led and not self._is_muted  # one that is muted does not notice that its leader is gone
-        lineage = 0
         if self._doubt is None:
+            leads = log.is_leader and log.may_grant(now)
             lineage = self._splits.better(self.cluster, log.lineage, configuration, leads, is_led, now)
+            if lineage:
+                self._prepare_to_go(log, lineage)
+                self._leave_lineage(CurrentLineage(self.cluster, lineage))
+                return True
         elif log.voters == [self.me.disk]:
             return False  # it goes on soon
-        if lineage:
-            self.events.append(Event(WARNING, "lineage_left", {"before": log.lineage, "lineage": lineage}))
-            member = self.member
-            if member is not None and is_leaving(member.state):
-                self.leaving = True  # the members of the other lineage may not have heard of the order
-            self.stopping = False  # in the other lineage it has to hand over again
-            if self._fallback == 0 and configuration is not None:
-                self._fallback = log.lineage
-        elif configuration is None:
-            if not self._splits.waited(now):
-                return False
-            lineage = self._fallback  # nobody has sent the configuration of the other lineage
-            if lineage == 0:
-                self.log = None  # nor of the one that it was to join
-                self.phase = OUTSIDE
-                return True
-        elif self._is_refused_by_others(now):
+        if configuration is None:
+            return self._splits.waited(now) and self._go_back()
+        if self._is_refused_by_others(now) or log.is_leader or self.stopping:
             return False
-        elif not (log.is_leader or self.stopping) and self._splits.forks(
-            configuration, log.voters, log.index, awaits, now
-        ):
-            lineage = 1 + self._rng.below(ID_MAX - 1)
-            absent = self._splits.absent(configuration)
-            # One that comes back to a lineage does not know any more how much of it was committed.
-            anew = self.is_up_in(configuration) and configuration.counter() < self.seen
-            lost = [disk for disk in self._splits.forgotten if self.neighbours.of(disk) is None]
-            lost = [disk for disk in lost if disk in configuration.members]
-            forked = fork_of(configuration, lineage, absent, self.me.disk, lost, anew=anew)
-            self._found = ConfigurationLog.fork(forked, self.me.disk)
-            gone = [disk for disk, _incarnation in absent]
-            up = [disk for disk in configuration.disks() if is_up(configuration.members[disk].state)]
-            here = [configuration.members[disk].node_id for disk in up if disk not in gone]
-            fields: dict[str, object] = {"before": log.lineage, "lineage": lineage, "members": here}
-            fields["partitions"] = forked.strength
-            fields["forgotten"] = [configuration.members[disk].node_id for disk in lost]
-            self.events.append(Event(WARNING, "cluster_forked", fields))
-        else:
+        awaits = is_led and not self._abstains  # one that abstains does not notice that its leader is gone
+        if not self._splits.forks(configuration, log.voters, log.index, awaits, now):
             return False
+        lineage = 1 + self._rng.below(ID_MAX - 1)
+        self._found = self._fork(configuration, lineage)
         self._leave_lineage(CurrentLineage(self.cluster, lineage))
         return True
+
+    def _prepare_to_go(self, log: ConfigurationLog, lineage: int) -> None:
+        """Remember what holds in another lineage, too."""
+        self.events.append(Event(WARNING, "lineage_left", {"before": log.lineage, "lineage": lineage}))
+        member = self.member
+        if member is not None and is_leaving(member.state):
+            self.leaving = True  # the members of the other lineage may not have heard of the order
+        self.stopping = False  # in the other lineage it has to hand over again
+        if self._fallback == 0 and self.configuration is not None:
+            self._fallback = log.lineage
+
+    def _go_back(self) -> bool:
+        """Go back to where this process comes from: no other sends the configuration of the lineage that it went to."""
+        if self._fallback:
+            self._leave_lineage(CurrentLineage(self.cluster, self._fallback))
+        else:
+            self.log = None  # it was to join
+            self._move(RETREAT)
+        return True
+
+    def _fork(self, configuration: ClusterConfiguration, lineage: int) -> Persisted:
+        """Return what a fork begins with that this process founds."""
+        absent = self._splits.absent(configuration)
+        # One that comes back to a lineage does not know any more how much of it was committed.
+        anew = self.is_up_in(configuration) and configuration.counter() < self.seen
+        lost = [disk for disk in self._splits.forgotten if self.neighbours.of(disk) is None]
+        lost = [disk for disk in lost if disk in configuration.members]
+        forked = fork_of(configuration, lineage, absent, self.me.disk, lost, anew=anew)
+        gone = [disk for disk, _incarnation in absent]
+        up = [disk for disk in configuration.disks() if is_up(configuration.members[disk].state)]
+        fields: dict[str, object] = {"before": configuration.lineage, "lineage": lineage}
+        fields["members"] = [configuration.members[disk].node_id for disk in up if disk not in gone]
+        fields["partitions"] = forked.strength
+        fields["forgotten"] = [configuration.members[disk].node_id for disk in lost]
+        self.events.append(Event(WARNING, "cluster_forked", fields))
+        return ConfigurationLog.fork(forked, self.me.disk)
 
     def _is_refused_by_others(self, now: int) -> bool:
         """Tell whether there are others that do not let this process in, so that it must not go on beside them.
@@ -882,14 +754,14 @@ class Control:
         must not be without one.
         """
         assert self.log is not None, "who leaves a lineage is in one"
-        self._removals = list(self.log.configuration.removed)
+        self.requests.removals = list(self.log.configuration.removed)
         self._lease.begin()
         self._held.clear()
         self.log = None
         self._doubt = None
         self.controller = None
         self.installed = 0
-        self.phase = OPENING
+        self._move(GO_OVER)
         self._opening = to
         self._opening_token = 0
 
@@ -973,30 +845,24 @@ class Control:
                 return greeting.leader
         return 0
 
-    def _send_asks(self, log: ConfigurationLog, now: int) -> None:
+    def _send_requests(self, log: ConfigurationLog, now: int) -> None:
         """Send requests to the leader of the log, again if there was no reply."""
-        if self.leaving and self.is_up:
-            self.leave(self.me.node_id)
-        if self._filled and self.is_up:
-            self._ask_isr(log.configuration, now)
-        if self._removals and self.is_up:
-            self._tell_removals(log.configuration)
-        for key in list(self._asks):
-            ask = self._asks[key]
-            if not ask.is_open:
-                if now - ask.sent_ns >= self.options.reply_ns:
-                    del self._asks[key]  # if it is still wanted, it is asked for anew
-                continue
-            if ask.sent_ns and now - ask.sent_ns < self.options.reply_ns:
-                continue
-            if self.controller is not None:
-                ask.sent_ns = now
-                self.controller.request(self.me.disk, ask.number, ask.command, now)
-                continue
-            to = self.neighbours.of(log.leader) if log.leader else None
-            if to is not None:
-                ask.sent_ns = now
-                request = Request(log.lineage, ask.number, ask.command)
+        requests = self.requests
+        if self.is_up:
+            if self.leaving:
+                self.leave(self.me.node_id)
+            requests.repeat(log.configuration, now)
+        due = requests.due(log.lineage, now)
+        if not due:
+            return
+        to = self.neighbours.of(log.leader) if log.leader else None
+        if self.controller is not None:
+            requests.sent(due, now)
+            for request in due:
+                self.controller.request(self.me.disk, request.number, request.command, now)
+        elif to is not None:
+            requests.sent(due, now)
+            for request in due:
                 self.out.append((to.node_id, CONTROL, request.encoded()))
 
     # Greetings
@@ -1091,14 +957,14 @@ class Control:
         if log is None:
             return
         self._note_doubt(writer, log.lineage)
-        if self.renewal or self._has_twin(now):
+        if self._renews or self._has_twin(now):
             return
         log.collect(writer, now)
         if self._named != log.lineage and log.configuration.is_founded():
             self._fallback = 0
             self._name(writer, CurrentLineage(self.cluster, log.lineage))
         if log.fault:
-            self.fault = log.fault
+            self._fail(log.fault)
         if log.lost_suffix:
             self._set_back("the log here is older than what this disk has confirmed")
         self._lead(log, now)
@@ -1200,10 +1066,8 @@ class Control:
                 if found is None:
                     self._up_after = self.seen
             except CorruptStore as fault:
-                self.fault = str(fault)
+                self._fail(str(fault))
                 self.events.append(Event(ERROR, "log_damaged", {"why": str(fault)}))
 
     def __repr__(self) -> str:
-        phase = ("outside", "opening", "inside")[self.phase]
-        member = self.member
-        return f"{self.me.node_id} {phase} {self.log!r} {member!r}"
+        return f"{self.me.node_id} {PHASES[self.phase]} {self.log!r} {self.member!r}"

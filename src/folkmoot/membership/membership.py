@@ -19,12 +19,14 @@ from folkmoot.membership.cluster_member import DATA, WITNESS
 from folkmoot.membership.cluster_settings import ClusterSettings, SettingNews
 from folkmoot.membership.command import AWAY_REASONS, ENDED, STOPPED
 from folkmoot.membership.configuration import ClusterConfiguration
-from folkmoot.membership.control import OUTSIDE, Control, SettingAnswer
+from folkmoot.membership.control import Control
 from folkmoot.membership.control_option import ControlOptions
 from folkmoot.membership.holding import NONE, HoldingsSource
 from folkmoot.membership.lifecycle import is_leaving, is_up
 from folkmoot.membership.loss import Losses
+from folkmoot.membership.phase import OUTSIDE
 from folkmoot.membership.projection import HeldBranches, member_of, view_of
+from folkmoot.membership.requests import SettingAnswer
 from folkmoot.membership.room import Room
 from folkmoot.membership.slowness import Slowness
 from folkmoot.membership.view import View
@@ -349,7 +351,7 @@ class Membership:
         if start is not None:
             self._due_us = 0
             epoch, version = self._roles[partition]
-            self.control.filled(partition, start[0], epoch, start[1], version)
+            self.control.requests.filled(partition, start[0], epoch, start[1], version)
 
     def withdraw(self, partitions: list[int], damaged: list[int]) -> None:
         """Copies here are behind, or damaged: they are in sync no more, if there are others that are."""
@@ -359,7 +361,7 @@ class Membership:
     def renew(self) -> None:
         """Have all members begin anew with each other: messages between them are lost."""
         self._due_us = 0
-        self.control.renew()
+        self.control.requests.renew()
 
     # Settings of the whole cluster
 
@@ -379,17 +381,17 @@ class Membership:
     def put(self, key: str, value: bytes, expected: int, author: str, now: int) -> int:
         """Ask for a setting; return the ticket of the answer."""
         self._due_us = min(self._due_us, now)
-        return self.control.put(key, value, expected, author)
+        return self.control.requests.put(key, value, expected, author)
 
     def delete(self, key: str, expected: int, author: str, now: int) -> int:
         """Ask for the end of a setting; return the ticket of the answer."""
         self._due_us = min(self._due_us, now)
-        return self.control.delete(key, expected, author)
+        return self.control.requests.delete(key, expected, author)
 
     def take_answers(self) -> list[SettingAnswer]:
         """Return what became of requests since the last call."""
-        answers = list(self.control.answers)
-        self.control.answers.clear()
+        answers = list(self.control.requests.answers)
+        self.control.requests.answers.clear()
         return answers
 
     # Orders

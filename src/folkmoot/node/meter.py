@@ -45,7 +45,7 @@ class Meter:
         counters.peer_round_trip_us = slowest
         counters.peer_bytes_received = peers.bytes_received
         counters.peer_messages_dropped = peers.messages_dropped
-        counters.cluster_addresses_dropped = self._membership.control.addresses_dropped
+        counters.cluster_addresses_dropped = self._membership.control.addresses.dropped
         counters.copied_bytes = self._replication.copies.bytes_copied
         counters.given_bytes = self._replication.source.bytes_sent
         counters.digests_passed_over = self._replication.digests.passed_over

@@ -12,9 +12,9 @@ from folkmoot.kernel.event import INFO
 from folkmoot.kernel.planted import Planted
 from folkmoot.kernel.rng import Rng
 from folkmoot.membership.cluster_settings import ANY, Setting, SettingNews
-from folkmoot.membership.control import SettingAnswer
 from folkmoot.membership.holding import COMPLETE
 from folkmoot.membership.log_rows import drop_lineages, put_cluster
+from folkmoot.membership.requests import SettingAnswer
 from folkmoot.membership.view import View
 from folkmoot.metrics.counters import Counters, Histograms
 from folkmoot.node.birth import Birth, read_birth, write_birth

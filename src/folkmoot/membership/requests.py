@@ -1,0 +1,231 @@
+"""What this member asks of the controller: sent again until there is a reply, and asked anew while it is still wanted.
+
+Two kinds of requests. A *wish* is for a command that says itself to which state it applies, so it may be made twice; it
+is known by what it is for, and whoever wants it repeats it. A *ticket* is for a change of a setting, which is made
+once: its owner gets the answer.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from folkmoot.membership.command import (
+    FORGOTTEN,
+    Command,
+    Delete,
+    Evict,
+    Leave,
+    Put,
+    Remove,
+    Renew,
+    Stay,
+    Withdraw,
+    encode_command,
+)
+from folkmoot.membership.configuration import ClusterConfiguration, Removal
+from folkmoot.membership.control_message import Reply, Request
+from folkmoot.membership.control_option import ControlOptions
+from folkmoot.membership.isr import isr_request
+from folkmoot.membership.lifecycle import is_leaving, is_up
+
+__all__ = ["UNKNOWN_FATE", "Requests", "SettingAnswer"]
+
+UNKNOWN_FATE: Final = -1
+"""This member takes part in another lineage now: whether a request was judged in the former one is not known."""
+
+_ISR: Final = "isr"
+
+
+class SettingAnswer:
+    """What became of a request for a setting: its ticket, the index of its entry, and `ACCEPTED` or why not.
+
+    A request is made again if its reply was lost: one with an expected number is refused then, although the change was
+    made.
+    """
+
+    def __init__(self, ticket: int, index: int, refused: int) -> None:
+        self.ticket = ticket
+        self.index = index
+        self.refused = refused
+
+
+class _Open:
+    """A request on its way, or one that was refused."""
+
+    def __init__(self, number: int, command: bytes, ticket: int) -> None:
+        self.number = number
+        self.command = command
+        self.ticket = ticket
+        self.sent_ns: int = 0
+        self.is_open: bool = True
+
+
+class Requests:
+    """The requests of one process.
+
+    disk: of this process; incarnation: its start. answers: to tickets, taken by the owner. removals: of the lineage
+    that this process has left, which the present one may not know.
+    """
+
+    def __init__(self, disk: int, incarnation: int, options: ControlOptions) -> None:
+        self.answers: list[SettingAnswer] = []
+        self.removals: list[Removal] = []
+        self._disk = disk
+        self._incarnation = incarnation
+        self._options = options
+        self._open: dict[str, _Open] = {}  # by what it is for
+        self._numbers: int = 0
+        self._filled: dict[tuple[int, int], tuple[int, int, int]] = {}  # see `isr_request`
+        self._isr_ns: int = 0  # when to ask for ISRs again
+
+    def begin(self) -> None:
+        """Forget all: this process takes part in another lineage."""
+        for request in self._open.values():
+            if request.ticket:
+                self.answers.append(SettingAnswer(request.ticket, 0, UNKNOWN_FATE))
+        self._open.clear()
+        self._filled.clear()
+
+    def next_number(self) -> int:
+        """Return the number of a further request."""
+        self._numbers += 1
+        return self._numbers
+
+    # What is wanted
+
+    def put(self, key: str, value: bytes, expected: int, author: str) -> int:
+        """Ask for a setting of the whole cluster; return the ticket that `answers` will name."""
+        return self._ask_once(Put(key, value, expected, author))
+
+    def delete(self, key: str, expected: int, author: str) -> int:
+        """Ask for the end of a setting; return the ticket that `answers` will name."""
+        return self._ask_once(Delete(key, expected, author))
+
+    def _ask_once(self, command: Command) -> int:
+        ticket = self.next_number()
+        self._open[f"once {ticket}"] = _Open(ticket, encode_command(command), ticket)
+        return ticket
+
+    def leave(self, configuration: ClusterConfiguration | None, node_id: str) -> None:
+        """Have a member hand over what it holds, and leave."""
+        member = None if configuration is None else configuration.named(node_id)
+        if member is not None and not is_leaving(member.state):
+            self._wish(f"leave {member.disk} {member.version}", Leave(member.disk, member.version))
+
+    def stay(self, configuration: ClusterConfiguration | None, node_id: str) -> None:
+        """Take the leave of a member back."""
+        member = None if configuration is None else configuration.named(node_id)
+        if member is not None and is_leaving(member.state):
+            self._wish(f"stay {member.disk} {member.version}", Stay(member.disk, member.version))
+
+    def evict(self, configuration: ClusterConfiguration | None, node_id: str) -> None:
+        """Put the process of a member out until it is started again."""
+        member = None if configuration is None else configuration.named(node_id)
+        if member is not None and member.evicted < member.incarnation:
+            self._wish(f"evict {member.disk} {member.incarnation}", Evict(member.disk, member.incarnation))
+
+    def forget(self, configuration: ClusterConfiguration, disk: int) -> None:
+        """Remove a member that is away; what nobody else has is lost."""
+        member = configuration.members[disk]
+        if not is_up(member.state):
+            remove = Remove(disk, member.version, FORGOTTEN, True)
+            self._wish(f"forget {disk} {member.version}", remove)
+
+    def withdraw(self, configuration: ClusterConfiguration | None, partitions: list[int], damaged: list[int]) -> None:
+        """Say that copies here are behind, or damaged: they are in sync no more, if there are others that are.
+
+        A partition whose last copy in sync is damaged has no leader until this process is started again.
+        """
+        if configuration is None:
+            return
+        known = [(number, configuration.partitions[number].version) for number in damaged]
+        request = Withdraw(self._disk, self._incarnation, partitions, known)
+        self._wish(f"withdraw {partitions} {known}", request)
+
+    def filled(self, partition: int, disk: int, leader_epoch: int, started: int, version: int) -> None:
+        """A learner of a partition that this member leads has everything: from now on the leader waits for it too.
+
+        It is asked for until it is in the ISR, or the partition has changed. `leader_epoch`, `started` (of the learner)
+        and `version` (of the partition) are those of the configuration under which it was filled.
+        """
+        self._filled[(partition, disk)] = (leader_epoch, started, version)
+
+    def renew(self) -> None:
+        """Have everybody begin anew with everybody: messages between members are lost."""
+        self._wish("renew", Renew(self._disk, self._incarnation))
+
+    def repeat(self, configuration: ClusterConfiguration, now: int) -> None:
+        """Ask for what this process, which is up, wants until it is so."""
+        if self._filled:
+            self._ask_isr(configuration, now)
+        if self.removals:
+            self._tell_removals(configuration)
+
+    def _ask_isr(self, configuration: ClusterConfiguration, now: int) -> None:
+        """Ask for the ISRs with the learners that are filled, all with one request."""
+        if _ISR in self._open or now < self._isr_ns:
+            return
+        request = isr_request(configuration, self._disk, self._filled)
+        if request is not None:
+            self._isr_ns = now + self._options.heartbeat_ns // 4
+            self._wish(_ISR, request)
+
+    def _tell_removals(self, configuration: ClusterConfiguration) -> None:
+        """Have those leave that were removed in the lineage from which this member came: they do not come back.
+
+        A member that was started since is another matter; and one that leaves may have what no other has, and stays.
+        """
+        open_removals: list[Removal] = []
+        for removal in self.removals:
+            member = configuration.members.get(removal.disk)
+            if member is not None and member.incarnation <= removal.incarnation and not is_leaving(member.state):
+                open_removals.append(removal)
+                if not is_up(member.state):
+                    self.leave(configuration, member.node_id)
+        self.removals = open_removals
+
+    def _wish(self, key: str, command: Command) -> None:
+        """Ask for a command until it is judged; the command says itself of which state it is."""
+        if key in self._open and self._open[key].is_open:
+            return
+        self._open[key] = _Open(self.next_number(), encode_command(command), 0)
+
+    # What goes, and what comes
+
+    def due(self, lineage: int, now: int) -> list[Request]:
+        """Return the requests that are to be sent to the controller now; call `sent` with those that it gets."""
+        found: list[Request] = []
+        for key in list(self._open):
+            request = self._open[key]
+            waited = now - request.sent_ns >= self._options.reply_ns
+            if not request.is_open:
+                if waited:
+                    del self._open[key]  # if it is still wanted, it is asked for anew
+            elif request.sent_ns == 0 or waited:
+                found.append(Request(lineage, request.number, request.command))
+        return found
+
+    def sent(self, requests: list[Request], now: int) -> None:
+        """Count the time until a reply from now on."""
+        numbers = {request.number: True for request in requests}
+        for request in self._open.values():
+            if request.number in numbers:
+                request.sent_ns = now
+
+    def replied(self, reply: Reply, now: int) -> None:
+        """Take the controller's reply to a request."""
+        for key, request in list(self._open.items()):
+            if request.number != reply.number:
+                continue
+            if reply.lost:
+                again_ns = now - self._options.reply_ns + self._options.heartbeat_ns
+                request.sent_ns = min(request.sent_ns, again_ns)
+            elif key == _ISR:
+                del self._open[key]
+            elif request.ticket:
+                self.answers.append(SettingAnswer(request.ticket, reply.index, reply.refused))
+                del self._open[key]
+            else:
+                request.is_open = False
+                request.sent_ns = now
+            return
