@@ -120,6 +120,30 @@ def test_an_expected_number_founds_together(seed: int) -> None:
     assert len([1 for machine in cluster.machines if "cluster_founded" in machine.events]) == 1
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_expected_nodes_that_reach_a_seed_late_join_its_cluster(seed: int) -> None:
+    """Two nodes come to a cluster of two at once: they are as many as founded it, and reach each other first."""
+
+    def tune(options: ControlOptions) -> None:
+        options.expect = 2
+
+    cluster = Cluster(seed, 4, tune)
+    members, others = cluster.machines[:2], cluster.machines[2:]
+    for machine in cluster.machines:
+        machine.seeds = ["n1", "n2"]
+    for machine in members:
+        cluster.start(machine)
+    cluster.run(5 * S)
+    for machine in others:
+        cluster.isolate(machine, members, True)
+        cluster.start(machine)
+    cluster.run(S // 2)
+    for machine in others:
+        cluster.isolate(machine, members, False)
+    cluster.until(cluster.is_whole, 10 * S)
+    assert len(founders(cluster)) == 1
+
+
 def mute(cluster: Cluster, machine: Machine) -> None:
     """Let a machine have a link to a process that never says anything: the last one of the cluster."""
     cluster._up(machine, cluster.member(cluster.machines[-1]))

@@ -74,8 +74,9 @@ class ClusterSettings(Section):
         le=1024,
         description=(
             "How many nodes found the cluster together, witnesses included; equal on all nodes. None of them serves "
-            "before they have all met, so no two clusters arise, whatever is unreachable at the first start. Has no "
-            "effect once there is a cluster. 0: the seeds decide who founds it."
+            "before they have all met, so no two clusters arise, whatever is unreachable at the first start. Later it "
+            "has an effect on nodes with empty folders only, if so many of them reach one another and no member. 0: "
+            "the seeds decide which node founds it."
         ),
     )
     witness: bool = Field(
@@ -177,8 +178,8 @@ class ClusterSettings(Section):
         2 * SECOND,
         le=600 * SECOND,
         description=(
-            "How long the first of the seeds waits for the others before it founds a cluster without them. Matters "
-            "once, when a cluster is made."
+            "How long the node that is to found a cluster waits for seeds that do not answer. Matters when a cluster "
+            "is made, and for nodes with empty folders that do not reach their cluster."
         ),
     )
     gone: Duration = Field(

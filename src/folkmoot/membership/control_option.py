@@ -23,7 +23,7 @@ class ControlOptions:
         lease_ns: The length of a lease; the same at all members.
         link_patience_ns: A link between two members may be down for so long before one of them is taken for cut off.
         calm_ns: A member that was cut off is up again when its links have held for twice as long; doubled each time.
-        found_ns: How long the first of the seeds waits for the others before it founds a cluster without them.
+        found_ns: How long a founder waits for seeds that do not answer.
         refusal_ns: For so long after others have refused a process, or while one with a link to it has not said yet
             what it is, it founds no cluster, and does not fork.
         twin_ns: For so long after others have named another process on its disk, one that is not up does not vote.

@@ -1,7 +1,8 @@
 """Who founds a cluster: exactly one of the processes that find each other and know nothing.
 
-With `expect` N it is the first, by the order of the nodes' names, of N processes that are all linked to each other. The
-others have promised to wait for it, as long as they run: it may be cut off when it has founded a cluster, before they
+With `expect` N it is the first, by the order of the nodes' names, of N processes that are all linked to each other,
+when it has reached its seeds or has waited for them: there may be a cluster, of which they would tell. The others have
+promised to wait for it, as long as they run: it may be cut off when it has founded a cluster, before they
 know. One that has promised the same to one before it founds nothing, and so releases those that wait for it.
 Otherwise the seeds decide:
 
@@ -107,7 +108,9 @@ class Founding:
                 "begin with an empty data folder"
             )
         elif options.expect > 1:
-            self.founds = self._is_first_of(neighbours, options.expect, me, options.refusal_ns, now)
+            if self._is_first_of(neighbours, options.expect, me, options.refusal_ns, now):
+                missing = [seed for seed in seeds if self._resident(seed, neighbours, residents, me) is None]
+                self.founds = self._has_waited(missing, options, now)
         else:
             self.founds = self._is_first_seed(neighbours, seeds, residents, me, options, now)
         if not self.founds and now >= self._complain_ns:
@@ -227,7 +230,7 @@ class Founding:
         first: Neighbour | None = None  # at the first address that is not known to be of a witness
         unknown = False  # that address is missing
         for seed in seeds:
-            at = me if seed == me.process.address else self._resident(seed, neighbours, residents, me)
+            at = self._resident(seed, neighbours, residents, me)
             if at is None:
                 missing.append(seed)
                 unknown = unknown or first is None
@@ -253,9 +256,13 @@ class Founding:
                     "make cluster.seeds the same at all nodes"
                 )
                 return False
-        self._why = f"nobody answers at {', '.join(missing)}"
+        return self._has_waited(missing, options, now)
+
+    def _has_waited(self, missing: list[str], options: ControlOptions, now: int) -> bool:
+        """Tell whether the founder has reached its seeds, or has waited long enough for those at these addresses."""
         if not missing or now - self._since_ns >= options.found_ns:
             return True
+        self._why = f"nobody answers at {', '.join(missing)}"
         self.due_ns = min(self.due_ns, self._since_ns + options.found_ns)
         return False
 
@@ -263,6 +270,8 @@ class Founding:
         self, seed: str, neighbours: Neighbours, residents: dict[str, str], me: Neighbour
     ) -> Neighbour | None:
         """Return the process that answers at an address; None if there is no link to one."""
+        if seed == me.process.address:
+            return me
         node_id = residents.get(seed, "")
         if node_id == me.node_id:
             return me

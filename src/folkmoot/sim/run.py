@@ -153,6 +153,7 @@ class Simulation:
         self.copies = CopyChecker(self.oracle.streams, self.site.hosts)
         self.bounds = BoundChecker(world, self.swarm.config.limits)
         self._pace = world.fork()
+        self._founded = False
         self._audits = 0
         self._faults_seen = 0
         self._calm_before_us = 0  # nothing was wrong when faults were drawn at this moment
@@ -237,7 +238,17 @@ class Simulation:
             return self._make_core(self.swarm.config, reader, seed)
         host.node_id = host.id_of_clone or (host.name if host.births == 0 else f"{host.name}.{host.births}")
         number = self.site.hosts.index(host) + 1
-        return self._make_core(self.swarm.node_config(host.node_id, number, host.build), reader, seed)
+        config = self.swarm.node_config(host.node_id, number, host.build, founded=self._is_founded())
+        return self._make_core(config, reader, seed)
+
+    def _is_founded(self) -> bool:
+        """Tell whether there is a cluster, in which all of the first nodes have been: then it stays."""
+        if not self._founded:
+            first = [host.node for host in self.site.hosts[: self.swarm.nodes]]
+            clusters = [node.cluster_node for node in first if isinstance(node, Node)]
+            entered = [one for one in clusters if one is not None and one.membership.control.configuration is not None]
+            self._founded = len(entered) == self.swarm.nodes
+        return self._founded
 
     def _client(self, profile: Profile) -> Client:
         return Client(self.world, self.world.fork(), self.network, self.site, self.oracle, profile)

@@ -193,8 +193,11 @@ class Swarm:
             self.majority = False  # an id that is lost with its disk counts until an operator forgets it
         self.config = self._config(rng)
 
-    def node_config(self, node_id: str, number: int, build: int = 1) -> NodeConfig:
-        """Return the settings of one node of the cluster; `number` of its machine, from 1; `build`: see `Machine`."""
+    def node_config(self, node_id: str, number: int, build: int = 1, *, founded: bool = False) -> NodeConfig:
+        """Return the settings of one node of the cluster; `number` of its machine, from 1; `build`: see `Machine`.
+
+        founded: there is a cluster already.
+        """
         common = self.config
         config = NodeConfig()
         config.node_id = node_id
@@ -225,6 +228,11 @@ class Swarm:
         # first of the seeds would found another cluster (docs/cluster.md).
         if self.has("emptied disks") or self.has("power loss") or self.has("empty restarts"):
             cluster.expect = self.nodes
+        if founded and self.spares:
+            # Nodes that come later are told of all machines, and that they are not the first (docs/configure.md): those
+            # that founded the cluster may have left, and be among them.
+            cluster.expect = self.nodes + self.spares
+            cluster.seeds = [peer_address(other) for other in range(1, cluster.expect + 1)]
         cluster.witness = self.is_witness(number)
         if build == 0:
             cluster.features = cluster.features[:-_OLD_BUILD]
