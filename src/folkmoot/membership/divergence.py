@@ -1,8 +1,8 @@
 """Where two copies of a partition diverged: what of one the other has, as far as their histories can tell.
 
 A history lists the epochs of a copy's changes; an entry `holding.FORGOTTEN` stands for epochs that were forgotten. So
-there are three answers, and the caller decides what "unknown" means in its case: never that there is something to
-merge.
+there are three answers, and the caller decides what "unknown" means in its case. Which copies are merged, the
+configuration says (`projection.branches_of`): of those, what is unknown counts as not seen.
 
 Why copies diverge in the newest epoch that both have: an epoch has one leader per partition, and a copy with one of its
 changes has all changes before. So both are equal up to the end of that epoch in the copy that ends it first, and after

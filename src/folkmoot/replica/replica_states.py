@@ -193,7 +193,7 @@ class ReplicaStates:
     def is_readable(self, partition: int) -> bool:
         """Whether this side of a split gives out valid stream offsets (promise A9); True without a split.
 
-        It does so in the trunk, except in a partition that was begun empty or from an old copy while somebody is away.
+        It does so in the trunk, except in a partition that was begun empty, or has no leader, while somebody is away.
         """
         view = self.view
         if view is None:

@@ -18,7 +18,8 @@ _NAMED_MAX: Final = 8  # partitions in a sentence
 def evict_risk(picture: Picture, node_id: str) -> str:
     """Return why a member should not be evicted now; "" when others have all that it has.
 
-    The vote of an evicted member goes to another one, or ends: what stays has a quorum if it has one now.
+    Votes are no reason. The controller ends the vote of an evicted member, or gives it to another one, where it can
+    (`membership/voters`). Where it cannot, the member stays a voter while it is away, and its vote is missing.
     """
     view = picture.view()
     if view is None or view.member(node_id) is None or picture.state() != MEMBER:
