@@ -19,6 +19,7 @@ class Cluster:
         self.configuration = ClusterConfiguration()
         self.raft = Configuration(voters, learners or [])
         self.gone: list[int] = []
+        self.stopping: list[int] = []
         self.unheard: list[int] = []
         self.behind: list[int] = []
         self.leader = voters[0]
@@ -43,7 +44,14 @@ class Cluster:
         if self.leader not in raft.voters:
             self.leader = (self.up() or raft.voters)[0]
         change = next_change(
-            self.configuration, raft.voters, raft.learners, self.leader, self.gone, self.behind, [], self.unheard
+            self.configuration,
+            raft.voters,
+            raft.learners,
+            self.leader,
+            self.gone,
+            self.behind,
+            self.stopping,
+            self.unheard,
         )
         if change is None:
             return False
@@ -88,6 +96,20 @@ def test_members_that_join_learn_and_do_not_vote() -> None:
     assert found.raft.learners == [2, 3]
     found.turn(3, ACTIVE)
     assert found.settle() == [1, 2, 3]
+
+
+@pytest.mark.parametrize("size", [2, 3, 4, 5, 6])
+def test_a_member_that_is_about_to_stop_gives_its_vote_away_once(size: int) -> None:
+    found = cluster(size)
+    found.settle()
+    for disk in range(2, size + 1):
+        found.changes.clear()
+        found.stopping = [disk]
+        voted = disk in found.raft.voters
+        assert disk not in found.settle()
+        assert found.changes.count((DEMOTE, disk)) == int(voted)
+        found.stopping = []
+        found.settle()
 
 
 def test_two_members_and_a_witness_vote_all_three() -> None:

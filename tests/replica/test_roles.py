@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import pytest
+
 from folkmoot.kernel.clock import SECOND
 from folkmoot.kernel.pack import u64
 from folkmoot.membership.holding import COMPLETE, PARTIAL, Holding
 from folkmoot.membership.view import View
 from folkmoot.merge.side import last_shared_counter
 from folkmoot.peer.config import ClusterConfig
-from folkmoot.peer.kind import COPY, DURABLE, FILLED, OPENED, READY
+from folkmoot.peer.kind import ASK_OFFER, COPY, DURABLE, FILLED, OFFER, OPENED, READY
 from folkmoot.peer.member import ACTIVE, Member
 from folkmoot.replica.notice import CopyNotice, Report, decode_sequences, encode_copy, encode_report, encode_sequences
+from folkmoot.replica.offer import AskNotice, decode_offer, encode_ask
 from folkmoot.replica.replica_states import IDLE, MERGING, OPEN, TAKING
 from folkmoot.replica.replication import Replication
 from folkmoot.store.epoch import make_epoch
-from folkmoot.store.key import QUEUE, kind_prefix
+from folkmoot.store.key import QUEUE, kind_prefix, partition_start
 from folkmoot.store.memory import MemoryStore
 from folkmoot.store.overlay import Overlay
 from folkmoot.store.writer import Writer
@@ -152,6 +155,22 @@ def test_a_new_branch_is_merged_before_the_partition_is_served_again() -> None:
         node.replication.install(view_at(6, ["n0"], ["n1", "n2"], branches, leader_epoch=2), 0)
         assert not node.replication.leads(0)
         assert node.states.phases[0] == TAKING
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_clients_of_a_branch_are_connected_only_to_the_process_that_made_it(restarted: bool) -> None:
+    node = Node("n1")
+    fork = View(epoch_at(4, "fork"), [Member("n1", 1, "", "n1", ACTIVE)], [["n1"]], [[]], bases={"n1": epoch_at(1)})
+    node.install(fork)
+    if restarted:  # and finds the trunk at once: the fork is what its disk had
+        node.replication = Replication("n1", 1, ClusterConfig(), node.store, node.writer)
+        node.replication.open(0)
+        node.replication.replica_states.lived = fork
+    node.install(view_at(6, ["n0"], ["n1", "n2"], ["n1"]))
+    ask = AskNotice(0, partition_start(0), [])
+    node.replication.receive("n0", ASK_OFFER, encode_ask(epoch_at(6), ask), 0)
+    offers = [decode_offer(body, 1) for _node_id, kind, body in node.replication.out if kind == OFFER]
+    assert [(offer.lives, offer.side, offer.lineage[:1]) for offer in offers] == [(not restarted, ["n1"], [fork.epoch])]
 
 
 def test_a_merge_does_not_go_on_from_what_is_taken_back() -> None:

@@ -56,7 +56,7 @@ def next_change(
         learners: Raft's learners.
         leader: The voter that leads the log; of equally good voters it is the last to be demoted.
         gone: Members that have been away for so long that they are to be replaced.
-        stopping: Members that are about to be stopped in order: they are not waited for either.
+        stopping: Members that are up and about to be away, in order or evicted: they lose their votes and get none.
         unheard: Members that the caller is not linked to, although the configuration may not say so yet.
         behind: Learners that lack too much of the log to be promoted now: Raft would refuse them.
     """
@@ -111,7 +111,7 @@ class _Voters:
         # Where one member votes alone, a witness is no candidate: it would be the cluster without having anything.
         self.candidates: list[int] = []
         for member in up:
-            if member.disk in able and (member.kind == DATA or not self.few):
+            if member.disk in able and member.disk not in stopping and (member.kind == DATA or not self.few):
                 self.candidates.append(member.disk)
         least = voters_wanted(len(up))
         most = voters_wanted(len(counted))

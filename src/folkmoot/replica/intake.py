@@ -25,6 +25,7 @@ class Intake:
         self.steps: Iterator[None] | None = None  # of the plan
         self.side: list[str] = []
         self.lineage: list[int] = []
+        self.lives: bool = False  # the process that has the branch has made it
         self.ends: dict[bytes, int] = {}  # by stream log: behind the last record of the branch
         self.units: list[Unit] = []
         self.next = 0

@@ -224,6 +224,7 @@ class Merges:
             return
         merging.side = offer.side
         merging.lineage = offer.lineage
+        merging.lives = offer.lives
         for key, value in offer.rows:
             merging.rows[key] = value
         merging.cursor = offer.end
@@ -283,7 +284,7 @@ class Merges:
         if view is not None and view.trunk > 0:
             merge.trunk = tag_of(view.trunk)
             merge.of_trunk = merge.trunk == tag_of(holding.epoch)
-        merge.they_live = bool(merging.lineage)
+        merge.they_live = merging.lives
         merge.taken_ends = self._taken_ends(partition, holding)
         merging.ends = dict(merge.taken_ends)
         for key, value in merging.rows.items():

@@ -63,13 +63,14 @@ class OfferNotice:
     """OFFER: rows from `start` up to `end`, where the next page begins; no `end`: they cannot be read.
 
     side: the members of the view in which the branch was made; lineage: that view and its predecessors, newest first;
-    none if the process was started since.
+    none if it is not known. lives: this process was a member of it, so clients of the branch may be connected.
     """
 
     def __init__(
         self, partition: int, start: bytes, end: bytes, side: list[str], rows: list[tuple[bytes, bytes]]
     ) -> None:
         self.lineage: list[int] = []
+        self.lives: bool = False
         self.partition = partition
         self.start = start
         self.end = end
@@ -88,6 +89,7 @@ def encode_offer(epoch: int, offer: OfferNotice) -> bytes:
         parts.append(put_bytes(value))
     parts.append(varint(len(offer.lineage)))
     parts.extend([varint(epoch) for epoch in offer.lineage])
+    parts.append(varint(int(offer.lives)))
     return b"".join(parts)
 
 
@@ -109,6 +111,7 @@ def decode_offer(body: bytes, partitions: int) -> OfferNotice:
         rows.append((key, value))
     offer = OfferNotice(partition, start, end, side, rows)
     offer.lineage = [cursor.integer() for _ in range(cursor.count(ANCESTORS_MAX + 1))]
+    offer.lives = cursor.integer() != 0
     return offer
 
 
@@ -118,6 +121,7 @@ class Offers:
     def __init__(self, replica_states: ReplicaStates) -> None:
         self.replica_states = replica_states
         self.sides: dict[int, View] = {}  # the views in which the branches here were made
+        self._lives: dict[int, bool] = {}  # those of them that this process has made
         self._waiting: list[tuple[str, AskNotice]] = []
 
     def installed(self) -> None:
@@ -134,6 +138,7 @@ class Offers:
         for partition, nodes in view.branches.items():
             if me in nodes and me in lived.replicas[partition]:
                 self.sides[partition] = lived
+                self._lives[partition] = self.replica_states.lives
 
     def asked(self, node_id: str, ask: AskNotice) -> None:
         """Handle the question of a partition's leader."""
@@ -156,6 +161,7 @@ class Offers:
         side = [replica_states.node_id] if made is None else [member.node_id for member in made.members]
         offer = OfferNotice(partition, ask.start, b"", side, [])
         offer.lineage = [] if made is None else made.ancestry()
+        offer.lives = self._lives.get(partition, False)
         try:
             end = partition_end(partition)
             rows, following = read_page(replica_states.reader, ask.start, end, replica_states.config.page_bytes)

@@ -76,6 +76,7 @@ class ReplicaStates:
         self.shift_us = 0  # the time of this node less `now`
         self.view: View | None = None
         self.lived: View | None = None  # the newest view that took effect here, in this or an earlier process
+        self.lives: bool = False  # in this one
         self.epoch = 0
         self.fresh = False  # a view is installed that has not taken effect yet
         self.solo = True  # there is no other member, and none is away

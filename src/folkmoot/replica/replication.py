@@ -305,6 +305,7 @@ class Replication:
         self.roles.report()
         self.offers.note_sides()
         replica_states.lived = replica_states.view
+        replica_states.lives = True
         self.takeover.begun()
         for partition in range(replica_states.partitions):
             self.lead.advance(partition)
