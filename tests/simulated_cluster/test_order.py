@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import pytest
 
+from folkmoot.kernel.clock import SECOND
 from folkmoot.kernel.hash import hash64
 from folkmoot.mqtt import reason
-from folkmoot.mqtt.packet import PUBREC, Ack, Disconnect, Packet, Publish, Will
+from folkmoot.mqtt.packet import PUBACK, PUBREC, Ack, Disconnect, Packet, Publish, Will
 from tests.harness.peer import EVER, Peer
 from tests.harness.simulated_cluster import SimulatedCluster
 
@@ -109,3 +110,71 @@ def test_what_still_waits_when_the_client_goes_hides_no_goodbye(last: list[Packe
     cluster.run()
     assert successor.payloads() == wills
     assert cluster["n3"].node.counters.publishers_paused == 0
+
+
+def test_behind_a_retained_message_none_is_certain_before_one_that_its_node_would_drop() -> None:
+    """[A3] The node of the client loses its lease; the client repeats at another node what was not answered."""
+    cluster = SimulatedCluster(3, replicas=2, partitions=PARTITIONS, split_policy="majority")
+    cluster.hand_log_to("n2")
+    subscriber = cluster["n3"].client(named(cluster, "s", "n3"))
+    subscriber.connect(session_expiry=EVER)
+    subscriber.subscribe("order", qos=1)
+    topic = named(cluster, "t", "n1")
+    view = cluster["n1"].cluster_node.membership.view
+    name = next(f"c{n}" for n in range(99) if view.replicas[hash64(f"c{n}".encode()) % PARTITIONS] == ["n1", "n2"])
+    publisher = cluster["n1"].client(name)
+    publisher.connect(session_expiry=EVER)
+    cluster.held = {("n1", "n3")}
+    packets = [
+        Publish(b"order", b"1", 1, False, packet_id=1),
+        Publish(topic.encode(), b"r", 2, True, packet_id=2),
+        Publish(b"order", b"2", 1, False, packet_id=3),
+    ]
+    publisher.send(*packets)
+    cluster.advance(SECOND // 10)
+    assert [packet for packet in publisher.inbox if isinstance(packet, Ack) and packet.kind == PUBACK] == []
+    cluster.cut("n1", "n2", "n3")
+    cluster.held = set()
+    cluster.advance(8 * SECOND)
+    assert publisher.closed
+    again = cluster["n2"].client(publisher.client_id)
+    again.connect(clean_start=False, session_expiry=EVER)
+    for packet in packets:
+        packet.dup = True
+    again.send(packets[0], packets[2])
+    cluster.advance(SECOND)
+    cluster.heal()
+    cluster.settle()
+    assert list(dict.fromkeys(subscriber.payloads())) == [b"1", b"2"]
+
+
+@pytest.mark.parametrize(
+    ("last", "wills"),
+    [
+        ([Disconnect(reason.NORMAL_DISCONNECTION)], []),
+        ([Disconnect(reason.DISCONNECT_WITH_WILL)], [b"will"]),
+        ([], [b"will"]),
+    ],
+)
+def test_what_waits_at_the_node_of_the_session_hides_no_goodbye(last: list[Packet], wills: list[bytes]) -> None:
+    cluster = SimulatedCluster(3, replicas=1, partitions=PARTITIONS)
+    topic = named(cluster, "t", "n2")
+    peer = cluster["n1"].client(named(cluster, "c", "n1"))
+    peer.connect(session_expiry=EVER, will=Will(b"will", b"will", 1, False))
+    successor = cluster["n3"].client("heir")
+    successor.connect()
+    successor.subscribe("will", qos=1)
+    cluster.held = {("n1", "n2")}
+    peer.send(
+        Publish(topic.encode(), b"1", 1, True, packet_id=1),
+        Publish(topic.encode(), b"2", 2, True, packet_id=2),
+        Publish(topic.encode(), b"3", 1, True, packet_id=3),  # for the outbox, and the first one is not
+        *last,
+    )
+    assert cluster["n1"].node.counters.publishers_paused == 1
+    peer.lose()
+    cluster.held = set()
+    cluster.run()
+    cluster.advance(SECOND)
+    assert successor.payloads() == wills
+    assert cluster["n1"].node.counters.publishers_paused == 0

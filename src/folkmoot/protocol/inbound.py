@@ -60,7 +60,7 @@ class Inbound:
         self.state = state
         self.relays = relays
         self.counters = state.counters
-        self._queueing: dict[int, Connection] = {}  # those whose retained message waits, by number
+        self._queueing: dict[int, Connection] = {}  # those whose message waits for those before it, by number
         self.forwarded = 0  # messages passed on to the leaders of their publishers' sessions
         self.commits = commits
         self.throttle = commits.throttle
@@ -107,6 +107,8 @@ class Inbound:
             self._check_topic(topic)
         relay = connection.relay
         if relay is None or not relay.persistent:
+            if qos == 1 and self._would_overtake(connection, properties):
+                return self._defer(connection)
             if topic not in self.routes.cache and not self._prepare(connection, topic):
                 return UNFINISHED
             self._count(qos, end - at)
@@ -129,9 +131,7 @@ class Inbound:
         passed_on = qos == 2 or names_producer(properties)
         late = bool(first & 1) and not relay.is_ordered(passed_on, self.commits.complete_token)
         if late or not (passed_on or relay.is_free()):
-            self.throttle.pause(connection, FOR_ORDER)
-            self._queueing[connection.id] = connection
-            return DEFERRED
+            return self._defer(connection)
         if passed_on:
             self._forward(connection, relay, first, packet_id, topic, payload, properties)
             if first & 1:
@@ -145,19 +145,48 @@ class Inbound:
             relay.kept_token = self.commits.newest_token()
         return HANDLED
 
+    def _would_overtake(self, connection: Connection, properties: Properties | None) -> bool:
+        """Whether a message with QoS 1 would be certain before an earlier one of its client.
+
+        It is for the outbox of the session's partition (`_publish`), and the earlier one went to other nodes without.
+        If this node lost its lease now, it would drop the earlier one, and the next leader would send the later one
+        before the client repeats both (A3).
+        """
+        session = connection.session
+        if session is None or not session.persistent or self.relays.fabric.alone:
+            return False
+        if not (self._is_behind(session) or names_producer(properties)):
+            return False
+        return self.publishing.forward_sender.is_asking(connection)
+
+    def _is_behind(self, session: Session) -> bool:
+        """Whether messages of a session must not overtake one in the outbox of its partition."""
+        return session.ordered_token > self.commits.complete_token
+
+    def _defer(self, connection: Connection) -> int:
+        """Let a message wait for those before it."""
+        self.throttle.pause(connection, FOR_ORDER)
+        self._queueing[connection.id] = connection
+        return DEFERRED
+
     def _prepare(self, connection: Connection, topic: bytes) -> bool:
         """Look up who gets the messages of a topic; False: the client's steps are spent, and it is not known yet."""
         return not self.scrutiny.may_publish(connection, topic) or self.routes.prepare(topic)
 
     def go_on(self) -> None:
-        """Go on with retained messages whose predecessors may have arrived."""
+        """Go on with messages whose predecessors may have arrived."""
         if self._queueing:
-            token = self.commits.complete_token
             for number, connection in list(self._queueing.items()):
-                relay = connection.relay
-                if relay is None or (relay.is_free() and all(relay.is_ordered(way, token) for way in (True, False))):
+                if self._may_go_on(connection):
                     del self._queueing[number]
                     self.throttle.unpause(connection, FOR_ORDER)
+
+    def _may_go_on(self, connection: Connection) -> bool:
+        relay = connection.relay
+        if relay is None or not relay.persistent:
+            return not self.publishing.forward_sender.is_asking(connection)
+        token = self.commits.complete_token
+        return relay.is_free() and all(relay.is_ordered(way, token) for way in (True, False))
 
     def _forward(
         self,
@@ -288,7 +317,7 @@ class Inbound:
         number = self.scrutiny.number
         if not session.persistent or self.relays.fabric.alone:
             return self.publishing.publish(message, session, producer, number)
-        ordered = session.ordered_token > self.commits.complete_token or (message.qos == 2 and message.retain)
+        ordered = self._is_behind(session) or (message.qos == 2 and message.retain)
         if message.qos < 2 and not producer and not ordered:
             return self.publishing.publish(message, session, b"", 0)
         result = self.entries.publish(session.partition, message, session, producer, number)

@@ -32,7 +32,7 @@ FOR_RATE: Final = 2  # it publishes faster than it may
 FOR_HANDSHAKE: Final = 4  # it sends much before its CONNACK
 FOR_OVERLOAD: Final = 8  # it has published, and the cluster can bear only so much
 FOR_RELAY: Final = 16  # too much waits for the leader of its session
-FOR_ORDER: Final = 32  # a retained message must not overtake one that went another way
+FOR_ORDER: Final = 32  # a message must not overtake one that went another way
 FOR_QUOTA: Final = 64  # its user publishes faster than it may
 
 _DELAY_US: Final = MILLISECOND  # between two reads of a publisher at level 0, doubled with each level
