@@ -417,6 +417,48 @@ def test_a_message_for_an_earlier_session_comes_as_that_one_asked(
     assert len(machines.world.violations) == violations
 
 
+@pytest.mark.parametrize(
+    ("left_early", "emptied", "back", "majority", "twice"),
+    [
+        (False, True, [3], False, True),
+        (False, True, [3], True, False),
+        (True, True, [3], False, False),  # the third node was still there
+        (False, False, [3], False, False),  # the node of the first connection has its copy
+        (False, True, [2, 3], False, False),  # so has the other one that went on
+    ],
+)
+def test_a_machine_that_has_lost_its_disk_does_not_stand_for_its_node(
+    left_early: bool, emptied: bool, back: list[int], majority: bool, twice: bool
+) -> None:
+    """The client is connected while one of three nodes is away. Then the others fail, and one has an empty disk."""
+    machines = Machines()
+    judge = machines.judge(majority=majority)
+    record = SessionRecord(0, "c", V5, NEVER_EXPIRES_S, machines.world.now)
+    message = machines.message(2, machines.link(1))
+    link = machines.link(1)
+    record.links.append(link)
+    machines.wait(SECOND)
+    left_us = machines.world.now
+    machines.wait(SECOND)
+    machines.run(3, up=False)
+    machines.wait(SECOND)
+    link.cut_us = link.ended_us = left_us if left_early else machines.world.now
+    for number in (1, 2):
+        machines.run(number, up=False)
+    if emptied:
+        machines.hosts[0].blank = True
+        machines.hosts[0].emptied_us.append(machines.world.now)
+    machines.wait(FORK_US // 4)
+    for number in (1, *back):
+        machines.run(number, up=True)
+    machines.wait(4 * SECOND)
+    assert not judge.delivered_twice(record, message, shared=False), "it has not come again"
+    record.links.append(machines.link(3))
+    assert judge.delivered_twice(record, message, shared=False) == twice
+    assert judge.replayed_elsewhere(record, dup=False) == twice
+    assert share_of("A4", judge.judged, judge.excused) == ((1, 1) if twice else (2, 0))
+
+
 def test_a_session_that_began_before_a_node_was_away_is_known_to_it() -> None:
     machines = Machines()
     record = SessionRecord(0, "c", V5, 10, machines.world.now)

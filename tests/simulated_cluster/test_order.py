@@ -121,6 +121,7 @@ def test_behind_a_retained_message_none_is_certain_before_one_that_its_node_woul
     subscriber.subscribe("order", qos=1)
     topic = named(cluster, "t", "n1")
     view = cluster["n1"].cluster_node.membership.view
+    assert view is not None
     name = next(f"c{n}" for n in range(99) if view.replicas[hash64(f"c{n}".encode()) % PARTITIONS] == ["n1", "n2"])
     publisher = cluster["n1"].client(name)
     publisher.connect(session_expiry=EVER)

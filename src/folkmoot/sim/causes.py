@@ -63,19 +63,39 @@ class Causes(Judge):
     # Sides
 
     def _on_two_sides(self, links: list[Link], since_us: int, until_us: int = NEVER) -> bool:
-        """Whether two of the nodes of these connections may have served as two sides in this time."""
+        """Whether these connections may have been on two sides in this time, one of which lacks what the other did."""
+        if self.majority:
+            return False
+        used = [link for link in links if link.cut_us > since_us]
+        lost = [link for link in used if self.history.lost_disk(link.server.name, link.cut_us, until_us)]
+        return self._are_apart(links, since_us, until_us) or any(
+            self._is_forgotten(link, later) for link in lost for later in links if later.opened_us <= until_us
+        )
+
+    def _are_apart(self, links: list[Link], since_us: int, until_us: int = NEVER) -> bool:
+        """Whether two of the machines of these connections may have served as two sides in this time."""
         if self.majority:
             return False
         names: list[str] = []
         for link in links:
             if link.server.name not in names:
                 names.append(link.server.name)
-        history = self.history
         for place, first in enumerate(names):
             for second in names[place + 1 :]:
-                if history.apart(first, second, since_us, until_us):
+                if self.history.apart(first, second, since_us, until_us):
                     return True
         return False
+
+    def _is_forgotten(self, link: Link, later: Link) -> bool:
+        """Whether the node of a connection lost its disk, and the later one is on a side that has an older copy.
+
+        What comes up at its machine is another node, which is together with the others and knows nothing. So it counts
+        whether anybody on the side of the later connection ran when this one ended, and has kept its disk.
+        """
+        if not self.history.lost_disk(link.server.name, link.cut_us, later.opened_us):
+            return False
+        last_us = link.cut_us - 1
+        return self.history.unaware(later.server.name, last_us, last_us, later.opened_us, later.opened_us)
 
     def _is_forked(self, link: Link, since_us: int, until_us: int = NEVER) -> bool:
         """Whether the node of this connection may have been of another side than some other one."""
@@ -329,7 +349,7 @@ class Causes(Judge):
         if newer is None:
             apart = self._is_forked(older, older.opened_us)
         else:
-            apart = self._on_two_sides([older, newer], older.opened_us)
+            apart = self._are_apart([older, newer], older.opened_us)  # a process that has ended says nothing
         return self._decide("A6", "connections on two sides", apart)
 
     def shares_ids(self, record: SessionRecord) -> bool:

@@ -169,6 +169,11 @@ class History:
         """Return when a machine went down first since then, or NEVER."""
         return min([at for at, host in self._failures if host == name and at >= since_us], default=NEVER)
 
+    def lost_disk(self, name: str, since_us: int, until_us: int) -> bool:
+        """Whether what the disk of a machine had was lost, or set back, in this time."""
+        emptied = self.hosts[self._numbers[name]].emptied_us
+        return any(since_us <= at <= until_us for at in emptied)
+
     def falls(self, since_us: int, until_us: int = NEVER) -> int:
         """Return how often a machine went down in this time."""
         return sum([1 for at, _ in self._failures if since_us <= at <= until_us])
