@@ -112,18 +112,27 @@ def test_what_still_waits_when_the_client_goes_hides_no_goodbye(last: list[Packe
     assert cluster["n3"].node.counters.publishers_paused == 0
 
 
-def test_behind_a_retained_message_none_is_certain_before_one_that_its_node_would_drop() -> None:
-    """[A3] The node of the client loses its lease; the client repeats at another node what was not answered."""
+def with_replicas(cluster: SimulatedCluster, prefix: str, replicas: list[str]) -> str:
+    """Return a name whose partition has these copies, the leader first."""
+    view = cluster["n1"].cluster_node.membership.view
+    assert view is not None
+    names = [f"{prefix}{number}" for number in range(99)]
+    return next(name for name in names if view.replicas[hash64(name.encode()) % PARTITIONS] == replicas)
+
+
+@pytest.mark.parametrize("replicas", [["n3", "n2"], ["n1", "n3"]])
+def test_behind_a_retained_message_none_is_certain_before_one_that_its_node_would_drop(replicas: list[str]) -> None:
+    """[A3] The node of the client loses its lease; the client repeats at another node what was not answered.
+
+    replicas: of the subscriber's partition. Its leader, or the follower of its leader, does not get the first message.
+    """
     cluster = SimulatedCluster(3, replicas=2, partitions=PARTITIONS, split_policy="majority")
     cluster.hand_log_to("n2")
-    subscriber = cluster["n3"].client(named(cluster, "s", "n3"))
+    subscriber = cluster["n2"].client(with_replicas(cluster, "s", replicas))
     subscriber.connect(session_expiry=EVER)
     subscriber.subscribe("order", qos=1)
     topic = named(cluster, "t", "n1")
-    view = cluster["n1"].cluster_node.membership.view
-    assert view is not None
-    name = next(f"c{n}" for n in range(99) if view.replicas[hash64(f"c{n}".encode()) % PARTITIONS] == ["n1", "n2"])
-    publisher = cluster["n1"].client(name)
+    publisher = cluster["n1"].client(with_replicas(cluster, "c", ["n1", "n2"]))
     publisher.connect(session_expiry=EVER)
     cluster.held = {("n1", "n3")}
     packets = [

@@ -148,16 +148,16 @@ class Inbound:
     def _would_overtake(self, connection: Connection, properties: Properties | None) -> bool:
         """Whether a message with QoS 1 would be certain before an earlier one of its client.
 
-        It is for the outbox of the session's partition (`_publish`), and the earlier one went to other nodes without.
-        If this node lost its lease now, it would drop the earlier one, and the next leader would send the later one
-        before the client repeats both (A3).
+        It is for the outbox of the session's partition (`_publish`), and the earlier one went another way, and is not
+        committed yet. If this node lost its lease now, it might drop the earlier one, and the next leader would send
+        the later one before the client repeats both (A3).
         """
         session = connection.session
         if session is None or not session.persistent or self.relays.fabric.alone:
             return False
-        if not (self._is_behind(session) or names_producer(properties)):
+        if connection.direct_token <= self.commits.complete_token:
             return False
-        return self.publishing.forward_sender.is_asking(connection)
+        return self._is_behind(session) or names_producer(properties)
 
     def _is_behind(self, session: Session) -> bool:
         """Whether messages of a session must not overtake one in the outbox of its partition."""
@@ -183,9 +183,9 @@ class Inbound:
 
     def _may_go_on(self, connection: Connection) -> bool:
         relay = connection.relay
-        if relay is None or not relay.persistent:
-            return not self.publishing.forward_sender.is_asking(connection)
         token = self.commits.complete_token
+        if relay is None or not relay.persistent:
+            return connection.direct_token <= token
         return relay.is_free() and all(relay.is_ordered(way, token) for way in (True, False))
 
     def _forward(
@@ -319,7 +319,10 @@ class Inbound:
             return self.publishing.publish(message, session, producer, number)
         ordered = self._is_behind(session) or (message.qos == 2 and message.retain)
         if message.qos < 2 and not producer and not ordered:
-            return self.publishing.publish(message, session, b"", 0)
+            result = self.publishing.publish(message, session, b"", 0)
+            if message.qos:
+                connection.direct_token = self.commits.newest_token()
+            return result
         result = self.entries.publish(session.partition, message, session, producer, number)
         if ordered:
             connection.fast = False
