@@ -15,15 +15,20 @@ from folkmoot.membership.placement_plan import PlanLimits, plan
 from folkmoot.membership.projection import branches_of, view_of
 from folkmoot.membership.transition import Transition
 from folkmoot.merge.stamp import STAMPS_MAX, Stamp, Stamps, encode_stamp, read_stamps
+from folkmoot.store.absorbed import Span, absorbed_key, encode_span
 from folkmoot.store.batch import DELETE, DELETE_RANGE, PUT, Batch
+from folkmoot.store.chunk import decode_chunk, encode_chunk
 from folkmoot.store.key import (
+    LEFTOVER,
     MERGED,
     RETAINED,
     SESSION,
     STAMP,
     SUBSCRIPTION,
+    chunk_key,
     end_of,
     kind_prefix,
+    log_of_chunk,
     name_prefix,
     plain_key,
     stamp_key,
@@ -31,6 +36,7 @@ from folkmoot.store.key import (
 from folkmoot.store.memory import MemoryStore
 from folkmoot.store.message import Message, decode_message, encode_message
 from folkmoot.store.reader import Reader, Snapshot
+from folkmoot.store.record import Record
 from folkmoot.store.row import SessionRow, encode_session
 from folkmoot.store.writer import VERSION_BYTES
 from tests.membership.reference import process
@@ -47,18 +53,19 @@ class SplitWorld(LoggedWorld):
 
 
 class Split:
-    """Three nodes and one partition; those that do not reach a majority of their lineage fork."""
+    """Some nodes and one partition; those that do not reach a majority of their lineage fork."""
 
-    def __init__(self, row_bytes: int = 20) -> None:
-        self.world = SplitWorld(5, 3, 1)
+    def __init__(self, row_bytes: int = 20, nodes: int = 3) -> None:
+        self.world = SplitWorld(5, nodes, 1)
+        self.world.config.replicas = nodes
         self.world.config.page_bytes = 500
         self.world.config.digest_us = 0
         self.row_bytes = row_bytes
         self.lineages = 100  # identities that were given
-        self.world.begin(3)
+        self.world.begin(nodes)
         for site in self.world.sites:
             self.know(site, self.world.configuration)
-        self.view(KNOWN)
+        self.view([site.node_id for site in self.world.sites])
 
     def cell(self, name: str) -> LoggedCell:
         return self.world.site(name)
@@ -135,6 +142,11 @@ class Split:
             self.world.run(self.world.now + 100)
         self.rest()
 
+    def write(self, cell: LoggedCell, key: bytes, body: bytes) -> None:
+        cell.writer.put(0, key, body)
+        cell.turn()
+        self.rest()
+
     def clear(self, cell: LoggedCell, topic: str) -> None:
         cell.writer.delete(0, plain_key(0, RETAINED, topic.encode()))
         cell.turn()
@@ -208,6 +220,97 @@ def test_a_side_that_comes_later_brings_nothing_twice() -> None:
     split.view(KNOWN)
     for name in KNOWN:
         assert split.topics(name) == ["old", "two"]
+
+
+def chunk_of(first: int, *texts: str) -> bytes:
+    records = [Record(b"t", text.encode(), 0, b"p", b"") for text in texts]
+    return encode_chunk(first, 0, [1 + first + place for place in range(len(texts))], records)
+
+
+def left_over(split: Split, name: str) -> list[str]:
+    """Return the records that a node is to append again."""
+    prefix = kind_prefix(0, LEFTOVER)
+    rows = split.cell(name).store.scan(prefix, end_of(prefix), 10_000)
+    chunks = [value[3 * VERSION_BYTES :] for _key, value in rows]
+    return sorted([entry.record.payload.decode() for chunk in chunks for entry in decode_chunk(chunk)])
+
+
+def append_left_over(split: Split, cell: LoggedCell) -> None:
+    """Append what is left over in the partition, as its leader does when it opens."""
+    prefix = kind_prefix(0, LEFTOVER)
+    following = 5
+    for key, value in cell.store.scan(prefix, end_of(prefix), 10_000):
+        origin, chunk = value[VERSION_BYTES : 3 * VERSION_BYTES], value[3 * VERSION_BYTES :]
+        texts = [entry.record.payload.decode() for entry in decode_chunk(chunk)]
+        place = chunk_key(0, b"s", 0, following)
+        span = Span(following, following + len(texts), origin)
+        cell.writer.put(0, place, chunk_of(following, *texts))
+        cell.writer.put(0, absorbed_key(0, log_of_chunk(place), following), encode_span(span))
+        cell.writer.delete(0, key)
+        following += len(texts)
+    cell.turn()
+    split.rest()
+
+
+@pytest.mark.parametrize("appended", [False, True])
+@pytest.mark.parametrize("longer", [False, True])
+@pytest.mark.parametrize("first", ["n4", "n6"])
+def test_a_branch_that_came_with_another_one_does_not_come_again(appended: bool, longer: bool, first: str) -> None:
+    """One fork has taken in another one, of which there is a second copy; both are merged into the trunk at once.
+
+    appended: the records are in a chunk of that fork, not left over there. longer: the second copy has got another
+    record. first: which of the two is merged first.
+    """
+    trunk = ["n0", "n1", "n2", "n3"]
+    names = [*trunk, "n4", "n5", "n6"]
+    split = Split(nodes=7)
+    split.put(split.leader(*names), "old")
+    split.view(trunk, ["n4"], ["n5", "n6"])
+    key = chunk_key(0, b"s", 0, 0)
+    split.write(split.leader("n5", "n6"), key, chunk_of(0, "first", "second"))
+    split.view(trunk, ["n4", "n5"])
+    assert split.cell("n4").replication.leads(0), "n5 has come over to it, and n6 has the same copy as n5 had"
+    assert left_over(split, "n4") == ["first", "second"]
+    if appended:
+        append_left_over(split, split.cell("n4"))
+    if longer or first == "n6":
+        split.view(trunk, ["n4", "n5"], ["n6"])
+    if longer:
+        split.write(split.cell("n6"), key, chunk_of(0, "first", "second", "third"))
+    if longer and first == "n4":
+        split.view(trunk, ["n4"], ["n5"])
+        split.view(trunk, ["n4", "n5"])
+    split.view(names)
+    leader = split.leader(*names)
+    assert left_over(split, leader.node_id) == ["first", "second"] + (["third"] if longer else [])
+
+
+def test_what_a_branch_has_merged_counts_when_all_of_that_branch_has_come() -> None:
+    """A fork has taken in another one; its merge into the trunk is interrupted, and it is away afterwards."""
+    trunk = ["n0", "n1", "n2", "n3"]
+    names = [*trunk, "n4", "n5", "n6"]
+    split = Split(nodes=7)
+    split.view(trunk, ["n4"], ["n5", "n6"])
+    records = [f"{number:02}" + "." * 200_000 for number in range(12)]  # more than one turn takes
+    for number, record in enumerate(records):
+        split.write(split.leader("n5", "n6"), chunk_key(0, b"s", 0, number), chunk_of(number, record))
+    split.view(trunk, ["n4", "n5"])
+    assert left_over(split, "n4") == records
+    before = split.rest
+    split.rest = lambda duration_us=0: None  # type: ignore[method-assign]
+    split.view(names)
+    split.rest = before  # type: ignore[method-assign]
+    while not [name for name in trunk if split.kind(name, LEFTOVER)]:
+        split.rest(100)
+    leader = next(name for name in trunk if split.kind(name, LEFTOVER))
+    while not [name for name in trunk if name != leader and split.kind(name, LEFTOVER)]:
+        split.rest(100)
+    split.world.crash(split.cell(leader))
+    left = [name for name in [*trunk, "n6"] if name != leader]
+    assert max(split.kind(name, LEFTOVER) for name in left) == 6
+    for _ in range(3):
+        split.view(left)
+    assert left_over(split, split.leader(*left).node_id) == records
 
 
 def test_only_the_trunk_gives_out_offsets() -> None:

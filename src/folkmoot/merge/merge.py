@@ -19,7 +19,7 @@ from folkmoot.merge.merge_transaction import app_of, merge_app
 from folkmoot.merge.side import Side, replaces
 from folkmoot.merge.stamp import Stamp, decode_stamp, encode_stamp
 from folkmoot.merge.summary import HealSummary
-from folkmoot.store.absorbed import Span, decode_span, span_at
+from folkmoot.store.absorbed import Span, decode_span, origin_of_leftover, span_at
 from folkmoot.store.batch import DELETE, PUT
 from folkmoot.store.chunk import cut_chunk, decode_head
 from folkmoot.store.epoch import tag_of
@@ -30,7 +30,6 @@ from folkmoot.store.key import (
     CURSOR,
     LEFTOVER,
     MARK,
-    MERGED,
     OUTBOX,
     PRODUCER,
     QUEUE,
@@ -204,8 +203,10 @@ class Merge:
                 self._add(name, [(PUT, key, u64(newest))])
         elif kind == STAMP and len(key) > 3:  # that theirs was begun from nothing says nothing of mine
             self._stamp(name, key, mine, theirs)
-        elif (kind == MERGED or kind == LEFTOVER) and mine is None:
-            self._add(name, [(PUT, key, body_of(theirs))])
+        elif kind == LEFTOVER and mine is None:
+            origin = origin_of_leftover(theirs)
+            if not origin or not self._mine.has_origin(origin):
+                self._add(name, [(PUT, key, body_of(theirs))])
         elif kind == OUTBOX and mine is None and not self._mine.knows(theirs):
             self.summary.outbox += 1  # it goes on under its number: who has got it there does not get it here
             self._add(name, [(PUT, key, body_of(theirs))])

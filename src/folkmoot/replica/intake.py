@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from folkmoot.merge.merge import Merge, Unit
+from folkmoot.merge.merged import TakenBranch
 from folkmoot.merge.summary import HealSummary
 
 __all__ = ["Intake"]
@@ -27,6 +28,7 @@ class Intake:
         self.lineage: list[int] = []
         self.lives: bool = False  # the process that has the branch has made it
         self.ends: dict[bytes, int] = {}  # by stream log: behind the last record of the branch
+        self.taken: dict[bytes, TakenBranch] = {}  # by key of the row: what the branch itself has taken in
         self.units: list[Unit] = []
         self.next = 0
         self.planned = False

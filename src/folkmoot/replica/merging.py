@@ -2,8 +2,8 @@
 
 One branch after the other, each page or step in a turn of its own: ask the branch's node for all rows, read this node's
 rows, make the plan (`merge`), write it as changes of the partition, about `_TURN_BYTES` per turn. A row MERGED records
-the progress, so that another leader can continue, and finally that the branch is merged. The branch's node then follows
-as a learner. The store is read only when earlier changes are on the disk.
+the progress, so that another leader can continue, and finally that the branch is merged, with all branches that it has
+merged itself. The branch's node then follows as a learner. The store is read only when earlier changes are on the disk.
 """
 
 from __future__ import annotations
@@ -249,6 +249,7 @@ class Merges:
         self.replica_states.event(ERROR, "branch_lost", partition, why)
         merging.summary = HealSummary()  # not that of the previous branch
         merging.summary.drop(why, 1)
+        merging.taken = {}
         merging.units = []
         merging.forget_rows()
         merging.planned = True
@@ -270,12 +271,8 @@ class Merges:
         assert holding is not None, "it was asked because of its report"
         fork = last_shared_counter(replica_states.view, merging.lineage)
         mine = Side(merging.own, self._seen(partition), fork)
-        others = [holding]
-        for key, value in merging.rows.items():
-            if key[2] == MERGED:
-                other = decode_mark(key, value)
-                if other.cursor == _DONE:
-                    others.append(other.holding)
+        merging.taken = {key: decode_mark(key, value) for key, value in merging.rows.items() if key[2] == MERGED}
+        others = [holding, *[other.holding for other in merging.taken.values() if other.cursor == _DONE]]
         theirs = Side(merging.rows, others, fork)
         mine.meet(holding)
         theirs.meet(replica_states.holding(partition))
@@ -345,16 +342,27 @@ class Merges:
         holding = self._holding_of(merging.source, partition)
         assert holding is not None, "it was asked because of its report"
         cursor = _DONE if merging.next == len(merging.units) else merging.units[merging.next - 1].name
-        key = mark_key(partition, holding)
-        mark = self._marks[partition][key] = TakenBranch(holding, cursor)
-        mark.ends = merging.ends
-        writer.put(partition, key, encode_mark(holding, cursor, mark.ends))
+        if cursor == _DONE:  # only now all of what the branch has taken in is here
+            for key, taken in merging.taken.items():
+                self._mark(partition, key, taken)
+        branch = TakenBranch(holding, cursor)
+        branch.ends = merging.ends
+        self._mark(partition, mark_key(partition, holding), branch)
         if cursor == _DONE:
             self._end(partition, merging, holding)
 
+    def _mark(self, partition: int, key: bytes, branch: TakenBranch) -> None:
+        """Note how far a branch is taken in, unless it is known that it is further."""
+        known = self._marks[partition].get(key)
+        if known is not None and known.cursor >= branch.cursor:
+            return
+        self._marks[partition][key] = branch
+        self.replica_states.writer.put(partition, key, encode_mark(branch.holding, branch.cursor, branch.ends))
+        if branch.cursor == _DONE:
+            self.lead.taken[partition].append(branch.holding)
+
     def _end(self, partition: int, merging: Intake, holding: Holding) -> None:
         taken = self.lead.taken[partition]
-        taken.append(holding)
         while len(taken) > _TAKEN_MAX:
             oldest = mark_key(partition, taken.pop(0))
             self.replica_states.writer.delete(partition, oldest)

@@ -11,11 +11,22 @@ from typing import Final
 
 from folkmoot.kernel.errors import CorruptStore
 from folkmoot.kernel.pack import get_u64, u64
+from folkmoot.store.chunk import MAGIC
 from folkmoot.store.key import ABSORBED, end_of, kind_prefix, log_of_chunk, sequence_of
 from folkmoot.store.reader import Reader
 from folkmoot.store.writer import VERSION_BYTES
 
-__all__ = ["ORIGIN_BYTES", "Span", "absorbed_key", "decode_span", "encode_span", "origin_at", "read_spans", "span_at"]
+__all__ = [
+    "ORIGIN_BYTES",
+    "Span",
+    "absorbed_key",
+    "decode_span",
+    "encode_span",
+    "origin_at",
+    "origin_of_leftover",
+    "read_spans",
+    "span_at",
+]
 
 ORIGIN_BYTES: Final = 2 * VERSION_BYTES
 _ROWS: Final = 1024
@@ -61,6 +72,11 @@ def read_spans(reader: Reader, partition: int, log: bytes) -> list[Span]:
         found.extend([decode_span(key, value) for key, value in rows if log_of_chunk(key) == log])
         start = rows[-1][0] + b"\0" if len(rows) == _ROWS else b""
     return found
+
+
+def origin_of_leftover(value: bytes) -> bytes:
+    """Return where the records in a LEFTOVER row came from; empty in a row of an older build, which has noted none."""
+    return b"" if value.startswith(MAGIC, VERSION_BYTES) else value[VERSION_BYTES : VERSION_BYTES + ORIGIN_BYTES]
 
 
 def origin_at(spans: list[Span], offset: int) -> bytes:

@@ -14,8 +14,8 @@ from typing import Final
 
 from folkmoot.kernel.errors import CorruptStore
 from folkmoot.kernel.pack import get_u16, get_u64
-from folkmoot.store.absorbed import ORIGIN_BYTES, Span, absorbed_key, encode_span, origin_at, read_spans
-from folkmoot.store.chunk import MAGIC, decode_chunk, fault
+from folkmoot.store.absorbed import Span, absorbed_key, encode_span, origin_at, origin_of_leftover, read_spans
+from folkmoot.store.chunk import decode_chunk, fault
 from folkmoot.store.key import LEFTOVER, end_of, is_of_trunk, kind_prefix, name_of
 from folkmoot.store.reader import Reader
 from folkmoot.store.record import Entry
@@ -26,7 +26,6 @@ from folkmoot.streams.table import Streams
 __all__ = ["absorb"]
 
 _ROWS: Final = 16
-_CHUNK_AT: Final = VERSION_BYTES + ORIGIN_BYTES  # in a row
 
 
 def absorb(streams: Streams, partition: int, reader: Reader, writer: Writer, now: int) -> int:
@@ -48,8 +47,8 @@ def absorb(streams: Streams, partition: int, reader: Reader, writer: Writer, now
             if key[:-8] != branch:
                 branch = key[:-8]
                 parted = False
-            # An older build has noted no origin.
-            at = VERSION_BYTES if value.startswith(MAGIC, VERSION_BYTES) else _CHUNK_AT
+            origin = origin_of_leftover(value)
+            at = VERSION_BYTES + len(origin)
             why = fault(value, at)
             if why is not None:
                 raise CorruptStore(f"{log}, left over at offset {get_u64(key, len(key) - 8)}: {why}")
@@ -57,7 +56,6 @@ def absorb(streams: Streams, partition: int, reader: Reader, writer: Writer, now
             place = places.get(name)
             if place is None:
                 place = places[name] = _Place(log, read_spans(reader, partition, name))
-            origin = value[VERSION_BYTES:at]
             for entry in decode_chunk(value, at):
                 parted = parted or not place.has(entry)
                 if parted and not (of_trunk and place.restore(entry)):
