@@ -7,6 +7,7 @@ import pytest
 from folkmoot.kernel.errors import CorruptStore
 from folkmoot.kernel.pack import get_u64, u16, u64
 from folkmoot.store.absorbed import read_spans
+from folkmoot.store.batch import Batch
 from folkmoot.store.chunk import decode_chunk
 from folkmoot.store.key import CHUNK, LEFTOVER, chunk_key, kind_prefix, leftover_key, log_of_chunk, name_prefix
 from folkmoot.store.memory import MemoryStore
@@ -55,6 +56,15 @@ class Side:
         page = self.log.read(0, 1 << 40, 1 << 20)
         assert isinstance(page, Page)
         return [entry.record.payload.decode() for chunk in page.chunks for entry in decode_chunk(chunk)]
+
+
+def damaged(side: Side) -> Batch:
+    """Return what spoils all chunks of a side."""
+    for key, value in side.store.scan(CHUNKS, CHUNKS + b"\xff", 1000):
+        side.writer.put(0, key, value[16:-1] + b"?")
+    batch = side.writer.take()
+    assert batch is not None
+    return batch
 
 
 def fork(*texts: str) -> tuple[Side, Side]:
@@ -131,7 +141,7 @@ def test_records_of_the_trunk_keep_their_offsets_and_those_of_the_fork_go_behind
     leave_over(mine, theirs, of_trunk=True)
     mine.streams.hold(0, False)
     mine.streams.abandon_in(0)
-    mine.log.known_end = 0  # another node opens it
+    mine.log.known = None  # another node opens it
     mine.open()
     absorb(mine.streams, 0, mine.store, mine.writer, mine.now)
     mine.end()
@@ -165,7 +175,7 @@ def open_elsewhere(side: Side) -> None:
     """Let another node open a log in which no record was given out since the fork, and take in what was left over."""
     side.streams.hold(0, False)
     side.streams.abandon_in(0)
-    side.log.known_end = 0
+    side.log.known = None
     side.open()
     absorb(side.streams, 0, side.store, side.writer, side.now)
     side.end()
@@ -242,7 +252,7 @@ def test_a_row_that_cannot_be_read_leaves_everything_as_it_was() -> None:
     mine.end()
     mine.streams.hold(0, False)
     mine.streams.abandon_in(0)
-    mine.log.known_end = 0
+    mine.log.known = None
     mine.open()
     with pytest.raises(CorruptStore):
         absorb(mine.streams, 0, mine.store, mine.writer, mine.now)
@@ -289,6 +299,46 @@ def test_a_held_log_that_is_opened_again_shows_what_was_readable_here_and_no_mor
         assert side.texts() == ["old"]
         side.append(f"held{round_}")
         assert side.texts() == ["old"], "the other side may give out the same offset"
+
+
+def test_a_copy_that_was_filled_in_a_fork_shows_nothing_that_was_readable_in_another_one() -> None:
+    """This node has read a record, and its copy is now one that has another record there."""
+    mine, theirs = fork("old")
+    theirs.streams.hold(0, True)
+    theirs.append("theirs")
+    mine.append("mine")
+    assert mine.texts() == ["old", "mine"]
+    leave_over(theirs, mine, of_trunk=True)
+    mine.streams.hold(0, True)
+    mine.streams.close_in(0)
+    prefix = b"\0\0"
+    for key, _value in mine.store.scan(prefix, prefix + b"\xff", 1000):
+        mine.writer.delete(0, key)
+    for key, value in theirs.store.scan(prefix, prefix + b"\xff", 1000):
+        mine.writer.put(0, key, value[16:])
+    mine.end()
+    mine.streams.open_in(0)
+    absorb(mine.streams, 0, mine.store, mine.writer, mine.now)
+    mine.end()
+    mine.streams.hold(0, False)
+    assert mine.texts() == ["old", "mine", "theirs"]
+
+
+def test_a_held_log_that_is_closed_twice_shows_what_was_readable_here() -> None:
+    side, _other = fork("old")
+    side.append("new")
+    side.streams.hold(0, True)
+    side.streams.close_in(0)
+    side.streams.close_in(0)
+    side.streams.open_in(0)
+    assert side.texts() == ["old", "new"]
+
+
+def test_a_log_whose_newest_record_cannot_be_read_is_closed_all_the_same() -> None:
+    side, _other = fork("old")
+    side.store.apply(damaged(side))
+    side.streams.close_in(0)
+    assert side.log.known is None
 
 
 def test_a_held_log_that_is_opened_shows_what_was_certainly_readable() -> None:
