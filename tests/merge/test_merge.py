@@ -36,9 +36,11 @@ from folkmoot.store.key import (
     body_key,
     chunk_key,
     is_of_trunk,
+    leftover_key,
     log_of_chunk,
     name_prefix,
     numbered_key,
+    of_no_trunk,
     outbox_key,
     plain_key,
     stamp_key,
@@ -890,6 +892,66 @@ def test_records_that_another_fork_has_of_the_trunk_keep_their_offsets() -> None
         pass
     found = [(is_of_trunk(key), records_of(body[32:])) for unit in merge.units for _kind, key, body in unit.ops]
     assert found == [(True, "5 a 6 b"), (False, "7 c")]
+
+
+def trunk_at(counter: int) -> int:
+    return make_epoch(counter, "trunk")
+
+
+def left_over(merge: Merge) -> list[tuple[bool, str]]:
+    """Return what a plan leaves over, and whether its offsets count as given out."""
+    merge.trunk = tag_of(trunk_at(9))
+    for _ in merge.steps():
+        pass
+    return [(is_of_trunk(key), records_of(body[32:])) for unit in merge.units for _kind, key, body in unit.ops]
+
+
+@pytest.mark.parametrize("direct", [False, True], ids=["by a fork", "direct"])
+@pytest.mark.parametrize("taken", [False, True])
+@pytest.mark.parametrize(("seen", "kept"), [(8, True), (9, True), (10, False)])
+def test_the_end_of_a_copy_that_the_trunk_has_gone_on_without_has_no_offsets(
+    seen: int, kept: bool, taken: bool, direct: bool
+) -> None:
+    """Later leaders in the trunk have all that was committed there, and this side has seen what they did."""
+    fork = Fork()
+    fork.rows[1][chunk_key(0, b"s", 0, 5)] = u64(trunk_at(9)) + u64(FORK + 1) + chunk_of(["a", "b"], 5)
+    mine = fork.side(0)
+    if taken:
+        mine.seen.append(Holding(COMPLETE, 77, FORK + 9, [(OLD, 0), (trunk_at(seen), FORK - 1), (77, FORK)]))
+    else:
+        mine.seen[0].history = [(OLD, 0), (trunk_at(seen), FORK - 1), (MINE, FORK)]
+    epoch = trunk_at(9) if direct else THEIRS
+    assert left_over(Merge(0, mine, fork.side(1), Holding(COMPLETE, epoch, 9000, []))) == [(kept, "5 a 6 b")]
+
+
+def test_an_epoch_that_begins_behind_a_copy_was_not_seen() -> None:
+    holding = Holding(COMPLETE, MINE, FORK, [(OLD, 0), (MINE, FORK - 1), (trunk_at(9), FORK)])
+    assert Side({}, [holding]).newest_epoch(tag_of(trunk_at(9))) == 0
+    holding.seq += 1
+    assert Side({}, [holding]).newest_epoch(tag_of(trunk_at(9))) == trunk_at(9)
+
+
+@pytest.mark.parametrize(("seen", "kept"), [(9, True), (10, False)])
+def test_what_the_other_side_has_kept_of_a_third_one_is_judged_by_what_is_known_here(seen: int, kept: bool) -> None:
+    fork = Fork()
+    key = leftover_key(chunk_key(0, b"s", 0, 5), 8, of_trunk=True)
+    fork.put(THEIRS, key, u64(trunk_at(9)) + u64(FORK + 1) + u64(8) + u64(99) + chunk_of(["a"], 5))
+    mine = fork.side(0)
+    mine.seen[0].history = [(OLD, 0), (trunk_at(seen), FORK - 1), (MINE, FORK)]
+    assert left_over(Merge(0, mine, fork.side(1), Holding(COMPLETE, THEIRS, 9000, []))) == [(kept, "5 a")]
+    mine.rows[key if kept else of_no_trunk(key)] = b"taken already"
+    assert left_over(Merge(0, mine, fork.side(1), Holding(COMPLETE, THEIRS, 9000, []))) == []
+
+
+def test_what_the_other_side_has_kept_of_this_one_does_not_come_back() -> None:
+    fork = Fork()
+    key = leftover_key(chunk_key(0, b"s", 0, 5), MINE, of_trunk=False)
+    fork.put(MINE, chunk_key(0, b"s", 0, 5), chunk_of(["mine"], 5))
+    fork.put(THEIRS, key, u64(MINE) + u64(fork.seqs[0]) + u64(8) + u64(99) + chunk_of(["mine"], 5))
+    old = leftover_key(chunk_key(0, b"s", 0, 9), 8, of_trunk=True)  # an older build noted no origin
+    fork.put(THEIRS, old, chunk_of(["old"], 9))
+    rows, _merge = fork.merge()
+    assert [row for row in rows if row[2] == LEFTOVER] == [old]
 
 
 @pytest.mark.parametrize("by", [0, 1])

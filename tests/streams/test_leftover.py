@@ -7,24 +7,28 @@ import pytest
 from folkmoot.kernel.errors import CorruptStore
 from folkmoot.kernel.pack import get_u64, u16, u64
 from folkmoot.store.absorbed import read_spans
+from folkmoot.store.batch import Batch
 from folkmoot.store.chunk import decode_chunk
 from folkmoot.store.key import CHUNK, LEFTOVER, chunk_key, kind_prefix, leftover_key, log_of_chunk, name_prefix
 from folkmoot.store.memory import MemoryStore
 from folkmoot.store.record import encode_record
 from folkmoot.store.writer import Writer
+from folkmoot.streams.block import MERGE_BYTES_MAX
 from folkmoot.streams.config import StreamConfig
 from folkmoot.streams.leftover import absorb
 from folkmoot.streams.log import MARK_FLUSHES, StreamLog
 from folkmoot.streams.page import Page
 from folkmoot.streams.table import Streams
 
+CHUNKS = kind_prefix(0, CHUNK)
+
 
 class Side:
     """One copy of a stream of one partition."""
 
-    def __init__(self, store: MemoryStore) -> None:
+    def __init__(self, store: MemoryStore, epoch: int = 1) -> None:
         self.store = store
-        self.writer = Writer(1, 1)
+        self.writer = Writer(1, epoch)
         self.streams = Streams([StreamConfig("s", b"#", 1, 0, 0)], 1, store)
         self.now = 1000
 
@@ -54,6 +58,15 @@ class Side:
         return [entry.record.payload.decode() for chunk in page.chunks for entry in decode_chunk(chunk)]
 
 
+def damaged(side: Side) -> Batch:
+    """Return what spoils all chunks of a side."""
+    for key, value in side.store.scan(CHUNKS, CHUNKS + b"\xff", 1000):
+        side.writer.put(0, key, value[16:-1] + b"?")
+    batch = side.writer.take()
+    assert batch is not None
+    return batch
+
+
 def fork(*texts: str) -> tuple[Side, Side]:
     """Two sides that go on from the same records."""
     mine = Side(MemoryStore())
@@ -67,8 +80,7 @@ def fork(*texts: str) -> tuple[Side, Side]:
 
 def leave_over(mine: Side, theirs: Side, *, of_trunk: bool = False, epoch: int = 7) -> None:
     """Do with the chunks of the other side what a merge does."""
-    prefix = kind_prefix(0, CHUNK)
-    for key, value in theirs.store.scan(prefix, prefix + b"\xff", 1000):
+    for key, value in theirs.store.scan(CHUNKS, CHUNKS + b"\xff", 1000):
         if mine.store.get(key) != value:
             mine.writer.put(0, leftover_key(key, epoch, of_trunk), value[:16] + u64(epoch) + u64(99) + value[16:])
     batch = mine.writer.take()
@@ -129,7 +141,7 @@ def test_records_of_the_trunk_keep_their_offsets_and_those_of_the_fork_go_behind
     leave_over(mine, theirs, of_trunk=True)
     mine.streams.hold(0, False)
     mine.streams.abandon_in(0)
-    mine.log.known_end = 0  # another node opens it
+    mine.log.known = None  # another node opens it
     mine.open()
     absorb(mine.streams, 0, mine.store, mine.writer, mine.now)
     mine.end()
@@ -155,13 +167,53 @@ def test_a_second_copy_of_the_trunk_adds_what_it_alone_has() -> None:
     other.open()
     other.append("theirs 3")
     leave_over(mine, other, of_trunk=True, epoch=8)
-    mine.streams.hold(0, False)
-    mine.streams.abandon_in(0)
-    mine.log.known_end = 0
-    mine.open()
-    absorb(mine.streams, 0, mine.store, mine.writer, mine.now)
-    mine.end()
+    open_elsewhere(mine)
     assert mine.texts() == ["old", "theirs 1", "theirs 2", "theirs 3", "mine"]
+
+
+def open_elsewhere(side: Side) -> None:
+    """Let another node open a log in which no record was given out since the fork, and take in what was left over."""
+    side.streams.hold(0, False)
+    side.streams.abandon_in(0)
+    side.log.known = None
+    side.open()
+    absorb(side.streams, 0, side.store, side.writer, side.now)
+    side.end()
+
+
+@pytest.mark.parametrize(("lost", "gone_on"), [(7, 8), (8, 7)])
+def test_where_copies_of_the_trunk_differ_the_newer_change_counts(lost: int, gone_on: int) -> None:
+    """The end of one copy was not committed, and the trunk has gone on without it; whichever is merged first."""
+    mine, theirs = fork("old")
+    mine.streams.hold(0, True)
+    mine.append("mine")
+    other = Side(theirs.store.copy(), epoch=2)
+    other.now = theirs.now
+    other.open()
+    theirs.append("lost 1", "lost 2", "lost 3")
+    leave_over(mine, theirs, of_trunk=True, epoch=lost)
+    other.append("given 1", "given 2")
+    leave_over(mine, other, of_trunk=True, epoch=gone_on)
+    open_elsewhere(mine)
+    assert mine.texts() == ["old", "given 1", "given 2", "mine", "lost 1", "lost 2", "lost 3"]
+
+
+@pytest.mark.parametrize("epoch", [6, 8])
+def test_pieces_of_the_trunk_from_several_branches_keep_their_offsets(epoch: int) -> None:
+    mine, theirs = fork("old")
+    mine.streams.hold(0, True)
+    mine.append("mine")
+    theirs.append("theirs 1", "theirs 2")
+    leave_over(mine, theirs, of_trunk=True)
+    large = "theirs 3" + "." * MERGE_BYTES_MAX  # in a chunk of its own: nothing is joined with those before
+    known = {key for key, _value in theirs.store.scan(CHUNKS, CHUNKS + b"\xff", 1000)}
+    theirs.append(large)
+    for key, value in theirs.store.scan(CHUNKS, CHUNKS + b"\xff", 1000):
+        if key not in known:
+            mine.writer.put(0, leftover_key(key, epoch, of_trunk=True), value[:16] + u64(epoch) + u64(99) + value[16:])
+    mine.end()
+    open_elsewhere(mine)
+    assert mine.texts() == ["old", "theirs 1", "theirs 2", large, "mine"]
 
 
 def test_where_records_came_from_is_known_although_they_move() -> None:
@@ -179,12 +231,7 @@ def test_where_records_came_from_is_known_although_they_move() -> None:
     assert spans(mine) == [(2, 4, 7)]
     trunk.append("trunk 1", "trunk 2")
     leave_over(mine, trunk, of_trunk=True, epoch=8)
-    mine.streams.hold(0, False)
-    mine.streams.abandon_in(0)
-    mine.log.known_end = 0
-    mine.open()
-    absorb(mine.streams, 0, mine.store, mine.writer, mine.now)
-    mine.end()
+    open_elsewhere(mine)
     assert mine.texts() == ["old", "trunk 1", "trunk 2", "mine", "theirs 1", "theirs 2"]
     assert spans(mine) == [(4, 6, 7)]
 
@@ -205,7 +252,7 @@ def test_a_row_that_cannot_be_read_leaves_everything_as_it_was() -> None:
     mine.end()
     mine.streams.hold(0, False)
     mine.streams.abandon_in(0)
-    mine.log.known_end = 0
+    mine.log.known = None
     mine.open()
     with pytest.raises(CorruptStore):
         absorb(mine.streams, 0, mine.store, mine.writer, mine.now)
@@ -252,6 +299,46 @@ def test_a_held_log_that_is_opened_again_shows_what_was_readable_here_and_no_mor
         assert side.texts() == ["old"]
         side.append(f"held{round_}")
         assert side.texts() == ["old"], "the other side may give out the same offset"
+
+
+def test_a_copy_that_was_filled_in_a_fork_shows_nothing_that_was_readable_in_another_one() -> None:
+    """This node has read a record, and its copy is now one that has another record there."""
+    mine, theirs = fork("old")
+    theirs.streams.hold(0, True)
+    theirs.append("theirs")
+    mine.append("mine")
+    assert mine.texts() == ["old", "mine"]
+    leave_over(theirs, mine, of_trunk=True)
+    mine.streams.hold(0, True)
+    mine.streams.close_in(0)
+    prefix = b"\0\0"
+    for key, _value in mine.store.scan(prefix, prefix + b"\xff", 1000):
+        mine.writer.delete(0, key)
+    for key, value in theirs.store.scan(prefix, prefix + b"\xff", 1000):
+        mine.writer.put(0, key, value[16:])
+    mine.end()
+    mine.streams.open_in(0)
+    absorb(mine.streams, 0, mine.store, mine.writer, mine.now)
+    mine.end()
+    mine.streams.hold(0, False)
+    assert mine.texts() == ["old", "mine", "theirs"]
+
+
+def test_a_held_log_that_is_closed_twice_shows_what_was_readable_here() -> None:
+    side, _other = fork("old")
+    side.append("new")
+    side.streams.hold(0, True)
+    side.streams.close_in(0)
+    side.streams.close_in(0)
+    side.streams.open_in(0)
+    assert side.texts() == ["old", "new"]
+
+
+def test_a_log_whose_newest_record_cannot_be_read_is_closed_all_the_same() -> None:
+    side, _other = fork("old")
+    side.store.apply(damaged(side))
+    side.streams.close_in(0)
+    assert side.log.known is None
 
 
 def test_a_held_log_that_is_opened_shows_what_was_certainly_readable() -> None:

@@ -42,8 +42,10 @@ from folkmoot.store.key import (
     SUBSCRIPTION,
     TRANSACTION,
     WILL,
+    is_of_trunk,
     leftover_key,
     log_of_chunk,
+    of_no_trunk,
     sequence_of,
 )
 from folkmoot.store.message import decode_message
@@ -93,10 +95,9 @@ class Merge:
         self._theirs = theirs
         self._branch = u64(branch.epoch) + u64(branch.seq)
         self.they_live = True  # the other side's process has made its copy: clients may be connected there
-        # Offsets of streams were given out at the other side: all of its own, or those that it has from this lineage.
-        self.of_trunk = False
-        self.trunk = -1  # the tag of the lineage that gives out offsets (`store.epoch`)
+        self.trunk = -1  # the tag of the lineage that gives out offsets of streams (`store.epoch`)
         self.taken_ends: dict[bytes, int] = {}  # by stream log: records of the branch before it were taken in earlier
+        self._trunk_epoch = 0  # the newest of the trunk that mine has seen
         self._bodies: dict[int, bool] = {}  # that queue rows name afterwards
         self._spans: dict[bytes, list[Span]] = {}  # by stream log: what the other side has absorbed, in order
 
@@ -106,6 +107,7 @@ class Merge:
         Raises CorruptStore, IndexError or ValueError when a row cannot be read.
         """
         self.summary.partitions = 1
+        self._trunk_epoch = self._mine.newest_epoch(self.trunk)
         for key in sorted([key for key in self._theirs.rows if key[2] == ABSORBED]):
             self._spans.setdefault(log_of_chunk(key), []).append(decode_span(key, self._theirs.rows[key]))
         yield from self._sessions()
@@ -203,10 +205,8 @@ class Merge:
                 self._add(name, [(PUT, key, u64(newest))])
         elif kind == STAMP and len(key) > 3:  # that theirs was begun from nothing says nothing of mine
             self._stamp(name, key, mine, theirs)
-        elif kind == LEFTOVER and mine is None:
-            origin = origin_of_leftover(theirs)
-            if not origin or not self._mine.has_origin(origin):
-                self._add(name, [(PUT, key, body_of(theirs))])
+        elif kind == LEFTOVER:
+            self._leftover(name, key, theirs)
         elif kind == OUTBOX and mine is None and not self._mine.knows(theirs):
             self.summary.outbox += 1  # it goes on under its number: who has got it there does not get it here
             self._add(name, [(PUT, key, body_of(theirs))])
@@ -230,12 +230,33 @@ class Merge:
             if not origin or not self._mine.has_origin(origin):
                 piece = cut_chunk(chunk, at, end) if end - at < head.count else chunk
                 # A chunk has records of one lineage only; those that the other side has absorbed have new offsets.
-                of_trunk = self.of_trunk or (not origin and tag_of(version_of(value)[0]) == self.trunk)
+                of_trunk = self._is_given_out(self._branch) or (not origin and self._is_given_out(value))
                 place = leftover_key(key[: len(key) - 8] + u64(at), get_u64(self._branch, 0), of_trunk)
                 ops.append((PUT, place, (origin or value[:VERSION_BYTES] + self._branch) + piece))
             at = end
         self.summary.chunks += 1 if ops else 0
         self._add(name, ops)
+
+    def _leftover(self, name: bytes, key: bytes, value: bytes) -> None:
+        """Keep what the other side has kept of a third one, of which it may have known less than is known here."""
+        origin = origin_of_leftover(value)
+        if origin:
+            if self._mine.has_origin(origin):
+                return
+            if is_of_trunk(key) and not self._is_given_out(origin):
+                key = of_no_trunk(key)
+        if key not in self._mine.rows:
+            self._add(name, [(PUT, key, body_of(value))])
+
+    def _is_given_out(self, version: bytes) -> bool:
+        """Tell whether the trunk may have given out the offsets of records that a change has written, and mine lacks.
+
+        A leader in the trunk begins with everything that was committed there. So what this side lacks although it has
+        seen a change of a later leadership, or a later configuration of the same one, was never committed: it is the
+        end of a copy that the trunk has gone on without, and the trunk has given the same offsets to others.
+        """
+        epoch, _seq = version_of(version)
+        return tag_of(epoch) == self.trunk and epoch >= self._trunk_epoch
 
     def _piece(self, log: bytes, at: int, end: int) -> tuple[int, bytes]:
         """Return (the end of the records from `at` on that have one origin, that one; empty: this branch)."""

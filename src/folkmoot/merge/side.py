@@ -59,6 +59,15 @@ class Side:
         """
         return self.has_seen(origin) or self.has_seen(origin[-VERSION_BYTES:])
 
+    def newest_epoch(self, tag: int) -> int:
+        """Return the newest epoch of a lineage (`store.epoch`) of which this side has seen a change, 0 if of none."""
+        found = 0
+        for holding in self.seen:
+            for epoch in [holding.epoch, *[entry[0] for entry in holding.history if entry[1] < holding.seq]]:
+                if tag_of(epoch) == tag:
+                    found = max(found, epoch)
+        return found
+
     def has_applied(self, partition: int, origin: bytes) -> bool:
         """Whether this side has applied the request that brought a row at the other side.
 

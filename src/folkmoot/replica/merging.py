@@ -280,7 +280,6 @@ class Merges:
         view = replica_states.view
         if view is not None and view.trunk > 0:
             merge.trunk = tag_of(view.trunk)
-            merge.of_trunk = merge.trunk == tag_of(holding.epoch)
         merge.they_live = merging.lives
         merge.taken_ends = self._taken_ends(partition, holding)
         merging.ends = dict(merge.taken_ends)

@@ -80,6 +80,7 @@ __all__ = [
     "name_of",
     "name_prefix",
     "numbered_key",
+    "of_no_trunk",
     "outbox_key",
     "plain_key",
     "partition_end",
@@ -248,6 +249,12 @@ def leftover_key(key: bytes, epoch: int, of_trunk: bool) -> bytes:
 def is_of_trunk(key: bytes) -> bool:
     """Tell whether the offsets of a LEFTOVER row were given out."""
     return get_u64(key, len(key) - 16) >= _OF_TRUNK
+
+
+def of_no_trunk(key: bytes) -> bytes:
+    """Return the key of a LEFTOVER row whose offsets, as it turns out, were not given out."""
+    cut = len(key) - 16
+    return key[:cut] + u64(get_u64(key, cut) & ~_OF_TRUNK) + key[cut + 8 :]
 
 
 def stamp_key(key: bytes) -> bytes:

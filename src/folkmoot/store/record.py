@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["RECORD_BYTES", "Entry", "Record", "encode_record"]
+__all__ = ["RECORD_BYTES", "Entry", "Record", "encode_record", "is_same"]
 
 RECORD_BYTES: Final = 17
 """Overhead of a record in a chunk: time, flags and four lengths."""
@@ -66,3 +66,17 @@ def encode_record(topic: bytes, payload: bytes, qos: int, retain: bool, publishe
     `publisher` is the client id in UTF-8; `properties` as `mqtt.encode.forward_properties` returns them (b"" for none).
     """
     return Record(topic, payload, qos | _RETAIN if retain else qos, publisher, properties)
+
+
+def is_same(mine: Entry, other: Entry) -> bool:
+    """Tell whether what two copies have at one offset is the same record."""
+    if mine.time_us != other.time_us:
+        return False
+    one, two = mine.record, other.record
+    return (one.topic, one.payload, one.flags, one.publisher, one.properties) == (
+        two.topic,
+        two.payload,
+        two.flags,
+        two.publisher,
+        two.properties,
+    )

@@ -18,7 +18,7 @@ from folkmoot.store.absorbed import Span, absorbed_key, encode_span, origin_at, 
 from folkmoot.store.chunk import decode_chunk, fault
 from folkmoot.store.key import LEFTOVER, end_of, is_of_trunk, kind_prefix, name_of
 from folkmoot.store.reader import Reader
-from folkmoot.store.record import Entry
+from folkmoot.store.record import Entry, is_same
 from folkmoot.store.writer import VERSION_BYTES, Writer
 from folkmoot.streams.log import StreamLog
 from folkmoot.streams.table import Streams
@@ -36,32 +36,34 @@ def absorb(streams: Streams, partition: int, reader: Reader, writer: Writer, now
     appended = 0
     done: list[bytes] = []
     places: dict[bytes, _Place] = {}  # by log
-    rows = list(_rows(reader, partition))
-    for of_trunk in (True, False):
-        branch = b""
-        parted = False
-        for key, value in rows:
-            log = _log_of(streams, key)
-            if log is None or is_of_trunk(key) != of_trunk:
+    found: list[_Leftover] = []
+    for key, value in _rows(reader, partition):
+        log = _log_of(streams, key)
+        if log is None:
+            continue
+        origin = origin_of_leftover(value)
+        at = VERSION_BYTES + len(origin)
+        why = fault(value, at)
+        if why is not None:
+            raise CorruptStore(f"{log}, left over at offset {get_u64(key, len(key) - 8)}: {why}")
+        name = key[3 : 7 + len(name_of(key))]
+        if name not in places:
+            places[name] = _Place(log, read_spans(reader, partition, name))
+        of_trunk = is_of_trunk(key)
+        found.extend([_Leftover(name, key[:-8], of_trunk, entry, origin) for entry in decode_chunk(value, at)])
+        done.append(key)
+    behind: dict[bytes, bool] = {}  # branches that have other records than this log: whether they go behind
+    for one in [*_in_order_of_trunk(found), *[one for one in found if not one.of_trunk]]:
+        place = places[one.name]
+        if one.branch not in behind:
+            if place.has(one.entry):
                 continue
-            if key[:-8] != branch:
-                branch = key[:-8]
-                parted = False
-            origin = origin_of_leftover(value)
-            at = VERSION_BYTES + len(origin)
-            why = fault(value, at)
-            if why is not None:
-                raise CorruptStore(f"{log}, left over at offset {get_u64(key, len(key) - 8)}: {why}")
-            name = key[3 : 7 + len(name_of(key))]
-            place = places.get(name)
-            if place is None:
-                place = places[name] = _Place(log, read_spans(reader, partition, name))
-            for entry in decode_chunk(value, at):
-                parted = parted or not place.has(entry)
-                if parted and not (of_trunk and place.restore(entry)):
-                    place.behind.append((entry, origin))
-                    appended += 1
-            done.append(key)
+            behind[one.branch] = not one.of_trunk
+        if not behind[one.branch]:
+            behind[one.branch] = not place.restore(one.entry)
+        if behind[one.branch]:
+            place.behind.append((one.entry, one.origin))
+            appended += 1
     for name, place in places.items():  # only after all of them have been read
         done.extend(place.displaced)
         appended += place.restored
@@ -72,6 +74,17 @@ def absorb(streams: Streams, partition: int, reader: Reader, writer: Writer, now
     for key in done:
         writer.delete(partition, key)
     return appended
+
+
+class _Leftover:
+    """A record that a branch has brought; name: of its log; branch: what the keys of its branch and log begin with."""
+
+    def __init__(self, name: bytes, branch: bytes, of_trunk: bool, entry: Entry, origin: bytes) -> None:
+        self.name = name
+        self.branch = branch
+        self.of_trunk = of_trunk
+        self.entry = entry
+        self.origin = origin
 
 
 class _Place:
@@ -93,7 +106,7 @@ class _Place:
         if entry.offset < log.oldest:
             oldest_us = log.oldest_time_us
             return oldest_us is not None and entry.time_us < oldest_us
-        return entry.offset < self._end and _is_same(log.stored(entry.offset), entry)
+        return entry.offset < self._end and is_same(log.stored(entry.offset), entry)
 
     def restore(self, entry: Entry) -> bool:
         """Put a record back to the offset that was given out, before those that have none; tell whether it is there.
@@ -109,7 +122,7 @@ class _Place:
                 self.behind = [*[(one, origin_at(self._spans, one.offset)) for one in own], *self.behind]
             self._at = entry.offset
         if self._at <= entry.offset < log.next_offset:  # another copy of the branch had it
-            return _is_same(self._entries[entry.offset - self._at], entry)
+            return is_same(self._entries[entry.offset - self._at], entry)
         if entry.offset != log.next_offset:
             return False
         log.append(entry.record, entry.time_us)
@@ -150,21 +163,29 @@ def _rows(reader: Reader, partition: int) -> Iterator[tuple[bytes, bytes]]:
         start = rows[-1][0] + b"\0" if len(rows) == _ROWS else b""
 
 
+def _in_order_of_trunk(found: list[_Leftover]) -> list[_Leftover]:
+    """Return the records of the trunk by their offsets, whichever copies have brought them.
+
+    Where copies differ, the trunk has gone on from the one with the newer change, which comes first: the end of the
+    other one was not committed (`merge.merge`).
+    """
+    trunk = [one for one in found if one.of_trunk]
+    trunk.sort(key=_version_of, reverse=True)
+    trunk.sort(key=_offset_of)
+    return trunk
+
+
+def _version_of(one: _Leftover) -> bytes:
+    """Return the version of the change that wrote a record, empty if that is not known."""
+    return one.origin[:VERSION_BYTES]
+
+
+def _offset_of(one: _Leftover) -> int:
+    return one.entry.offset
+
+
 def _log_of(streams: Streams, key: bytes) -> StreamLog | None:
     name = name_of(key)
     stream = streams.get(name.decode())
     index = get_u16(key, 5 + len(name))
     return None if stream is None or index >= len(stream.logs) else stream.logs[index]
-
-
-def _is_same(mine: Entry, other: Entry) -> bool:
-    if mine.time_us != other.time_us:
-        return False
-    one, two = mine.record, other.record
-    return (one.topic, one.payload, one.flags, one.publisher, one.properties) == (
-        two.topic,
-        two.payload,
-        two.flags,
-        two.publisher,
-        two.properties,
-    )

@@ -15,7 +15,7 @@ from folkmoot.kernel.pack import get_u16, get_u64, u16, u64
 from folkmoot.store.chunk import HEAD_BYTES, Head, cut_chunk, decode_chunk, decode_head, encode_chunk, fault
 from folkmoot.store.key import CHUNK, STREAM, name_prefix, sequence_of
 from folkmoot.store.reader import Reader
-from folkmoot.store.record import Entry, Record
+from folkmoot.store.record import Entry, Record, is_same
 from folkmoot.store.writer import VERSION_BYTES, Writer
 from folkmoot.streams.block import MERGE_BYTES_MAX, Block
 from folkmoot.streams.config import StreamConfig
@@ -62,7 +62,7 @@ class StreamLog:
         self._row_key = name_prefix(store_partition, STREAM, name) + u16(index)
         self._row_partitions = 0  # from the STREAM row; 0: there is no row
         self.held = False
-        self.known_end = 0  # the readable end when this node had it open before
+        self.known: Entry | None = None  # the newest record that was readable here; None: it is open, or none was
         self.given_end = 0  # when it was opened: records before it were certainly readable
         self._committed_end = 0
         self._mark = 0  # the readable end in the STREAM row
@@ -100,11 +100,26 @@ class StreamLog:
         else:
             self._open_chunks(newest[0], newest[1], floor)
         self._committed_end = self.next_offset
-        # In a fork it is unknown which of the newest records the other side has, too. What was
-        # readable has its offsets for ever, and is in every copy that can be opened.
-        self.given_end = max(self.oldest, min(max(self._mark, self.known_end), self.next_offset))
+        # In a fork it is unknown which of the newest records the other side has, too. What was readable has its offsets
+        # for ever. But a copy that was filled in a fork may have others there, until it takes in those of the trunk.
+        self.given_end = max(self.oldest, min(max(self._mark, self._known_end()), self.next_offset))
         self.readable_end = self.given_end if self.held else self.next_offset
-        self.known_end = self.readable_end
+        self.known = None
+
+    def _known_end(self) -> int:
+        """Return up to where this copy has the records that were readable when this node had it open before."""
+        known = self.known
+        mine = None if known is None else self.entry(known.offset)
+        return known.offset + 1 if known is not None and mine is not None and is_same(mine, known) else 0
+
+    def newest_readable(self) -> Entry | None:
+        """Return what `known` is to be when the log is closed; None if nothing was readable, or it cannot be read."""
+        if self.known is not None or self.readable_end <= self.oldest:
+            return self.known
+        try:
+            return self.stored(self.readable_end - 1)
+        except CorruptStore:
+            return None
 
     def _open_row(self, row: bytes) -> int:
         if len(row) != VERSION_BYTES + 34 and len(row) != VERSION_BYTES + 26:  # as older versions wrote it
@@ -186,7 +201,6 @@ class StreamLog:
         self._clock_us = 0 if before is None else before.time_us
         self._committed_end = min(self._committed_end, offset)
         self.readable_end = min(self.readable_end, offset)
-        self.known_end = self.readable_end
         for entry in entries:
             if entry.offset < offset:
                 self.append(entry.record, entry.time_us)

@@ -121,7 +121,7 @@ class Streams:
                 if old.store_partition == partition:
                     log = StreamLog(stream.config, index, partition, self._reader)
                     log.held = self._held[partition]
-                    log.known_end = max(old.known_end, old.readable_end)
+                    log.known = old.newest_readable()
                     log.changed = self._changed
                     stream.logs[index] = log
                     self._logs[self._logs.index(old)] = log
