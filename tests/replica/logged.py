@@ -238,6 +238,10 @@ class LoggedWorld(World):
         one = self.configuration.members.get(site.disk_id)
         return site.alive and one is not None and is_up(one.state) and one.incarnation == site.incarnation
 
+    def _is_lost(self, site: LoggedCell) -> bool:
+        """Tell whether the controller takes a member that is up for away: its process has ended, or is cut off."""
+        return site.cut_off or not self._is_up(site)
+
     def _all_follow(self) -> bool:
         """Tell whether everybody who is up has the newest roles."""
         newest = epoch_of(self.configuration)
@@ -283,7 +287,7 @@ class LoggedWorld(World):
             return True  # it is removed at once
         for other in self.sites:
             one = self.configuration.named(other.node_id)
-            if other is not site and one is not None and is_up(one.state) and not self._is_up(other):
+            if other is not site and one is not None and is_up(one.state) and self._is_lost(other):
                 return False
         return True
 
@@ -316,7 +320,7 @@ class LoggedWorld(World):
                 continue
             if one.disk != site.disk_id:
                 self._give_up(one.disk)
-            elif is_up(one.state) and (site.cut_off or not self._is_up(site)):
+            elif is_up(one.state) and self._is_lost(site):
                 self.append(MarkAway(one.disk, one.incarnation, one.version, ENDED))
         if self._all_follow():
             limits = PlanLimits(1 + rng.below(8), 1 + rng.below(4), 8)
