@@ -90,6 +90,7 @@ BUGS = [
 SCENARIOS = [
     ("nameless_packets", "packet-of-two-leaders"),
     ("no_stamps", "unsubscribed-in-a-split"),
+    ("same_ids", "packet-ids-of-two-forks"),
     ("tail_kept nameless_packets", "taken-back-at-a-fork"),
     ("unleased", "slow-clock-and-a-lease"),
     ("unleased", "stutter-and-a-lease"),

@@ -6,6 +6,7 @@ Clients that were at the node go on at another one, as behind a load balancer.
 from __future__ import annotations
 
 import random
+from itertools import permutations
 
 import pytest
 
@@ -222,6 +223,30 @@ def test_a_subscriber_that_goes_to_the_smaller_side_in_the_middle_of_a_flow_gets
     other = reader.take(Publish)
     assert other.payload == b"less"
     assert other.packet_id != half.packet_id
+
+
+@pytest.mark.parametrize(("first", "second"), list(permutations(NAMES, 2)))
+def test_a_subscriber_that_goes_from_one_fork_to_another_in_the_middle_of_a_flow_gets_every_message(
+    first: str, second: str
+) -> None:
+    """No node reaches another one: each of the three has founded a fork, and gives packet ids to the same session."""
+    split = Split("available")
+    reader = split.subscribers[0]
+    reader.acks = False
+    split.cut()
+    split.cluster.cut(*[site.name for site in split.others])
+    split.cluster.advance(5 * SECOND)
+    found: list[Publish] = []
+    for site in (split.cluster[first], split.cluster[second]):
+        reader.closed = False
+        split.move(reader, site)
+        reader.resume()
+        publisher = site.client(f"at-{site.name}")
+        publisher.connect()
+        publisher.publish("t", site.name.encode(), 2)
+        found.append(reader.take(Publish))
+    assert [packet.payload.decode() for packet in found] == [first, second]
+    assert found[0].packet_id != found[1].packet_id
 
 
 def test_a_session_that_expires_on_one_side_goes_on_if_its_client_has_used_it_on_the_other() -> None:

@@ -26,6 +26,7 @@ PLANTED: Final[list[str]] = [
     "own_time",
     "own_tail",
     "partial_counts",
+    "same_ids",
     "tail_kept",
     "unasked",
     "unawaited",
@@ -72,6 +73,7 @@ class Planted:
         self.unmarked: bool = "unmarked" in names  # what is asked again is applied again
         # packets that two leaders have got are not told from others
         self.nameless_packets: bool = "nameless_packets" in names
+        self.same_ids: bool = "same_ids" in names  # all forks give the same packet ids
         self.unfenced: bool = "unfenced" in names  # a client comes in before its older connection has ended
         self.outbox_forgotten: bool = "outbox_forgotten" in names  # a new leader does not go on with what was promised
         self.wills_twice: bool = "wills_twice" in names  # a will stays stored when it is published

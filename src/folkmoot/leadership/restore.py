@@ -25,7 +25,7 @@ from folkmoot.partition.retained import Retained
 from folkmoot.protocol.lifecycle import EXPIRY_NEVER, Lifecycle
 from folkmoot.protocol.will import Wills
 from folkmoot.routing.route import Routes
-from folkmoot.session.session import PACKET_IDS, Session
+from folkmoot.session.session import Session
 from folkmoot.session.subscription import REPLAY_PREFIX, Subscription, excess_of
 from folkmoot.store.key import WILL, left_name, plain_key
 from folkmoot.store.row import CursorRow
@@ -94,7 +94,7 @@ class Restore:
         self._open_streams(partition)  # first, because it alone can fail
         state.leads[partition] = True
         for session in loader.sessions.values():
-            _find_ends(session, state.in_fork)
+            _find_ends(session, state.ids_ahead)
             state.sessions.put(session)
             state.accounts.enter(session)
             self.lifecycle.look_for_owner(session)
@@ -264,17 +264,14 @@ def _left_by(client_id: str, token: int) -> str:
     return left_name(client_id.encode(), token).decode()
 
 
-def _find_ends(session: Session, in_fork: bool) -> None:
+def _find_ends(session: Session, ids_ahead: int) -> None:
     """Set where the restored queue of a session begins and where it continues.
 
-    in_fork: the trunk gives packet ids as well, and a client that goes from one to the other must not take a message of
-    QoS 2 for another one that it has begun to get.
+    ids_ahead: other sides of a split give packet ids as well, see `session/fork_ids`; 0 in the trunk.
     """
     # Else new messages would come as repeated, or an acknowledgement of an earlier message would count for one of them:
     # the node of the client repeats what the former leader may not have handled.
-    session.queue_next = max(session.queue_next, session.sent_below, session.given_below)
-    if in_fork:
-        session.queue_next += PACKET_IDS // 3
+    session.queue_next = max(session.queue_next, session.sent_below, session.given_below) + ids_ahead
     session.committed_next = session.queue_next
     if not session.queue_count:
         session.queue_head = session.queue_next

@@ -39,6 +39,7 @@ from folkmoot.peer.member import ACTIVE, Member
 from folkmoot.peer.peer import PeerChange
 from folkmoot.peer.peers import Peers
 from folkmoot.replica.replication import Replication
+from folkmoot.session.fork_ids import distance_in_fork
 from folkmoot.store.batch import Batch
 from folkmoot.store.overlay import Overlay
 from folkmoot.turn.fabric import Fabric
@@ -464,7 +465,7 @@ class ClusterNode:
 
     def _install_at_replicas(self, view: View) -> dict[str, int]:
         """Give the copies their roles; return the other members of the view before, with their incarnations."""
-        self.state.in_fork = not view.is_trunk
+        self._move_ids(view)
         self.replication.install(view, self.state.now)
         members = {member.node_id: member.incarnation for member in view.members if member.node_id != self.me.node_id}
         before = self._members
@@ -474,6 +475,16 @@ class ClusterNode:
         self._see_features()
         self._epoch = view.epoch
         return before
+
+    def _move_ids(self, view: View) -> None:
+        """Let the packet ids of a fork be others than those of the other sides of the split."""
+        self.state.ids_ahead = 0
+        if view.is_trunk or self.me.node_id not in view.known:
+            return
+        if self.fabric.planted.same_ids:
+            self.state.ids_ahead = distance_in_fork(0, len(view.known), 0)
+            return
+        self.state.ids_ahead = distance_in_fork(view.known.index(self.me.node_id), len(view.known), view.epoch)
 
     def _begin_anew(self, before: dict[str, int]) -> dict[str, int]:
         """Forget what can not be trusted any more; return the members before with which this node goes on."""

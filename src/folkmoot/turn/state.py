@@ -135,7 +135,7 @@ class State:
         # Those of such partitions, and of the other side of a split that has just healed, are known as well
         self.routes_whole = True
         self.leads: list[bool] = [False] * partitions  # partitions whose rows this node changes
-        self.in_fork = False  # the lineage of the node is a fork: the trunk gives packet ids and stream offsets as well
+        self.ids_ahead = 0  # by how many packet ids sessions go further on when this node begins to lead them in a fork
         self.lazy = LazyRemovals(writer)
         self.storage_full = False
         self.overload = 0  # 0 to 10: the highest level of all members; publishers are slowed by it
