@@ -354,6 +354,57 @@ def test_a_will_is_not_early_when_others_do_not_hear_its_node(one_way: list[tupl
 
 
 @pytest.mark.parametrize(
+    ("case", "excused"),
+    [
+        ("n3 alone", True),
+        ("n3 beside n2, which lost its disk", True),
+        ("majority", False),
+        ("n2 alone", False),
+        ("n3 beside n2", False),
+        ("n3 alone, which was back before", False),
+        ("n3 alone, which was back too briefly", True),
+        ("n3 alone, which was away before", False),
+        ("n3 alone, briefly", False),
+    ],
+)
+def test_a_side_of_nodes_that_were_away_does_not_know_that_a_will_was_withdrawn(case: str, excused: bool) -> None:
+    """The will is withdrawn while one of three nodes is away; then all fail, and some go on without the others."""
+    machines = Machines()
+    judge = machines.judge(majority=case == "majority")
+    if "away before" in case:
+        machines.run(3, up=False)
+        machines.wait(SECOND)
+    life = Life("c", V5, machines.link(1), False, machines.world.now)
+    machines.wait(SECOND)
+    machines.run(3, up=False)
+    machines.wait(SECOND)
+    since = machines.world.now
+    machines.wait(SECOND // 10)
+    until = machines.world.now
+    machines.wait(SECOND)
+    if "was back" in case:
+        machines.run(3, up=True)
+        machines.wait(SECOND if "briefly" in case else HEAL_US)
+    for number in (1, 2, 3):
+        machines.run(number, up=False)
+    machines.wait(SECOND)
+    if "lost its disk" in case:
+        machines.hosts[1].emptied_us.append(machines.world.now)
+    machines.wait(SECOND)
+    assert not judge.withdrawal_unknown(life, since, until), "nobody has gone on"
+    if "n2" in case:
+        machines.run(2, up=True)
+    if "n2 alone" not in case:
+        machines.run(3, up=True)
+    machines.wait(FORK_US // 2 if case == "n3 alone, briefly" else FORK_US)
+    assert judge.withdrawal_unknown(life, since, until) == excused
+    for number in (1, 2, 3):
+        machines.run(number, up=True)
+    machines.wait(SECOND)
+    assert judge.withdrawal_unknown(life, since, until) == excused
+
+
+@pytest.mark.parametrize(
     ("will", "forks", "majority", "excused"),
     [
         (False, True, False, True),

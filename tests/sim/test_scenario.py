@@ -51,6 +51,18 @@ def test_a_script_has_no_clients_but_its_own() -> None:
     assert [client.name for client in simulation.workload.clients] == ["a"]
 
 
+def test_a_witness_accepts_no_clients() -> None:
+    """In real life it has no listeners."""
+    text = "nodes 3\nseed 1\ntopologies\nwithout features, faults\nset witnesses=1\nscript\nclient a at n3\nwait\nrest\n"
+    simulation = parse_scenario(text).simulation()
+    assert simulation.run().violations == []
+    witness = simulation.site.hosts[2]
+    assert witness.witness
+    assert witness.links == {}
+    (client,) = simulation.workload.clients
+    assert client.host in simulation.site.doors
+
+
 @pytest.mark.parametrize(
     ("step", "broken"),
     [

@@ -457,6 +457,11 @@ class Causes(Judge):
         idle = self.history.down(life.link.server.name, life.connect_us, until_us - 1)
         return idle and self._excuse("A7", "its node hung while it was connected")
 
+    def withdrawal_unknown(self, life: Life, since_us: int, until_us: int) -> bool:
+        """Whether a side goes on from a copy that has the will, and that is older than this time."""
+        older = not self.majority and self.history.went_on_without(life.connect_us, since_us, until_us)
+        return older and self._excuse("A7", "withdrawn while all nodes of a side were away")
+
     def will_early(self, life: Life, until_us: int) -> bool:
         """Whether the others may have taken its node for dead: heartbeats that are lost in one direction are enough."""
         name = life.link.server.name

@@ -99,7 +99,9 @@ class WillChecker:
             if not life.goodbye_read or self.judge.put_out(life):
                 # The DISCONNECT was lost with its connection, or came when the node had ended it already.
                 return MAYBE if link.ended_us == NEVER else self._after_loss(life)
-            return MAYBE if self.judge.goodbye_lost(life, life.goodbye_us + _GOODBYE_US) else NO
+            if self.judge.goodbye_lost(life, life.goodbye_us + _GOODBYE_US):
+                return MAYBE
+            return MAYBE if self.judge.withdrawal_unknown(life, life.goodbye_us, life.goodbye_us) else NO
         if link.ended_us == NEVER:
             return NO
         return self._after_loss(life)
@@ -120,8 +122,11 @@ class WillChecker:
                     return MAYBE
             elif not follower.resumed:
                 return YES  # a new session has ended the old one
+            elif follower.accepted_us >= due_low - self.ledger.slack_us:
+                return MAYBE
             else:
-                return NO if follower.accepted_us < due_low - self.ledger.slack_us else MAYBE
+                unknown = self.judge.withdrawal_unknown(life, follower.connect_us, follower.accepted_us)
+                return MAYBE if unknown else NO
             follower = follower.next
         return YES if self.world.now > due_high + self.ledger.slack_us else MAYBE
 

@@ -44,6 +44,7 @@ EXCUSES: Final = (
     Excuse("A5", "QoS 0: a node failed, or links were cut", _ANY),
     Excuse("A6", "connections on two sides", _SPLIT),
     Excuse("A7", "its node was of another side", _SPLIT),
+    Excuse("A7", "withdrawn while all nodes of a side were away", _SPLIT),
     Excuse("A7", "its node hung while it was connected", _DEATH),
     Excuse("A7", "its node was away or cut off while it was connected", _DEATH),
     Excuse("A7", "a node failed soon after DISCONNECT", _DEATH),

@@ -305,6 +305,55 @@ class History:
                 return False
         return True
 
+    def went_on_without(self, known_us: int, since_us: int, until_us: int) -> bool:
+        """Whether a machine was later of a side without anybody who knew what happened from `since_us` to `until_us`.
+
+        Only a machine counts that ran at some moment from `known_us` on, before that. Those know of it that ran all the
+        time, and those that were together with one of them for `HEAL_US` later, until they lose their disk.
+        """
+        older = self._ran_between(known_us, since_us)
+        knows = [
+            bool(host.starts_us) and host.starts_us[0] <= since_us and not self.down(host.name, since_us, until_us)
+            for host in self.hosts
+        ]
+        if all(knows[number] for number in older) and not any(
+            at > since_us for host in self.hosts for at in host.emptied_us
+        ):
+            return False
+        met: dict[int, int] = {}  # since when a machine has been together with one that knows
+        without: dict[int, int] = {}  # since when it has run without any
+        last_us = since_us
+        for place, (began_us, masks, _) in enumerate(self._epochs):
+            end_us = self._epochs[place + 1][0] if place + 1 < len(self._epochs) else self.world.now
+            begin_us = max(began_us, until_us)
+            if end_us <= until_us:
+                continue
+            for number, host in enumerate(self.hosts):
+                if any(last_us < at <= begin_us for at in host.emptied_us):
+                    knows[number] = False
+            last_us = begin_us
+            for number, mask in enumerate(masks):
+                near = [other for other in range(len(masks)) if mask >> other & 1 and masks[other] == mask]
+                informed = any(knows[other] for other in near)
+                if not (mask and informed):
+                    met.pop(number, None)
+                elif end_us - met.setdefault(number, begin_us) >= HEAL_US:
+                    knows[number] = True
+                if not mask or informed:
+                    without.pop(number, None)
+                elif end_us - without.setdefault(number, begin_us) >= FORK_US and number in older:
+                    return True
+        return False
+
+    def _ran_between(self, since_us: int, until_us: int) -> list[int]:
+        """Return the numbers of the machines that ran at some moment of this time."""
+        found: dict[int, None] = {}
+        for place, (begin_us, masks, _) in enumerate(self._epochs):
+            end_us = self._epochs[place + 1][0] if place + 1 < len(self._epochs) else NEVER
+            if begin_us <= until_us and end_us > since_us:
+                found.update({number: None for number, mask in enumerate(masks) if mask})
+        return list(found)
+
     # The present
 
     def reached(self) -> list[list[Host]]:

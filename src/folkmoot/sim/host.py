@@ -223,8 +223,8 @@ class Host(Machine):
     # Links
 
     def link_opened(self, link: Link) -> bool:
-        """Accept a connection, unless the node is down."""
-        if self.node is None:
+        """Accept a connection, unless the node is down, or is a witness: that has no listeners."""
+        if self.node is None or self.witness:
             self.world.mark("connection refused")
             return False
         link.server_open = True

@@ -178,6 +178,10 @@ class Judge(ABC):
         """Whether the others gave up the client of a connection before `until_us`, when that ended."""
 
     @abstractmethod
+    def withdrawal_unknown(self, life: Life, since_us: int, until_us: int) -> bool:
+        """Whether a side may have gone on without anybody who knows that the will was withdrawn in this time."""
+
+    @abstractmethod
     def will_early(self, life: Life, until_us: int) -> bool:
         """Whether a will may be published before its delay is over."""
 

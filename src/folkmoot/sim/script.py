@@ -1,6 +1,7 @@
 """The steps of a scenario: what its lines do to a simulation.
 
-    client NAME [at HOST] [expiry SECONDS] [will TOPIC]   connects, with a session that stays; without `at`: anywhere
+    client NAME [at HOST] [expiry SECONDS] [will TOPIC [delay SECONDS]]
+                                     connects, with a session that stays; without `at`: anywhere
     subscribe NAME FILTER QOS        unsubscribe NAME FILTER
     publish NAME TOPIC TEXT QOS [retain] [expiry SECONDS]  TEXT `-` is an empty payload
     move NAME HOST     drop NAME     disconnect NAME       (move: connects there, wherever it is; drop: without a word)
@@ -136,6 +137,7 @@ class Script:
             profile.expiry_s = int(options["expiry"])
         if "will" in options:
             profile.will_topic = options["will"].encode()
+            profile.will_delay_s = int(options.get("delay", "0"))
         simulation = self.simulation
         client = Client(self.world, self.world.fork(), simulation.network, simulation.site, simulation.oracle, profile)
         client.make_will = simulation.workload.will

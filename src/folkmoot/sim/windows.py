@@ -241,6 +241,10 @@ class Windows(Judge):
         """Whether its node failed while the connection was open."""
         return self.trouble.failed(life.link.server.name, life.connect_us, until_us - 1)
 
+    def withdrawal_unknown(self, life: Life, since_us: int, until_us: int) -> bool:
+        """Never: nothing in this family has needed it."""
+        return False
+
     def will_early(self, life: Life, until_us: int) -> bool:
         """Whether the other nodes may have taken its node for dead."""
         if self.trouble.alone:
