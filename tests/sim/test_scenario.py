@@ -53,7 +53,9 @@ def test_a_script_has_no_clients_but_its_own() -> None:
 
 def test_a_witness_accepts_no_clients() -> None:
     """In real life it has no listeners."""
-    text = "nodes 3\nseed 1\ntopologies\nwithout features, faults\nset witnesses=1\nscript\nclient a at n3\nwait\nrest\n"
+    text = (
+        "nodes 3\nseed 1\ntopologies\nwithout features, faults\nset witnesses=1\nscript\nclient a at n3\nwait\nrest\n"
+    )
     simulation = parse_scenario(text).simulation()
     assert simulation.run().violations == []
     witness = simulation.site.hosts[2]

@@ -1,8 +1,9 @@
-"""Messages of a process that is not a member yet wait in bounded memory."""
+"""What comes too early waits in bounded memory: messages of a process that is no member yet, and clients (A13)."""
 
 from __future__ import annotations
 
 from folkmoot.broker.dispatch import EARLY_BYTES_MAX
+from folkmoot.mqtt.packet import Connack, Connect
 from folkmoot.turn.message import FORWARD_ACK
 from tests.harness.simulated_cluster import SimulatedCluster
 
@@ -22,3 +23,21 @@ def test_of_too_many_messages_the_newest_wait_and_then_all_begin_anew() -> None:
     assert dispatch.renew, "what is left would hide what was dropped"
     assert "n9" in dispatch.fabric.out_of_sync
     assert "n9" not in dispatch._early
+
+
+def test_clients_that_have_gone_do_not_wait_for_the_subscriptions_of_other_nodes() -> None:
+    cluster = SimulatedCluster(2)
+    site = cluster["n1"]
+    site.node._state.routes_known = False  # a node does not announce its own
+    stays = site.client("stays")
+    stays.open().send(Connect(5, "stays", True, 0))
+    for number in range(1000):
+        client = site.client(f"c{number}")
+        client.open().send(Connect(5, client.client_id, True, 0))
+        client.lose()
+    admission = site.node._broker.protocol.admission
+    assert len(admission.early) < 200
+    site.node._state.routes_known = True
+    site.node._broker.protocol.connecting.let_in()
+    cluster.run()
+    assert stays.expect(Connack).code == 0

@@ -6,6 +6,8 @@ CONNACK, on whichever node it is. One at another node is *expelled*: its node is
 
 from __future__ import annotations
 
+from typing import Final
+
 from folkmoot.kernel.event import WARNING
 from folkmoot.mqtt import reason
 from folkmoot.mqtt.encode import encode, forward_properties
@@ -28,6 +30,8 @@ from folkmoot.turn.message import EXPEL, encode_expel
 from folkmoot.turn.state import State
 
 __all__ = ["Admission"]
+
+_EARLY_MIN: Final = 64
 
 
 class Admission:
@@ -60,11 +64,15 @@ class Admission:
         self.subscribing = subscribing
         # With each connection, whether its client id was assigned by the server
         self.early: list[tuple[Connection, bool]] = []
+        self._early_max = _EARLY_MIN  # so many are looked through for those that have gone
         self._parked: dict[str, tuple[Connection, bool]] = {}  # by client id
 
     def wait(self, connection: Connection, assigned: bool) -> None:
         """Make a client wait until all subscriptions are known: the will of its older connection may be due as well."""
         connection.state = REGISTERING
+        if len(self.early) >= self._early_max:  # clients come and go meanwhile
+            self.early = [waiting for waiting in self.early if waiting[0].state == REGISTERING]
+            self._early_max = max(_EARLY_MIN, 2 * len(self.early))
         self.early.append((connection, assigned))
 
     def refuse_crowd(self, connection: Connection, why: str) -> None:
