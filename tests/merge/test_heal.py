@@ -15,7 +15,7 @@ from folkmoot.membership.placement_plan import PlanLimits, plan
 from folkmoot.membership.projection import branches_of, view_of
 from folkmoot.membership.transition import Transition
 from folkmoot.merge.stamp import STAMPS_MAX, Stamp, Stamps, encode_stamp, read_stamps
-from folkmoot.store.absorbed import Span, absorbed_key, encode_span
+from folkmoot.store.absorbed import LEFTOVER_CHUNK_AT, Span, absorbed_key, decode_origin, encode_span
 from folkmoot.store.batch import DELETE, DELETE_RANGE, PUT, Batch
 from folkmoot.store.chunk import decode_chunk, encode_chunk
 from folkmoot.store.key import (
@@ -231,7 +231,7 @@ def left_over(split: Split, name: str) -> list[str]:
     """Return the records that a node is to append again."""
     prefix = kind_prefix(0, LEFTOVER)
     rows = split.cell(name).store.scan(prefix, end_of(prefix), 10_000)
-    chunks = [value[3 * VERSION_BYTES :] for _key, value in rows]
+    chunks = [value[LEFTOVER_CHUNK_AT:] for _key, value in rows]
     return sorted([entry.record.payload.decode() for chunk in chunks for entry in decode_chunk(chunk)])
 
 
@@ -240,8 +240,8 @@ def append_left_over(split: Split, cell: LoggedCell) -> None:
     prefix = kind_prefix(0, LEFTOVER)
     following = 5
     for key, value in cell.store.scan(prefix, end_of(prefix), 10_000):
-        origin, chunk = value[VERSION_BYTES : 3 * VERSION_BYTES], value[3 * VERSION_BYTES :]
-        texts = [entry.record.payload.decode() for entry in decode_chunk(chunk)]
+        origin = decode_origin(value, VERSION_BYTES).given_by(b"")
+        texts = [entry.record.payload.decode() for entry in decode_chunk(value, LEFTOVER_CHUNK_AT)]
         place = chunk_key(0, b"s", 0, following)
         span = Span(following, following + len(texts), origin)
         cell.writer.put(0, place, chunk_of(following, *texts))
@@ -283,6 +283,68 @@ def test_a_branch_that_came_with_another_one_does_not_come_again(appended: bool,
     split.view(names)
     leader = split.leader(*names)
     assert left_over(split, leader.node_id) == ["first", "second"] + (["third"] if longer else [])
+
+
+@pytest.mark.parametrize("appended", [False, True])
+def test_of_a_longer_copy_that_comes_in_another_branch_only_the_rest_comes(appended: bool) -> None:
+    """A fork has taken in the longer of two copies, the trunk the shorter one; then the fork comes.
+
+    The longer copy has rewritten the records of the shorter one in a chunk with another record.
+    """
+    trunk = ["n0", "n1", "n2", "n3"]
+    names = [*trunk, "n4", "n5", "n6"]
+    split = Split(nodes=7)
+    split.put(split.leader(*names), "old")
+    split.view(trunk, ["n4"], ["n5", "n6"])
+    key = chunk_key(0, b"s", 0, 0)
+    split.write(split.leader("n5", "n6"), key, chunk_of(0, "first", "second"))
+    split.view(trunk, ["n4"], ["n5"])
+    split.write(split.cell("n5"), key, chunk_of(0, "first", "second", "third"))
+    split.view(trunk, ["n4", "n5"])
+    assert left_over(split, "n4") == ["first", "second", "third"]
+    if appended:
+        append_left_over(split, split.cell("n4"))
+    for _ in range(2):
+        split.view([*trunk, "n6"])
+    assert left_over(split, split.leader(*trunk).node_id) == ["first", "second"]
+    split.view(names)
+    assert left_over(split, split.leader(*names).node_id) == ["first", "second", "third"]
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+@pytest.mark.parametrize("appended", [False, True])
+def test_records_that_a_longer_copy_of_this_side_has_do_not_come_in_another_branch(
+    appended: bool, damaged: bool
+) -> None:
+    """A fork of the trunk has rewritten them in a chunk with another record, and another fork has taken it in.
+
+    damaged: the leader cannot read its own copy.
+    """
+    trunk = ["n0", "n1", "n2", "n3"]
+    names = [*trunk, "n4", "n5", "n6"]
+    split = Split(nodes=7)
+    split.put(split.leader(*names), "old")
+    split.view([*trunk, "n5", "n6"], ["n4"])
+    key = chunk_key(0, b"s", 0, 0)
+    split.write(split.leader(*trunk, "n5", "n6"), key, chunk_of(0, "first", "second"))
+    split.view([*trunk, "n6"], ["n5"])
+    split.write(split.cell("n5"), key, chunk_of(0, "first", "second", "third"))
+    split.view([*trunk, "n6"], ["n4", "n5"])
+    assert left_over(split, "n4") == ["first", "second", "third"]
+    if appended:
+        append_left_over(split, split.cell("n4"))
+    leader = split.leader(*trunk, "n6")
+    if damaged:
+        batch = Batch(1)
+        value = leader.store.get(key)
+        assert value is not None
+        batch.put(key, value[:-1])
+        leader.store.apply(batch)
+    for _ in range(3 if damaged else 1):
+        split.view(names)
+    assert (split.leader(*names) is not leader) is damaged
+    assert left_over(split, split.leader(*names).node_id) == ["third"]
+    assert [line for line in split.world.log if "branch_lost" in line] == []
 
 
 def test_what_a_branch_has_merged_counts_when_all_of_that_branch_has_come() -> None:

@@ -10,9 +10,10 @@ from folkmoot.kernel.pack import u16, u64
 from folkmoot.membership.holding import COMPLETE, Holding
 from folkmoot.merge.merge import Merge
 from folkmoot.merge.merge_session import STEP_ROWS
+from folkmoot.merge.merged import TakenBranch
 from folkmoot.merge.side import Side
 from folkmoot.merge.stamp import Stamp, encode_stamp
-from folkmoot.store.absorbed import Span, absorbed_key, encode_span
+from folkmoot.store.absorbed import ORIGIN_BYTES, Origin, Span, absorbed_key, encode_origin, encode_span
 from folkmoot.store.batch import PUT
 from folkmoot.store.chunk import decode_chunk, encode_chunk
 from folkmoot.store.epoch import make_epoch, tag_of
@@ -718,7 +719,7 @@ def test_chunks_of_the_other_side_are_left_over_and_none_of_before_the_fork() ->
     fork.put(THEIRS, chunk_key(0, b"s", 0, 8), chunk_of(["theirs"], 8))
     rows, _merge = fork.merge()
     assert [records_of(body) for key, body in rows.items() if key[2] == CHUNK] == ["0 old", "8 mine"]
-    assert [records_of(body[32:]) for key, body in rows.items() if key[2] == LEFTOVER] == ["8 theirs"]
+    assert [records_of(body[ORIGIN_BYTES:]) for key, body in rows.items() if key[2] == LEFTOVER] == ["8 theirs"]
 
 
 # Properties
@@ -866,17 +867,29 @@ def test_a_message_comes_once_if_leaders_at_both_sides_have_got_its_packet(knows
     assert texts(rows) == ([] if knows in ("mark", "id") else ["m"])
 
 
+@pytest.mark.parametrize("goes_on", [False, True])
 @pytest.mark.parametrize(("end", "left"), [(0, "5 a 6 b 7 c"), (5, "5 a 6 b 7 c"), (7, "7 c"), (8, "")])
-def test_records_that_a_shorter_copy_of_the_branch_has_brought_are_not_appended_twice(end: int, left: str) -> None:
-    """A later chunk of the longer copy begins with them: small chunks are rewritten together with what follows."""
+def test_records_that_a_shorter_copy_of_the_branch_has_brought_are_not_appended_twice(
+    end: int, left: str, goes_on: bool
+) -> None:
+    """A later chunk of the longer copy begins with them: small chunks are rewritten together with what follows.
+
+    goes_on: the shorter copy has got other records in another lineage, behind those that both have.
+    """
     fork = Fork()
     key = chunk_key(0, b"s", 0, 5)
     fork.put(THEIRS, key, chunk_of(["a", "b", "c"], 5))
-    merge = Merge(0, fork.side(0), fork.side(1), Holding(COMPLETE, THEIRS, 9000, []))
-    merge.taken_ends = {log_of_chunk(key): end}
+    merge = Merge(0, fork.side(0), fork.side(1), Holding(COMPLETE, THEIRS, 9000, [(OLD, 0), (THEIRS, FORK)]))
+    shorter = Holding(COMPLETE, THEIRS, FORK + 1, [(OLD, 0), (THEIRS, FORK)])
+    if goes_on:
+        shorter = Holding(COMPLETE, 77, FORK + 2, [*shorter.history, (77, FORK + 1)])
+    merge.taken = [TakenBranch(shorter, b"")]
+    merge.taken[0].ends = {log_of_chunk(key): [(FORK, end), *([(FORK + 2, end + 2)] if goes_on else [])]}
+    merge.taken.append(TakenBranch(shorter, b""))  # which knows less of it
+    merge.taken[1].ends = {log_of_chunk(key): [(FORK + 1, 0)]}
     for _ in merge.steps():
         pass
-    found = [records_of(body[32:]) for unit in merge.units for _kind, _key, body in unit.ops]
+    found = [records_of(body[ORIGIN_BYTES:]) for unit in merge.units for _kind, _key, body in unit.ops]
     assert found == ([left] if left else [])
 
 
@@ -890,7 +903,9 @@ def test_records_that_another_fork_has_of_the_trunk_keep_their_offsets() -> None
     merge.trunk = tag_of(make_epoch(9, "trunk"))
     for _ in merge.steps():
         pass
-    found = [(is_of_trunk(key), records_of(body[32:])) for unit in merge.units for _kind, key, body in unit.ops]
+    found = [
+        (is_of_trunk(key), records_of(body[ORIGIN_BYTES:])) for unit in merge.units for _kind, key, body in unit.ops
+    ]
     assert found == [(True, "5 a 6 b"), (False, "7 c")]
 
 
@@ -903,7 +918,9 @@ def left_over(merge: Merge) -> list[tuple[bool, str]]:
     merge.trunk = tag_of(trunk_at(9))
     for _ in merge.steps():
         pass
-    return [(is_of_trunk(key), records_of(body[32:])) for unit in merge.units for _kind, key, body in unit.ops]
+    return [
+        (is_of_trunk(key), records_of(body[ORIGIN_BYTES:])) for unit in merge.units for _kind, key, body in unit.ops
+    ]
 
 
 @pytest.mark.parametrize("direct", [False, True], ids=["by a fork", "direct"])
@@ -935,7 +952,8 @@ def test_an_epoch_that_begins_behind_a_copy_was_not_seen() -> None:
 def test_what_the_other_side_has_kept_of_a_third_one_is_judged_by_what_is_known_here(seen: int, kept: bool) -> None:
     fork = Fork()
     key = leftover_key(chunk_key(0, b"s", 0, 5), 8, of_trunk=True)
-    fork.put(THEIRS, key, u64(trunk_at(9)) + u64(FORK + 1) + u64(8) + u64(99) + chunk_of(["a"], 5))
+    origin = Origin(u64(8) + u64(77), u64(8) + u64(99), 0, u64(trunk_at(9)) + u64(FORK + 1))
+    fork.put(THEIRS, key, encode_origin(origin) + chunk_of(["a"], 5))
     mine = fork.side(0)
     mine.seen[0].history = [(OLD, 0), (trunk_at(seen), FORK - 1), (MINE, FORK)]
     assert left_over(Merge(0, mine, fork.side(1), Holding(COMPLETE, THEIRS, 9000, []))) == [(kept, "5 a")]
@@ -947,11 +965,10 @@ def test_what_the_other_side_has_kept_of_this_one_does_not_come_back() -> None:
     fork = Fork()
     key = leftover_key(chunk_key(0, b"s", 0, 5), MINE, of_trunk=False)
     fork.put(MINE, chunk_key(0, b"s", 0, 5), chunk_of(["mine"], 5))
-    fork.put(THEIRS, key, u64(MINE) + u64(fork.seqs[0]) + u64(8) + u64(99) + chunk_of(["mine"], 5))
-    old = leftover_key(chunk_key(0, b"s", 0, 9), 8, of_trunk=True)  # an older build noted no origin
-    fork.put(THEIRS, old, chunk_of(["old"], 9))
+    seen = u64(MINE) + u64(fork.seqs[0])
+    fork.put(THEIRS, key, encode_origin(Origin(seen, u64(8) + u64(99), 5, seen)) + chunk_of(["mine"], 5))
     rows, _merge = fork.merge()
-    assert [row for row in rows if row[2] == LEFTOVER] == [old]
+    assert [row for row in rows if row[2] == LEFTOVER] == []
 
 
 @pytest.mark.parametrize("by", [0, 1])
@@ -962,13 +979,18 @@ def test_records_that_the_other_side_has_from_here_do_not_come_back(by: int) -> 
     fork.put(MINE, key, chunk_of(["mine"], 5))
     seen, foreign = u64(MINE) + u64(fork.seqs[0]), u64(9) + u64(7)
     fork.put(THEIRS, key, chunk_of(["a", "b", "mine", "c", "d"], 5))
-    known = [seen + foreign, foreign + seen]  # by the change that wrote them, or because all of a copy was seen
-    fork.put(THEIRS, absorbed_key(0, log_of_chunk(key), 7), encode_span(Span(7, 8, known[by])))
-    fork.put(THEIRS, absorbed_key(0, log_of_chunk(key), 9), encode_span(Span(9, 20, foreign + foreign)))
+    # By the change that wrote them, or because all of a copy was seen.
+    known = Origin(seen, foreign, 30, b"") if by == 0 else Origin(foreign, seen, 30, b"")
+    fork.put(THEIRS, absorbed_key(0, log_of_chunk(key), 7), encode_span(Span(7, 8, known)))
+    other = Origin(foreign, foreign, 40, b"")
+    fork.put(THEIRS, absorbed_key(0, log_of_chunk(key), 8), encode_span(Span(8, 20, other)))
     rows, _merge = fork.merge()
-    own = u64(THEIRS) + u64(FORK + 1) + u64(THEIRS) + u64(9000)
-    found = [(body[:32], records_of(body[32:])) for row, body in rows.items() if row[2] == LEFTOVER]
-    assert found == [(own, "5 a 6 b"), (own, "8 c"), (foreign + foreign, "9 d")]
+    version, branch = u64(THEIRS) + u64(FORK + 1), u64(THEIRS) + u64(9000)
+    found = [(body[:ORIGIN_BYTES], records_of(body[ORIGIN_BYTES:])) for row, body in rows.items() if row[2] == LEFTOVER]
+    assert found == [
+        (encode_origin(Origin(version, branch, 5, version)), "5 a 6 b"),
+        (encode_origin(Origin(foreign, foreign, 40, version)), "8 c 9 d"),
+    ]
     assert [row for row in rows if row[2] == ABSORBED] == []
 
 

@@ -6,10 +6,19 @@ import pytest
 
 from folkmoot.kernel.errors import CorruptStore
 from folkmoot.kernel.pack import get_u64, u16, u64
-from folkmoot.store.absorbed import read_spans
+from folkmoot.store.absorbed import Origin, encode_origin, read_spans
 from folkmoot.store.batch import Batch
 from folkmoot.store.chunk import decode_chunk
-from folkmoot.store.key import CHUNK, LEFTOVER, chunk_key, kind_prefix, leftover_key, log_of_chunk, name_prefix
+from folkmoot.store.key import (
+    CHUNK,
+    LEFTOVER,
+    chunk_key,
+    kind_prefix,
+    leftover_key,
+    log_of_chunk,
+    name_prefix,
+    sequence_of,
+)
 from folkmoot.store.memory import MemoryStore
 from folkmoot.store.record import encode_record
 from folkmoot.store.writer import Writer
@@ -78,11 +87,17 @@ def fork(*texts: str) -> tuple[Side, Side]:
     return mine, theirs
 
 
+def left_over(key: bytes, value: bytes, epoch: int) -> bytes:
+    """Return the row LEFTOVER of a chunk of a branch."""
+    origin = Origin(u64(epoch) + u64(98), u64(epoch) + u64(99), sequence_of(key), value[:16])
+    return encode_origin(origin) + value[16:]
+
+
 def leave_over(mine: Side, theirs: Side, *, of_trunk: bool = False, epoch: int = 7) -> None:
     """Do with the chunks of the other side what a merge does."""
     for key, value in theirs.store.scan(CHUNKS, CHUNKS + b"\xff", 1000):
         if mine.store.get(key) != value:
-            mine.writer.put(0, leftover_key(key, epoch, of_trunk), value[:16] + u64(epoch) + u64(99) + value[16:])
+            mine.writer.put(0, leftover_key(key, epoch, of_trunk), left_over(key, value, epoch))
     batch = mine.writer.take()
     assert batch is not None
     mine.store.apply(batch)
@@ -210,7 +225,7 @@ def test_pieces_of_the_trunk_from_several_branches_keep_their_offsets(epoch: int
     theirs.append(large)
     for key, value in theirs.store.scan(CHUNKS, CHUNKS + b"\xff", 1000):
         if key not in known:
-            mine.writer.put(0, leftover_key(key, epoch, of_trunk=True), value[:16] + u64(epoch) + u64(99) + value[16:])
+            mine.writer.put(0, leftover_key(key, epoch, of_trunk=True), left_over(key, value, epoch))
     mine.end()
     open_elsewhere(mine)
     assert mine.texts() == ["old", "theirs 1", "theirs 2", large, "mine"]
@@ -228,18 +243,18 @@ def test_where_records_came_from_is_known_although_they_move() -> None:
     leave_over(mine, theirs)
     absorb(mine.streams, 0, mine.store, mine.writer, mine.now)
     mine.end()
-    assert spans(mine) == [(2, 4, 7)]
+    assert spans(mine) == [(2, 4, 7, 1)]
     trunk.append("trunk 1", "trunk 2")
     leave_over(mine, trunk, of_trunk=True, epoch=8)
     open_elsewhere(mine)
     assert mine.texts() == ["old", "trunk 1", "trunk 2", "mine", "theirs 1", "theirs 2"]
-    assert spans(mine) == [(4, 6, 7)]
+    assert spans(mine) == [(0, 1, 1, 0), (1, 3, 8, 1), (3, 4, 1, 1), (4, 6, 7, 1)]
 
 
-def spans(side: Side) -> list[tuple[int, int, int]]:
-    """Return what the log has absorbed: (first, end, epoch of the branch)."""
+def spans(side: Side) -> list[tuple[int, int, int, int]]:
+    """Return where the records of the log came from: (first, end, epoch of the branch, first offset there)."""
     found = read_spans(side.store, 0, log_of_chunk(chunk_key(0, b"s", 0, 0)))
-    return [(span.first, span.end, get_u64(span.origin, 16)) for span in found]
+    return [(span.first, span.end, get_u64(span.origin.branch, 0), span.origin.first) for span in found]
 
 
 def test_a_row_that_cannot_be_read_leaves_everything_as_it_was() -> None:

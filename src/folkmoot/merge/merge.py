@@ -13,15 +13,25 @@ from typing import Final
 
 from folkmoot.kernel.errors import CorruptStore
 from folkmoot.kernel.pack import get_u16, get_u64, u64
-from folkmoot.membership.holding import Holding
+from folkmoot.membership.divergence import YES, has_change
+from folkmoot.membership.holding import COMPLETE, Holding
 from folkmoot.merge.merge_session import NOBODY, STEP_ROWS, THEIRS, SessionMerge
 from folkmoot.merge.merge_transaction import app_of, merge_app
+from folkmoot.merge.merged import TakenBranch, known_ends
 from folkmoot.merge.side import Side, replaces
 from folkmoot.merge.stamp import Stamp, decode_stamp, encode_stamp
 from folkmoot.merge.summary import HealSummary
-from folkmoot.store.absorbed import Span, decode_span, origin_of_leftover, span_at
+from folkmoot.store.absorbed import (
+    LEFTOVER_CHUNK_AT,
+    Origin,
+    Span,
+    decode_origin,
+    decode_span,
+    encode_origin,
+    span_at,
+)
 from folkmoot.store.batch import DELETE, PUT
-from folkmoot.store.chunk import cut_chunk, decode_head
+from folkmoot.store.chunk import Head, cut_chunk, decode_head
 from folkmoot.store.epoch import tag_of
 from folkmoot.store.key import (
     ABSORBED,
@@ -45,6 +55,7 @@ from folkmoot.store.key import (
     is_of_trunk,
     leftover_key,
     log_of_chunk,
+    log_of_leftover,
     of_no_trunk,
     sequence_of,
 )
@@ -96,10 +107,12 @@ class Merge:
         self._branch = u64(branch.epoch) + u64(branch.seq)
         self.they_live = True  # the other side's process has made its copy: clients may be connected there
         self.trunk = -1  # the tag of the lineage that gives out offsets of streams (`store.epoch`)
-        self.taken_ends: dict[bytes, int] = {}  # by stream log: records of the branch before it were taken in earlier
+        self.taken: list[TakenBranch] = []  # by mine, and mine itself (`merged.as_taken`)
+        self.lines: list[Holding] = [branch, *theirs.seen]  # of theirs, and those from which it has records
         self._trunk_epoch = 0  # the newest of the trunk that mine has seen
         self._bodies: dict[int, bool] = {}  # that queue rows name afterwards
         self._spans: dict[bytes, list[Span]] = {}  # by stream log: what the other side has absorbed, in order
+        self._ends: dict[bytes, dict[bytes, int]] = {}  # by position: up to where mine knows the records that it had
 
     def steps(self) -> Iterator[None]:
         """Make the units, in order, a bounded number of rows per step.
@@ -214,39 +227,63 @@ class Merge:
             self._chunk(name, key, theirs)
 
     def _chunk(self, name: bytes, key: bytes, value: bytes) -> None:
-        """Have the records of a chunk appended again, but for those that are known here.
-
-        A shorter copy of the branch has brought them, or the branch has them from here.
-        """
+        """Have the records of a chunk appended again, but for those that are known here."""
         log = log_of_chunk(key)
         chunk = body_of(value)
         head = decode_head(chunk, 0)
         if head is None:
             raise CorruptStore(f"the chunk of offset {sequence_of(key)} on the other side is cut short")
-        at = max(head.first, self.taken_ends.get(log, 0))
         ops: list[tuple[int, bytes, bytes]] = []
-        while at < head.end:
-            end, origin = self._piece(log, at, head.end)
-            if not origin or not self._mine.has_origin(origin):
-                piece = cut_chunk(chunk, at, end) if end - at < head.count else chunk
-                # A chunk has records of one lineage only; those that the other side has absorbed have new offsets.
-                of_trunk = self._is_given_out(self._branch) or (not origin and self._is_given_out(value))
-                place = leftover_key(key[: len(key) - 8] + u64(at), get_u64(self._branch, 0), of_trunk)
-                ops.append((PUT, place, (origin or value[:VERSION_BYTES] + self._branch) + piece))
-            at = end
+        for piece in self._pieces(log, head, value):
+            known = self._known(log, piece.origin, piece.end - piece.first)
+            first = piece.first + known
+            if first < piece.end:
+                of_trunk = self._is_given_out(self._branch) or self._is_given_out(piece.origin.given)
+                place = leftover_key(key[: len(key) - 8] + u64(first), get_u64(self._branch, 0), of_trunk)
+                rest = cut_chunk(chunk, first, piece.end) if piece.end - first < head.count else chunk
+                ops.append((PUT, place, encode_origin(piece.origin.behind(known)) + rest))
         self.summary.chunks += 1 if ops else 0
         self._add(name, ops)
 
     def _leftover(self, name: bytes, key: bytes, value: bytes) -> None:
         """Keep what the other side has kept of a third one, of which it may have known less than is known here."""
-        origin = origin_of_leftover(value)
-        if origin:
-            if self._mine.has_origin(origin):
-                return
-            if is_of_trunk(key) and not self._is_given_out(origin):
-                key = of_no_trunk(key)
+        origin = decode_origin(value, VERSION_BYTES)
+        head = decode_head(value, LEFTOVER_CHUNK_AT)
+        if head is None:
+            raise CorruptStore(f"what the other side has left over at offset {sequence_of(key)} is cut short")
+        known = self._known(log_of_leftover(key), origin, head.count)
+        if known == head.count:
+            return
+        body = body_of(value)
+        if known:
+            first = head.first + known
+            key = key[: len(key) - 8] + u64(first)
+            body = encode_origin(origin.behind(known)) + cut_chunk(value[LEFTOVER_CHUNK_AT:], first, head.end)
+        if is_of_trunk(key) and not self._is_given_out(origin.given):
+            key = of_no_trunk(key)
         if key not in self._mine.rows:
-            self._add(name, [(PUT, key, body_of(value))])
+            self._add(name, [(PUT, key, body)])
+
+    def _known(self, log: bytes, origin: Origin, count: int) -> int:
+        """Return how many of the first of some records this side has or had, by where they were written first.
+
+        A copy that goes on may rewrite records in a chunk with later ones, and the change that did is not known here.
+        """
+        if self._mine.has_origin(origin.version + origin.branch):
+            return count
+        ends = self._ends.get(origin.branch)
+        if ends is None:
+            ends = self._ends[origin.branch] = self._ends_at(origin.branch)
+        return min(count, max(0, ends.get(log, 0) - origin.first))
+
+    def _ends_at(self, position: bytes) -> dict[bytes, int]:
+        """Return by stream log up to where this side knows the records of the copy that had a position."""
+        epoch, seq = version_of(position)
+        for line in self.lines:
+            if has_change(line, epoch, seq) == YES:
+                ends = known_ends(self.taken, Holding(COMPLETE, epoch, seq, line.history))
+                return {log: max([end for _seq, end in found]) for log, found in ends.items()}
+        return {}
 
     def _is_given_out(self, version: bytes) -> bool:
         """Tell whether the trunk may have given out the offsets of records that a change has written, and mine lacks.
@@ -258,14 +295,26 @@ class Merge:
         epoch, _seq = version_of(version)
         return tag_of(epoch) == self.trunk and epoch >= self._trunk_epoch
 
-    def _piece(self, log: bytes, at: int, end: int) -> tuple[int, bytes]:
-        """Return (the end of the records from `at` on that have one origin, that one; empty: this branch)."""
+    def _pieces(self, log: bytes, head: Head, value: bytes) -> list[Span]:
+        """Divide the records of a chunk by their origins; those that are in no row ABSORBED were written in it."""
+        version = value[:VERSION_BYTES]
         spans = self._spans.get(log, [])
-        index = span_at(spans, at)
-        if index >= 0 and at < spans[index].end:
-            return min(end, spans[index].end), spans[index].origin
-        following = spans[index + 1].first if index + 1 < len(spans) else end
-        return min(end, following), b""
+        index = span_at(spans, head.first)
+        if index < 0 or spans[index].end <= head.first:
+            index += 1
+        found: list[Span] = []
+        at = head.first
+        while at < head.end:
+            if index < len(spans) and spans[index].first <= at:
+                end = min(head.end, spans[index].end)
+                origin = spans[index].origin.behind(at - spans[index].first)
+                found.append(Span(at, end, origin.given_by(origin.given or version)))
+                index += 1
+            else:
+                end = min(head.end, spans[index].first) if index < len(spans) else head.end
+                found.append(Span(at, end, Origin(version, self._branch, at, version)))
+            at = end
+        return found
 
     def _retained(self, name: bytes, key: bytes, mine: bytes | None, theirs: bytes | None) -> None:
         mine_us = self._mine.put_us(key) or _created_us(mine)

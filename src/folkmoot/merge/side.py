@@ -55,7 +55,7 @@ class Side:
     def has_origin(self, origin: bytes) -> bool:
         """Whether this side has seen the change that wrote something at a branch, or the whole branch that had it.
 
-        origin: the version of the change there comes first, the position of the branch last (`store/absorbed`, `row`).
+        origin: the version of the change there comes first, the position of the branch last (`store/row`).
         """
         return self.has_seen(origin) or self.has_seen(origin[-VERSION_BYTES:])
 

@@ -27,7 +27,7 @@ class Intake:
         self.side: list[str] = []
         self.lineage: list[int] = []
         self.lives: bool = False  # the process that has the branch has made it
-        self.ends: dict[bytes, int] = {}  # by stream log: behind the last record of the branch
+        self.ends: dict[bytes, list[tuple[int, int]]] = {}  # of the branch (`merge.merged`)
         self.taken: dict[bytes, TakenBranch] = {}  # by key of the row: what the branch itself has taken in
         self.units: list[Unit] = []
         self.next = 0

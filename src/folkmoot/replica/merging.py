@@ -15,7 +15,7 @@ from folkmoot.kernel.event import ERROR, INFO, WARNING, Event
 from folkmoot.membership.divergence import YES, includes
 from folkmoot.membership.holding import COMPLETE, Holding, later
 from folkmoot.merge.merge import Merge
-from folkmoot.merge.merged import TakenBranch, decode_mark, encode_mark, mark_key
+from folkmoot.merge.merged import TakenBranch, as_taken, decode_mark, encode_mark, ends_of, known_ends, mark_key
 from folkmoot.merge.side import Side, last_shared_counter
 from folkmoot.merge.summary import HealSummary
 from folkmoot.peer.kind import ASK_OFFER
@@ -25,7 +25,6 @@ from folkmoot.replica.offer import AskNotice, OfferNotice, encode_ask
 from folkmoot.replica.page import read_page
 from folkmoot.replica.replica_states import MERGING, OPEN, ReplicaStates
 from folkmoot.store.batch import PUT
-from folkmoot.store.chunk import decode_head
 from folkmoot.store.epoch import tag_of
 from folkmoot.store.key import (
     ABSORBED,
@@ -37,11 +36,9 @@ from folkmoot.store.key import (
     STREAM,
     end_of,
     kind_prefix,
-    log_of_chunk,
     partition_end,
     partition_start,
 )
-from folkmoot.store.writer import VERSION_BYTES
 
 __all__ = ["Merges"]
 
@@ -281,24 +278,17 @@ class Merges:
         if view is not None and view.trunk > 0:
             merge.trunk = tag_of(view.trunk)
         merge.they_live = merging.lives
-        merge.taken_ends = self._taken_ends(partition, holding)
-        merging.ends = dict(merge.taken_ends)
-        for key, value in merging.rows.items():
-            head = decode_head(value, VERSION_BYTES) if key[2] == CHUNK else None
-            if head is not None:
-                log = log_of_chunk(key)
-                merging.ends[log] = max(merging.ends.get(log, 0), head.end)
+        merge.taken = [branch for branch in self._marks[partition].values() if branch.cursor == _DONE]
+        merging.ends = ends_of(merging.rows, known_ends(merge.taken, holding))
+        try:
+            own = replica_states.holding(partition)
+            merge.taken.append(as_taken(own, merge.lines, merging.rows, replica_states.reader))
+        except CorruptStore as fault:
+            del self._active[partition]  # as in `_give_up`
+            replica_states.spoil(partition, str(fault))
+            return
         merging.merge = merge
         merging.steps = merge.steps()
-
-    def _taken_ends(self, partition: int, holding: Holding) -> dict[bytes, int]:
-        """Return by stream log how far the records of a branch are known here, because a part of it was taken in."""
-        ends: dict[bytes, int] = {}
-        for taken in self._marks[partition].values():
-            if taken.cursor == _DONE and includes(holding, taken.holding) == YES:
-                for log, end in taken.ends.items():
-                    ends[log] = max(ends.get(log, 0), end)
-        return ends
 
     def _end_plan(self, partition: int, merging: Intake) -> None:
         merge = merging.merge
@@ -356,7 +346,7 @@ class Merges:
         if known is not None and known.cursor >= branch.cursor:
             return
         self._marks[partition][key] = branch
-        self.replica_states.writer.put(partition, key, encode_mark(branch.holding, branch.cursor, branch.ends))
+        self.replica_states.writer.put(partition, key, encode_mark(branch))
         if branch.cursor == _DONE:
             self.lead.taken[partition].append(branch.holding)
 

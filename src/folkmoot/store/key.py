@@ -21,7 +21,7 @@ STAMP         kind and rest of another key              when that row was writte
 MERGED        epoch, sequence (8 bytes each)            a branch of a split that was merged into the partition
 LEFTOVER      as CHUNK, before the offset an epoch and  records of another branch, to be appended again, behind
               whether it is of the trunk                their origin (`store.absorbed`)
-ABSORBED      as CHUNK                                  records that were appended again, and their origin
+ABSORBED      as CHUNK                                  records that were appended again or put back, their origin
 TRANSACTION   app                                       its last committed transaction, and how far all are published
 COMMITTED     app, number (8 bytes)                     the parts of a transaction that is not completely published
 STAGED        app, number, part, chunk (4 bytes)        size and time of a staged chunk
@@ -77,6 +77,7 @@ __all__ = [
     "left_name",
     "leftover_key",
     "log_of_chunk",
+    "log_of_leftover",
     "name_of",
     "name_prefix",
     "numbered_key",
@@ -244,6 +245,11 @@ def leftover_key(key: bytes, epoch: int, of_trunk: bool) -> bytes:
     assert epoch < _OF_TRUNK, "an epoch leaves a bit"
     cut = len(key) - 8
     return key[:2] + bytes([LEFTOVER]) + key[3:cut] + u64(epoch | (_OF_TRUNK if of_trunk else 0)) + key[cut:]
+
+
+def log_of_leftover(key: bytes) -> bytes:
+    """Return what `log_of_chunk` returns for the chunk in a LEFTOVER row."""
+    return key[3 : len(key) - 16]
 
 
 def is_of_trunk(key: bytes) -> bool:

@@ -14,12 +14,21 @@ from typing import Final
 
 from folkmoot.kernel.errors import CorruptStore
 from folkmoot.kernel.pack import get_u16, get_u64
-from folkmoot.store.absorbed import Span, absorbed_key, encode_span, origin_at, origin_of_leftover, read_spans
+from folkmoot.store.absorbed import (
+    LEFTOVER_CHUNK_AT,
+    Origin,
+    Span,
+    absorbed_key,
+    decode_origin,
+    encode_span,
+    origin_at,
+    read_spans,
+)
 from folkmoot.store.chunk import decode_chunk, fault
-from folkmoot.store.key import LEFTOVER, end_of, is_of_trunk, kind_prefix, name_of
+from folkmoot.store.key import LEFTOVER, end_of, is_of_trunk, kind_prefix, log_of_leftover, name_of
 from folkmoot.store.reader import Reader
 from folkmoot.store.record import Entry, is_same
-from folkmoot.store.writer import VERSION_BYTES, Writer
+from folkmoot.store.writer import VERSION_BYTES, Writer, version_of
 from folkmoot.streams.log import StreamLog
 from folkmoot.streams.table import Streams
 
@@ -41,26 +50,26 @@ def absorb(streams: Streams, partition: int, reader: Reader, writer: Writer, now
         log = _log_of(streams, key)
         if log is None:
             continue
-        origin = origin_of_leftover(value)
-        at = VERSION_BYTES + len(origin)
-        why = fault(value, at)
+        why = fault(value, LEFTOVER_CHUNK_AT)
         if why is not None:
             raise CorruptStore(f"{log}, left over at offset {get_u64(key, len(key) - 8)}: {why}")
-        name = key[3 : 7 + len(name_of(key))]
+        name = log_of_leftover(key)
         if name not in places:
             places[name] = _Place(log, read_spans(reader, partition, name))
         of_trunk = is_of_trunk(key)
-        found.extend([_Leftover(name, key[:-8], of_trunk, entry, origin) for entry in decode_chunk(value, at)])
+        origin = decode_origin(value, VERSION_BYTES)
+        for count, entry in enumerate(decode_chunk(value, LEFTOVER_CHUNK_AT)):
+            found.append(_Leftover(name, key[:-8], of_trunk, entry, origin.behind(count), version_of(value)[1]))
         done.append(key)
     behind: dict[bytes, bool] = {}  # branches that have other records than this log: whether they go behind
-    for one in [*_in_order_of_trunk(found), *[one for one in found if not one.of_trunk]]:
+    for one in [*_in_order_of_trunk(found), *_in_order_of_merges(found)]:
         place = places[one.name]
         if one.branch not in behind:
             if place.has(one.entry):
                 continue
             behind[one.branch] = not one.of_trunk
         if not behind[one.branch]:
-            behind[one.branch] = not place.restore(one.entry)
+            behind[one.branch] = not place.restore(one.entry, one.origin)
         if behind[one.branch]:
             place.behind.append((one.entry, one.origin))
             appended += 1
@@ -69,7 +78,8 @@ def absorb(streams: Streams, partition: int, reader: Reader, writer: Writer, now
         appended += place.restored
         for span in place.moved_spans():
             writer.delete(partition, absorbed_key(partition, name, span.first))
-        for span in [*place.kept_spans(), *place.append(now)]:
+        place.append(now)
+        for span in [*place.kept_spans(), *place.new_spans()]:
             writer.put(partition, absorbed_key(partition, name, span.first), encode_span(span))
     for key in done:
         writer.delete(partition, key)
@@ -79,26 +89,31 @@ def absorb(streams: Streams, partition: int, reader: Reader, writer: Writer, now
 class _Leftover:
     """A record that a branch has brought; name: of its log; branch: what the keys of its branch and log begin with."""
 
-    def __init__(self, name: bytes, branch: bytes, of_trunk: bool, entry: Entry, origin: bytes) -> None:
+    def __init__(self, name: bytes, branch: bytes, of_trunk: bool, entry: Entry, origin: Origin, seq: int) -> None:
         self.name = name
         self.branch = branch
         self.of_trunk = of_trunk
         self.entry = entry
         self.origin = origin
+        self.seq = seq  # of the merge that brought it
 
 
 class _Place:
-    """Where the records of other branches go in one log; spans: of the records that have come so earlier."""
+    """Where the records of other branches go in one log; spans: what is known of records that are not where they were.
+
+    Of each record that is appended, put back or rewritten, it is noted where it came from.
+    """
 
     def __init__(self, log: StreamLog, spans: list[Span]) -> None:
         self.log = log
         self.restored = 0
-        self.behind: list[tuple[Entry, bytes]] = []  # in their order, with their origins
+        self.behind: list[tuple[Entry, Origin]] = []  # in their order
         self.displaced: list[bytes] = []  # keys of rows whose records are appended again
         self._spans = spans
         self._end = log.next_offset
         self._at = -1  # of the first record that was restored
         self._entries: list[Entry] = []
+        self._origins: list[tuple[int, Origin]] = []  # of what is written in this turn, by offset
 
     def has(self, entry: Entry) -> bool:
         """Whether a record is from before the fork: it is the same at this offset, or retention has removed it here."""
@@ -108,7 +123,7 @@ class _Place:
             return oldest_us is not None and entry.time_us < oldest_us
         return entry.offset < self._end and is_same(log.stored(entry.offset), entry)
 
-    def restore(self, entry: Entry) -> bool:
+    def restore(self, entry: Entry, origin: Origin) -> bool:
         """Put a record back to the offset that was given out, before those that have none; tell whether it is there.
 
         It is not if offsets were given out here as well, or if retention has removed records before it.
@@ -118,8 +133,7 @@ class _Place:
             if not log.given_end <= entry.offset <= self._end:
                 return False
             if entry.offset < self._end:
-                own, self.displaced = log.displace(entry.offset)
-                self.behind = [*[(one, origin_at(self._spans, one.offset)) for one in own], *self.behind]
+                self._displace(entry.offset)
             self._at = entry.offset
         if self._at <= entry.offset < log.next_offset:  # another copy of the branch had it
             return is_same(self._entries[entry.offset - self._at], entry)
@@ -127,26 +141,43 @@ class _Place:
             return False
         log.append(entry.record, entry.time_us)
         self._entries.append(entry)
+        self._origins.append((entry.offset, origin))
         self.restored += 1
         return True
 
+    def _displace(self, offset: int) -> None:
+        """Make place from `offset` on; the records before it that are in the same chunk are rewritten as well."""
+        rewritten, self.displaced = self.log.displace(offset)
+        moved: list[tuple[Entry, Origin]] = []
+        for entry, version in rewritten:
+            origin = origin_at(self._spans, entry.offset) or Origin(version, version, entry.offset, version)
+            if entry.offset < offset:
+                self._origins.append((entry.offset, origin.given_by(origin.given or version)))
+            else:
+                moved.append((entry, origin))
+        self.behind = [*moved, *self.behind]
+
+    def append(self, now: int) -> None:
+        """Append the records that go behind: this change gives them their offsets."""
+        for entry, origin in self.behind:
+            self._origins.append((self.log.append(entry.record, now), origin.given_by(b"")))
+
     def moved_spans(self) -> list[Span]:
-        """Return the spans with records that have been displaced: these get new offsets."""
-        return [span for span in self._spans if 0 <= self._at < span.end]
+        """Return the former spans with records that are written in this turn."""
+        first = self._origins[0][0] if self._origins else self._end
+        return [span for span in self._spans if span.end > first]
 
     def kept_spans(self) -> list[Span]:
-        """Return what stays of them where it was."""
-        return [Span(span.first, self._at, span.origin) for span in self.moved_spans() if span.first < self._at]
+        """Return what stays of them as it was."""
+        first = self._origins[0][0] if self._origins else self._end
+        return [Span(span.first, first, span.origin) for span in self.moved_spans() if span.first < first]
 
-    def append(self, now: int) -> list[Span]:
-        """Append the records that go behind; return the spans of those that a branch had written."""
+    def new_spans(self) -> list[Span]:
+        """Return the spans of what is written in this turn."""
         found: list[Span] = []
-        for entry, origin in self.behind:
-            offset = self.log.append(entry.record, now)
+        for offset, origin in self._origins:
             last = found[-1] if found else None
-            if not origin:
-                continue
-            if last is not None and last.end == offset and last.origin == origin:
+            if last is not None and last.end == offset and origin.is_behind(last.origin, offset - last.first):
                 last.end = offset + 1
             else:
                 found.append(Span(offset, offset + 1, origin))
@@ -175,9 +206,18 @@ def _in_order_of_trunk(found: list[_Leftover]) -> list[_Leftover]:
     return trunk
 
 
+def _in_order_of_merges(found: list[_Leftover]) -> list[_Leftover]:
+    """Return the records without offsets: a later merge may bring the rest of what an earlier one has brought."""
+    return sorted([one for one in found if not one.of_trunk], key=_seq_of)
+
+
+def _seq_of(one: _Leftover) -> int:
+    return one.seq
+
+
 def _version_of(one: _Leftover) -> bytes:
-    """Return the version of the change that wrote a record, empty if that is not known."""
-    return one.origin[:VERSION_BYTES]
+    """Return the version of the change that gave a record its offset."""
+    return one.origin.given
 
 
 def _offset_of(one: _Leftover) -> int:

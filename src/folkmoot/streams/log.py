@@ -174,17 +174,18 @@ class StreamLog:
         self.next_offset = offset + 1
         return offset
 
-    def displace(self, offset: int) -> tuple[list[Entry], list[bytes]]:
-        """End before `offset`; return the records from there on, which were not readable yet, to be appended anew.
+    def displace(self, offset: int) -> tuple[list[tuple[Entry, bytes]], list[bytes]]:
+        """End before `offset`; the records from there on, which were not readable yet, are to be appended anew.
 
-        The caller deletes the rows whose keys are returned, too. Raises CorruptStore; then nothing has changed. The log
-        was just opened, and the turn must end with `flush`.
+        Return the records of all chunks in which such are, with the versions of these chunks, and the keys of the rows,
+        which the caller deletes; the records before `offset` are appended again here. Raises CorruptStore; then nothing
+        has changed. The log was just opened, and the turn must end with `flush`.
         """
         assert self.given_end <= offset < self.next_offset, "there are such records"
         assert not self._open, "nothing was appended since it was opened"
         first = self._head(self._seek(offset), offset)
         before = self.entry(first.first - 1)
-        entries: list[Entry] = []
+        found: list[tuple[Entry, bytes]] = []
         keys: list[bytes] = []
         start = self._prefix + u64(first.first)
         while start:
@@ -193,7 +194,8 @@ class StreamLog:
                 why = fault(value, VERSION_BYTES)
                 if why is not None:
                     raise self._corrupt(sequence_of(key), why)
-                entries.extend(decode_chunk(value, VERSION_BYTES))
+                version = value[:VERSION_BYTES]
+                found.extend([(entry, version) for entry in decode_chunk(value, VERSION_BYTES)])
                 keys.append(key)
             start = rows[-1][0] + b"\0" if len(rows) == SCAN_ROWS_MAX else b""
         self.next_offset = first.first
@@ -201,10 +203,10 @@ class StreamLog:
         self._clock_us = 0 if before is None else before.time_us
         self._committed_end = min(self._committed_end, offset)
         self.readable_end = min(self.readable_end, offset)
-        for entry in entries:
+        for entry, _version in found:
             if entry.offset < offset:
                 self.append(entry.record, entry.time_us)
-        return [entry for entry in entries if entry.offset >= offset], keys
+        return found, keys
 
     def flush(self, writer: Writer) -> int:
         """End a turn: put the chunks of the appended records, and those that they absorb, into the batch.
