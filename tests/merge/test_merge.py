@@ -957,8 +957,22 @@ def test_what_the_other_side_has_kept_of_a_third_one_is_judged_by_what_is_known_
     mine = fork.side(0)
     mine.seen[0].history = [(OLD, 0), (trunk_at(seen), FORK - 1), (MINE, FORK)]
     assert left_over(Merge(0, mine, fork.side(1), Holding(COMPLETE, THEIRS, 9000, []))) == [(kept, "5 a")]
-    mine.rows[key if kept else of_no_trunk(key)] = b"taken already"
+    mine.rows[key if kept else of_no_trunk(key)] = fork.rows[1][key]
     assert left_over(Merge(0, mine, fork.side(1), Holding(COMPLETE, THEIRS, 9000, []))) == []
+
+
+@pytest.mark.parametrize(("here", "there", "taken"), [(["a"], ["a", "b"], ["5 a 6 b"]), (["a", "b"], ["a"], [])])
+def test_of_two_copies_of_a_third_branch_the_records_of_the_longer_one_are_kept(
+    here: list[str], there: list[str], taken: list[str]
+) -> None:
+    fork = Fork()
+    key = leftover_key(chunk_key(0, b"s", 0, 5), 8, of_trunk=False)
+    for side, texts in ((MINE, here), (THEIRS, there)):
+        origin = Origin(u64(8) + u64(len(texts)), u64(8) + u64(len(texts)), 5, u64(8) + u64(len(texts)))
+        fork.put(side, key, encode_origin(origin) + chunk_of(texts, 5))
+    mine = fork.side(0)
+    found = left_over(Merge(0, mine, fork.side(1), Holding(COMPLETE, THEIRS, 9000, [])))
+    assert [records for _of_trunk, records in found] == taken
 
 
 def test_what_the_other_side_has_kept_of_this_one_does_not_come_back() -> None:

@@ -10,8 +10,8 @@ import pytest
 from folkmoot.kernel.clock import SECOND
 from folkmoot.kernel.hash import hash64
 from folkmoot.mqtt import reason
-from folkmoot.mqtt.packet import PUBACK, PUBREC, Ack, Disconnect, Packet, Publish, Will
-from tests.harness.peer import EVER, Peer
+from folkmoot.mqtt.packet import PUBACK, PUBREC, Ack, Disconnect, Packet, Properties, Publish, Will
+from tests.harness.peer import EVER, Peer, properties
 from tests.harness.simulated_cluster import SimulatedCluster
 
 PARTITIONS = 8
@@ -112,12 +112,12 @@ def test_what_still_waits_when_the_client_goes_hides_no_goodbye(last: list[Packe
     assert cluster["n3"].node.counters.publishers_paused == 0
 
 
-def with_replicas(cluster: SimulatedCluster, prefix: str, replicas: list[str]) -> str:
+def with_replicas(cluster: SimulatedCluster, prefix: str, replicas: list[str], partitions: int = PARTITIONS) -> str:
     """Return a name whose partition has these copies, the leader first."""
     view = cluster["n1"].cluster_node.membership.view
     assert view is not None
-    names = [f"{prefix}{number}" for number in range(99)]
-    return next(name for name in names if view.replicas[hash64(name.encode()) % PARTITIONS] == replicas)
+    names = [f"{prefix}{number}" for number in range(999)]
+    return next(name for name in names if view.replicas[hash64(name.encode()) % partitions] == replicas)
 
 
 @pytest.mark.parametrize("replicas", [["n3", "n2"], ["n1", "n3"]])
@@ -188,3 +188,61 @@ def test_what_waits_at_the_node_of_the_session_hides_no_goodbye(last: list[Packe
     cluster.advance(SECOND)
     assert successor.payloads() == wills
     assert cluster["n1"].node.counters.publishers_paused == 0
+
+
+def produced(number: int) -> Properties:
+    return properties(user_properties=[("folkmoot-producer", "p"), ("folkmoot-seq", str(number))])
+
+
+def led_by(cluster: SimulatedCluster, partition: int) -> str:
+    view = cluster["n1"].cluster_node.membership.view
+    assert view is not None
+    return view.leader_of(partition)
+
+
+def test_what_a_producer_has_sent_to_the_leader_before_is_handled_when_its_node_leads() -> None:
+    """The node holds up newer messages for an older one of its own, not those that only it has any more."""
+    cluster = SimulatedCluster(4, replicas=2, partitions=32)
+    cluster.hand_log_to("n1")
+    n1, n2, n4 = cluster["n1"], cluster["n2"], cluster["n4"]
+    subscriber = n4.client(with_replicas(cluster, "s", ["n4", "n3"], 32))
+    subscriber.connect(session_expiry=EVER)
+    subscriber.subscribe("t", qos=1)
+    name = with_replicas(cluster, "p", ["n1", "n2"], 32)
+    partition = hash64(name.encode()) % 32
+    publisher = n1.client(name)
+    publisher.connect(session_expiry=EVER)
+    cluster.held = {("n3", "n4")}
+    publisher.send(Publish(b"t", b"1", 1, False, packet_id=1))
+    cluster.run()
+    cluster.hand_partition_to(partition, "n2")
+    cluster.run()
+    assert led_by(cluster, partition) == "n2"
+    cluster.held = {("n3", "n4"), ("n1", "n2")}
+    for number in (2, 3):
+        publisher.send(Publish(b"t", b"%d" % number, 1, False, False, number, produced(number)))
+    cluster.run()
+    n2.kill()
+    for _ in range(600):
+        cluster.advance(SECOND // 500)
+        if led_by(cluster, partition) == "n1":
+            break
+    cluster.advance(SECOND // 50)
+    cluster.held = set()
+    cluster.advance(5 * SECOND)
+    assert sorted(packet.packet_id for packet in publisher.inbox if isinstance(packet, Ack)) == [1, 2, 3]
+    assert subscriber.payloads() == [b"1", b"2", b"3"]
+
+
+def test_a_producer_without_a_name_is_none() -> None:
+    cluster = SimulatedCluster(3, replicas=2, partitions=PARTITIONS)
+    subscriber = cluster["n2"].client(named(cluster, "s", "n2"))
+    subscriber.connect(session_expiry=EVER)
+    subscriber.subscribe("t", qos=1)
+    publisher = cluster["n1"].client(named(cluster, "p", "n2"))
+    publisher.connect(session_expiry=EVER)
+    nameless = properties(user_properties=[("folkmoot-producer", "")])
+    publisher.send(*[Publish(b"t", b"%d" % number, 1, False, False, number, nameless) for number in range(1, 6)])
+    cluster.run()
+    assert [packet.packet_id for packet in publisher.inbox if isinstance(packet, Ack)] == [1, 2, 3, 4, 5]
+    assert subscriber.payloads() == [b"1", b"2", b"3", b"4", b"5"]

@@ -178,8 +178,9 @@ class ClusterSettings(Section):
         2 * SECOND,
         le=600 * SECOND,
         description=(
-            "How long the node that is to found a cluster waits for seeds that do not answer. Matters when a cluster "
-            "is made, and for nodes with empty folders that do not reach their cluster."
+            "How long the node that is to found a cluster waits for seeds that do not answer (for ever, if they name "
+            "only the others). Matters when a cluster is made, and for nodes with empty folders that do not reach "
+            "their cluster."
         ),
     )
     gone: Duration = Field(

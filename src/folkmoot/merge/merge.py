@@ -261,8 +261,14 @@ class Merge:
             body = encode_origin(origin.behind(known)) + cut_chunk(value[LEFTOVER_CHUNK_AT:], first, head.end)
         if is_of_trunk(key) and not self._is_given_out(origin.given):
             key = of_no_trunk(key)
-        if key not in self._mine.rows:
+        if head.end > self._end_of_leftover(key):
             self._add(name, [(PUT, key, body)])
+
+    def _end_of_leftover(self, key: bytes) -> int:
+        """Return up to where this side has kept these records of the same branch, perhaps of a shorter copy; else 0."""
+        mine = self._mine.rows.get(key)
+        head = None if mine is None else decode_head(mine, LEFTOVER_CHUNK_AT)
+        return 0 if head is None else head.end
 
     def _known(self, log: bytes, origin: Origin, count: int) -> int:
         """Return how many of the first of some records this side has or had, by where they were written first.

@@ -40,7 +40,7 @@ __all__ = ["DEFERRED", "HANDLED", "UNFINISHED", "Inbound"]
 
 # What `Inbound.publish` returns
 HANDLED: Final = 0
-DEFERRED: Final = 1  # the message must wait: the connection is paused until then
+DEFERRED: Final = 1  # a message of a client at this node must wait: the connection is paused until then
 UNFINISHED: Final = 2  # the client's steps are spent before the recipients are known
 
 
@@ -150,10 +150,13 @@ class Inbound:
 
         It is for the outbox of the session's partition (`_publish`), and the earlier one went another way, and is not
         committed yet. If this node lost its lease now, it might drop the earlier one, and the next leader would send
-        the later one before the client repeats both (A3).
+        the later one before the client repeats both (A3). What another node has passed on, or would have if this one
+        did not lead, does not wait: it cannot be given back.
         """
         session = connection.session
         if session is None or not session.persistent or self.relays.fabric.alone:
+            return False
+        if connection.remote is not None or connection.again:
             return False
         if connection.direct_token <= self.commits.complete_token:
             return False
@@ -315,12 +318,11 @@ class Inbound:
         """
         producer = self.scrutiny.producer
         number = self.scrutiny.number
-        if not session.persistent or self.relays.fabric.alone:
-            return self.publishing.publish(message, session, producer, number)
+        alone = self.relays.fabric.alone
         ordered = self._is_behind(session) or (message.qos == 2 and message.retain)
-        if message.qos < 2 and not producer and not ordered:
-            result = self.publishing.publish(message, session, b"", 0)
-            if message.qos:
+        if not session.persistent or alone or (message.qos < 2 and not producer and not ordered):
+            result = self.publishing.publish(message, session, producer, number)
+            if message.qos == 1:
                 connection.direct_token = self.commits.newest_token()
             return result
         result = self.entries.publish(session.partition, message, session, producer, number)

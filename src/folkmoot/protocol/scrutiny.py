@@ -250,7 +250,7 @@ class Scrutiny:
 def names_producer(properties: Properties | None) -> bool:
     """Whether a message names an idempotent producer."""
     if properties is not None:
-        for name, _ in properties.user_properties:
-            if name == PRODUCER_PROPERTY:
+        for name, value in properties.user_properties:
+            if name == PRODUCER_PROPERTY and value:
                 return True
     return False

@@ -127,7 +127,7 @@ class Connection:
         self.stashed_pos = 0
         # Of the messages published over it: the number of the newest request to other nodes, the newest outbox entry of
         # its session's partition, the newest request before that; the newest turn with a message of QoS 1 that went
-        # past that outbox; and how many requests wait for a leader
+        # past that outbox, if there is one; and how many requests wait for a leader
         self.forwarded_seq = 0
         self.outbox_seq = 0
         self.outbox_order = 0

@@ -25,7 +25,8 @@ def distance_in_fork(place: int, places: int, epoch: int) -> int:
     """Return by how many packet ids a leader in a fork begins further on than where the session was.
 
     Those of two nodes are half a part from each other at least, and so is each from the trunk, in both directions: that
-    is 6,553 ids with up to four nodes, and 2,978 with up to ten. Of more than ten nodes some have the same part.
+    is 6,553 ids with up to four nodes, and 2,978 with up to ten. Of more than ten nodes some have the same part. Forks
+    that know different nodes divide the range differently: then ids coincide only by chance, too.
 
     Args:
         place: Of the node among all nodes with data, from 0.
