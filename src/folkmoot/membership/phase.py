@@ -16,9 +16,9 @@
 - RENEWING: what its disk has confirmed is not what it has. It has no lease and takes no part in the log: it is about to
   be started again with another disk identity.
 
-A process has a lease in INSIDE alone. FAILED is left for RENEWING only, and RENEWING not at all: a process that is unfit
-ends before its disk has a lease again. And it comes from one lineage to another through OPENING, so what it goes on
-from is on its disk before it takes part; or, if it has nothing to go on from, as a member that joins.
+A process has a lease in INSIDE alone. FAILED is left for RENEWING only, and RENEWING not at all: a process that is
+unfit ends before its disk has a lease again. And it comes from one lineage to another through OPENING, so what it goes
+on from is on its disk before it takes part; or, if it has nothing to go on from, as a member that joins.
 """
 
 from __future__ import annotations
