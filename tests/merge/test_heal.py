@@ -252,6 +252,20 @@ def append_left_over(split: Split, cell: LoggedCell) -> None:
     split.rest()
 
 
+TRUNK = ["n0", "n1", "n2", "n3"]
+SEVEN = [*TRUNK, "n4", "n5", "n6"]
+GROWING = chunk_key(0, b"s", 0, 0)
+
+
+def two_copies_of_a_branch() -> Split:
+    """Return a trunk, n4 as a fork, and n5 and n6 as another one, which have both written two records."""
+    split = Split(nodes=7)
+    split.put(split.leader(*SEVEN), "old")
+    split.view(TRUNK, ["n4"], ["n5", "n6"])
+    split.write(split.leader("n5", "n6"), GROWING, chunk_of(0, "first", "second"))
+    return split
+
+
 @pytest.mark.parametrize("appended", [False, True])
 @pytest.mark.parametrize("longer", [False, True])
 @pytest.mark.parametrize("first", ["n4", "n6"])
@@ -261,27 +275,21 @@ def test_a_branch_that_came_with_another_one_does_not_come_again(appended: bool,
     appended: the records are in a chunk of that fork, not left over there. longer: the second copy has got another
     record. first: which of the two is merged first.
     """
-    trunk = ["n0", "n1", "n2", "n3"]
-    names = [*trunk, "n4", "n5", "n6"]
-    split = Split(nodes=7)
-    split.put(split.leader(*names), "old")
-    split.view(trunk, ["n4"], ["n5", "n6"])
-    key = chunk_key(0, b"s", 0, 0)
-    split.write(split.leader("n5", "n6"), key, chunk_of(0, "first", "second"))
-    split.view(trunk, ["n4", "n5"])
+    split = two_copies_of_a_branch()
+    split.view(TRUNK, ["n4", "n5"])
     assert split.cell("n4").replication.leads(0), "n5 has come over to it, and n6 has the same copy as n5 had"
     assert left_over(split, "n4") == ["first", "second"]
     if appended:
         append_left_over(split, split.cell("n4"))
     if longer or first == "n6":
-        split.view(trunk, ["n4", "n5"], ["n6"])
+        split.view(TRUNK, ["n4", "n5"], ["n6"])
     if longer:
-        split.write(split.cell("n6"), key, chunk_of(0, "first", "second", "third"))
+        split.write(split.cell("n6"), GROWING, chunk_of(0, "first", "second", "third"))
     if longer and first == "n4":
-        split.view(trunk, ["n4"], ["n5"])
-        split.view(trunk, ["n4", "n5"])
-    split.view(names)
-    leader = split.leader(*names)
+        split.view(TRUNK, ["n4"], ["n5"])
+        split.view(TRUNK, ["n4", "n5"])
+    split.view(SEVEN)
+    leader = split.leader(*SEVEN)
     assert left_over(split, leader.node_id) == ["first", "second"] + (["third"] if longer else [])
 
 
@@ -291,24 +299,18 @@ def test_of_a_longer_copy_that_comes_in_another_branch_only_the_rest_comes(appen
 
     The longer copy has rewritten the records of the shorter one in a chunk with another record.
     """
-    trunk = ["n0", "n1", "n2", "n3"]
-    names = [*trunk, "n4", "n5", "n6"]
-    split = Split(nodes=7)
-    split.put(split.leader(*names), "old")
-    split.view(trunk, ["n4"], ["n5", "n6"])
-    key = chunk_key(0, b"s", 0, 0)
-    split.write(split.leader("n5", "n6"), key, chunk_of(0, "first", "second"))
-    split.view(trunk, ["n4"], ["n5"])
-    split.write(split.cell("n5"), key, chunk_of(0, "first", "second", "third"))
-    split.view(trunk, ["n4", "n5"])
+    split = two_copies_of_a_branch()
+    split.view(TRUNK, ["n4"], ["n5"])
+    split.write(split.cell("n5"), GROWING, chunk_of(0, "first", "second", "third"))
+    split.view(TRUNK, ["n4", "n5"])
     assert left_over(split, "n4") == ["first", "second", "third"]
     if appended:
         append_left_over(split, split.cell("n4"))
     for _ in range(2):
-        split.view([*trunk, "n6"])
-    assert left_over(split, split.leader(*trunk).node_id) == ["first", "second"]
-    split.view(names)
-    assert left_over(split, split.leader(*names).node_id) == ["first", "second", "third"]
+        split.view([*TRUNK, "n6"])
+    assert left_over(split, split.leader(*TRUNK).node_id) == ["first", "second"]
+    split.view(SEVEN)
+    assert left_over(split, split.leader(*SEVEN).node_id) == ["first", "second", "third"]
 
 
 @pytest.mark.parametrize("damaged", [False, True])

@@ -16,6 +16,13 @@ from tests.harness.simulated_cluster import SimulatedCluster
 
 PARTITIONS = 8
 
+GOODBYES: list[tuple[list[Packet], list[bytes]]] = [
+    ([Disconnect(reason.NORMAL_DISCONNECTION)], []),
+    ([Disconnect(reason.DISCONNECT_WITH_WILL)], [b"will"]),
+    ([], [b"will"]),
+]
+"""How a client goes, and which wills are published then."""
+
 
 def named(cluster: SimulatedCluster, prefix: str, leader: str) -> str:
     """Return a name of which the node leads the partition."""
@@ -85,14 +92,7 @@ def test_what_waits_when_the_client_goes_is_published() -> None:
     assert cluster["n3"].node.counters.publishers_paused == 0
 
 
-@pytest.mark.parametrize(
-    ("last", "wills"),
-    [
-        ([Disconnect(reason.NORMAL_DISCONNECTION)], []),
-        ([Disconnect(reason.DISCONNECT_WITH_WILL)], [b"will"]),
-        ([], [b"will"]),
-    ],
-)
+@pytest.mark.parametrize(("last", "wills"), GOODBYES)
 def test_what_still_waits_when_the_client_goes_hides_no_goodbye(last: list[Packet], wills: list[bytes]) -> None:
     cluster, peer, topic = stage(Will(b"will", b"will", 1, False))
     successor = cluster["n2"].client("heir")
@@ -158,14 +158,7 @@ def test_behind_a_retained_message_none_is_certain_before_one_that_its_node_woul
     assert list(dict.fromkeys(subscriber.payloads())) == [b"1", b"2"]
 
 
-@pytest.mark.parametrize(
-    ("last", "wills"),
-    [
-        ([Disconnect(reason.NORMAL_DISCONNECTION)], []),
-        ([Disconnect(reason.DISCONNECT_WITH_WILL)], [b"will"]),
-        ([], [b"will"]),
-    ],
-)
+@pytest.mark.parametrize(("last", "wills"), GOODBYES)
 def test_what_waits_at_the_node_of_the_session_hides_no_goodbye(last: list[Packet], wills: list[bytes]) -> None:
     cluster = SimulatedCluster(3, replicas=1, partitions=PARTITIONS)
     topic = named(cluster, "t", "n2")

@@ -481,10 +481,10 @@ class ClusterNode:
         self.state.ids_ahead = 0
         if view.is_trunk or self.me.node_id not in view.known:
             return
+        place, epoch = view.known.index(self.me.node_id), view.epoch
         if self.fabric.planted.same_ids:
-            self.state.ids_ahead = distance_in_fork(0, len(view.known), 0)
-            return
-        self.state.ids_ahead = distance_in_fork(view.known.index(self.me.node_id), len(view.known), view.epoch)
+            place = epoch = 0
+        self.state.ids_ahead = distance_in_fork(place, len(view.known), epoch)
 
     def _begin_anew(self, before: dict[str, int]) -> dict[str, int]:
         """Forget what can not be trusted any more; return the members before with which this node goes on."""

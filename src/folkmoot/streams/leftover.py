@@ -164,13 +164,17 @@ class _Place:
 
     def moved_spans(self) -> list[Span]:
         """Return the former spans with records that are written in this turn."""
-        first = self._origins[0][0] if self._origins else self._end
+        first = self._first()
         return [span for span in self._spans if span.end > first]
 
     def kept_spans(self) -> list[Span]:
         """Return what stays of them as it was."""
-        first = self._origins[0][0] if self._origins else self._end
+        first = self._first()
         return [Span(span.first, first, span.origin) for span in self.moved_spans() if span.first < first]
+
+    def _first(self) -> int:
+        """Return the offset from which on records are written in this turn."""
+        return self._origins[0][0] if self._origins else self._end
 
     def new_spans(self) -> list[Span]:
         """Return the spans of what is written in this turn."""
