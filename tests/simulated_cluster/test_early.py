@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from folkmoot.broker.dispatch import EARLY_BYTES_MAX
-from folkmoot.mqtt.packet import Connack, Connect
+from folkmoot.mqtt.packet import Connack, Connect, Pingreq, Pingresp
 from folkmoot.turn.message import FORWARD_ACK
 from tests.harness.simulated_cluster import SimulatedCluster
 
@@ -41,3 +43,18 @@ def test_clients_that_have_gone_do_not_wait_for_the_subscriptions_of_other_nodes
     site.node._broker.protocol.connecting.let_in()
     cluster.run()
     assert stays.expect(Connack).code == 0
+
+
+@pytest.mark.parametrize("client_id", ["a", "b", "c", "d"])  # some of them led by the other node
+def test_packets_behind_an_early_connect_are_handled_when_the_client_is_admitted(client_id: str) -> None:
+    cluster = SimulatedCluster(2)
+    site = cluster["n1"]
+    site.node._state.routes_known = False  # a node does not announce its own
+    client = site.client(client_id)
+    client.open().send(Connect(5, client_id, True, 0), Pingreq())
+    assert client.receive() == []
+    site.node._state.routes_known = True
+    site.node._broker.protocol.connecting.let_in()
+    cluster.run()
+    assert client.expect(Connack).code == 0
+    client.expect(Pingresp)

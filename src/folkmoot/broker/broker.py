@@ -122,9 +122,6 @@ class Broker:
         self.state.timers.cancel(TIMER_OVERLOAD, connection.id)
         if connection.ending:
             self.protocol.admission.go_on(connection.client_id)
-            session = self.state.sessions.get(connection.client_id)
-            if session is not None and session.connection is not None and session.connection.remote is None:
-                self._ingress.resume(session.connection)
 
     def writable(self, connection: Connection, flag: bool) -> None:
         """The transport's buffer is full (False), or has room again (True)."""
@@ -238,7 +235,6 @@ class Broker:
         """Send CONNACK, once, to clients whose sessions waited for a turn."""
         for connection in turn.connects:
             self.protocol.attaching.opened(connection)
-            self.protocol.ingress.resume(connection)
         turn.connects.clear()
 
     def _fail(self, turn: PendingTurn) -> None:

@@ -21,7 +21,7 @@ from folkmoot.protocol.ingress import Ingress
 from folkmoot.proxy.relay import Relays, decode_host
 from folkmoot.report.order import Orders
 from folkmoot.routing.interest import Interest
-from folkmoot.session.connection import CLOSING, OPEN
+from folkmoot.session.connection import CLOSING
 from folkmoot.session.session import PACKET_IDS
 from folkmoot.turn.fabric import Fabric
 from folkmoot.turn.message import (
@@ -213,7 +213,6 @@ class Dispatch:
             relay = self.relays.find(node_id, get_varint(body, 0)[0])
             if relay is not None:
                 self.connecting.own(relay.connection)
-                self.ingress.resume(relay.connection)
         elif kind == EXPEL:
             self._expel(node_id, body)
         elif kind == WANTED:
@@ -259,8 +258,6 @@ class Dispatch:
         if pos < len(body) and connection.state < CLOSING:
             connection.put(body[pos:])
         self.relays.acknowledged(relay, handled)
-        if flags & 1 and connection.state == OPEN:
-            self.ingress.resume(connection)
 
     def _expel(self, node_id: str, body: bytes) -> None:
         number, pos = get_varint(body, 0)

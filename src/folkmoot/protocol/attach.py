@@ -151,9 +151,15 @@ class Attaching:
             connection.connack = b""
             self.state.counters.sent_connack += 1
             self.welcome(connection, session.expiry_s)
+            self.hear(connection)
         if session.persistent:
             self.queue.resend(session)
         self.queue.pump(session)
+
+    def hear(self, connection: Connection) -> None:
+        """Handle the packets that came before CONNACK (section 3.1.4): nothing else need come from the client."""
+        if connection.parts is not None:
+            self.state.work.wait(connection)
 
     def welcome(self, connection: Connection, expiry_s: int) -> None:
         """Count and report an admitted client."""

@@ -274,3 +274,4 @@ class Connecting:
         self.lifecycle.count(connection)
         self.state.counters.sent_connack += 1
         self.attaching.welcome(connection, expiry_of(packet, self.state.limits))
+        self.attaching.hear(connection)

@@ -197,6 +197,8 @@ class Ingress:
         """Whether input can be handled as soon as the client's turn comes."""
         if connection.task is not None or connection.rest_pos < len(connection.rest):
             return True
+        if connection.queued and connection.parts is not None:
+            return True
         return not connection.paused and connection.has_stash()
 
     def serve(self, connection: Connection) -> None:
