@@ -13,6 +13,7 @@ from folkmoot.kernel.clock import NEVER, SECOND
 from folkmoot.mqtt.packet import V5, Properties, Publish
 from folkmoot.sim.causes import Causes
 from folkmoot.sim.check_delivery import DeliveryChecker
+from folkmoot.sim.check_will import WillChecker
 from folkmoot.sim.excuse import EXCUSES, share_of, too_seldom
 from folkmoot.sim.fact import Attempt, Lane, Life, Message, SessionRecord, Sub
 from folkmoot.sim.history import FORK_US, HEAL_US, History
@@ -644,3 +645,55 @@ def test_a_promise_that_is_seldom_judged_is_a_failure(
     majority: bool, judged: int, excused: int, seldom: list[str]
 ) -> None:
     assert too_seldom(majority, {"A3": judged}, {("A3", "messages of two sides"): excused}) == seldom
+
+
+@pytest.mark.parametrize(
+    ("parted", "ends", "copies", "violations"),
+    [
+        ("while connected", "lost", 0, 1),  # it is published at least once, whatever sides there were
+        ("while connected", "lost", 1, 0),
+        ("while connected", "lost", 2, 0),
+        ("before", "lost", 2, 1),  # the other side did not know of this connection
+        ("while connected", "lives", 1, 0),
+        ("before", "lives", 1, 1),
+        ("while connected", "goodbye", 1, 0),
+        ("after", "goodbye", 1, 1),
+    ],
+)
+def test_a_will_is_excused_by_a_side_that_has_lost_its_client_only(
+    parted: str, ends: str, copies: int, violations: int
+) -> None:
+    """The client is connected to n1, and the watcher with its persistent session is there as well."""
+    machines = Machines()
+    trouble: Any = SimpleNamespace(alone=False)
+    ledger = Ledger(machines.world, machines.hosts, trouble, machines.judge())
+    watcher = ledger.begin(machines.life(1, NEVER_EXPIRES_S), NEVER_EXPIRES_S)
+    checker = WillChecker(ledger, [watcher.client_id])
+
+    def part() -> None:
+        machines.cut(("n1", "n2"), ("n1", "n3"))
+
+    if parted == "before":
+        part()
+    machines.wait(2 * HEAL_US)
+    life = Life("mortal", V5, machines.link(1), True, machines.world.now)
+    life.link.name, life.link.read_bytes = "link1", 10
+    life.accepted_us = machines.world.now
+    life.will = ledger.publish("mortal", Publish(b"will", b"w", 2), once=True)
+    ledger.connecting(life)
+    machines.wait(SECOND)
+    if parted == "while connected":
+        part()
+    machines.wait(2 * HEAL_US)
+    if ends == "goodbye":
+        life.goodbye_us = machines.world.now
+    if ends != "lives":
+        life.link.cut_us = life.link.ended_us = machines.world.now
+    machines.wait(2 * HEAL_US)
+    if parted == "after":
+        part()
+    machines.wait(2 * HEAL_US)
+    life.will.received_us = machines.world.now
+    watcher.copies[life.will.number] = copies
+    checker.finish()
+    assert len(machines.world.violations) == violations, machines.world.violations

@@ -177,7 +177,7 @@ class Causes(Judge):
         if message.is_will:
             link = message.will_link
             return self._decide(
-                "A7", "its node was of another side", link is not None and self._is_forked(link, link.opened_us)
+                "A7", "another side may have taken its client for dead", link is not None and self._is_forked(link, link.opened_us)
             )
         since = message.first_us
         links = [attempt.link for attempt in message.attempts]
@@ -445,12 +445,20 @@ class Causes(Judge):
 
     def will_twice(self, life: Life) -> bool:
         """Whether each of two sides may have published it."""
-        return self._decide("A7", "its node was of another side", self._is_forked(life.link, life.connect_us))
+        return self._believed_dead(life, self.world.now)
 
     def will_unsure(self, life: Life, until_us: int) -> bool:
         """Whether another side may have taken the client for dead."""
-        apart = self._is_forked(life.link, life.connect_us, until_us)
-        return self._decide("A7", "its node was of another side", apart)
+        return self._believed_dead(life, until_us)
+
+    def _believed_dead(self, life: Life, until_us: int) -> bool:
+        """Whether a side that knows of the connection may have gone on without its node by then.
+
+        Sides that had formed before the client connected, and stayed as they were, know nothing of the others' clients.
+        """
+        since = life.connect_us
+        apart = self._is_forked(life.link, since, until_us) and self.history.changed(since - HEAL_US, until_us)
+        return apart and self._excuse("A7", "another side may have taken its client for dead")
 
     def client_given_up(self, life: Life, until_us: int) -> bool:
         """Whether the connection was open while its node did nothing: a hung node does not close it."""
@@ -468,12 +476,12 @@ class Causes(Judge):
         since = max(life.connect_us, until_us - life.will_delay_s * SECOND - _NOTICE_US)
         cut = self.history.forked(name, since, until_us) or self.history.lacks(name, since, until_us) > 0
         apart = self.history.down(name, since, until_us) or cut
-        return self._decide("A7", "its node was away or cut off while it was connected", apart)
+        return apart and self._excuse("A7", "its node was away or cut off while it was connected")
 
     def goodbye_lost(self, life: Life, until_us: int) -> bool:
         """A DISCONNECT is not acknowledged: a failure soon after it may undo it."""
         failed = self.history.troubled(life.goodbye_us, until_us)
-        return self._decide("A7", "a node failed soon after DISCONNECT", failed)
+        return failed and self._excuse("A7", "a node failed soon after DISCONNECT")
 
     def put_out(self, life: Life) -> bool:
         """Whether the node closed the connection before it had read DISCONNECT."""

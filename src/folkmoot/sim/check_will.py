@@ -38,11 +38,19 @@ class WillChecker:
         for client_id in self.ledger.lives:
             for life in self.ledger.lives[client_id]:
                 if life.will is not None:
-                    self._judge(life, self.outcome(life))
+                    self._judge(life)
 
-    def _judge(self, life: Life, outcome: str) -> None:
+    def _judge(self, life: Life) -> None:
+        """Judge both bounds: how often a will must be published, and how often it may be."""
         will = life.will
         assert will is not None, "only lives with a will are judged"
+        outcome = self.outcome(life)
+        if outcome != MAYBE:
+            self.world.mark(f"will {outcome}")
+            self.judge.judge("A7")
+        once = outcome == NO or not self.judge.will_twice(life)
+        if outcome == YES and once:
+            self.judge.judge("A7")
         for watcher in self.watchers:
             record = self.ledger.current.get(watcher)
             if record is None or record.created_us > life.connect_us:
@@ -54,10 +62,8 @@ class WillChecker:
                 self.world.violate("A7", f"the will of {life} was published, and the connection {self._story(life)}")
             if count and self._is_early(life):
                 self.world.violate("A7", f"the will of {life} was published before its delay of {life.will_delay_s} s")
-            if will.qos == 2 and count > 1 and not self.judge.will_twice(life):
+            if will.qos == 2 and count > 1 and once:
                 self.world.violate("A7", f"the will of {life} was published {count} times")
-        if outcome != MAYBE:
-            self.world.mark(f"will {outcome}")
 
     def _is_early(self, life: Life) -> bool:
         """Whether the will came before its delay although nothing ended the session."""
@@ -92,19 +98,26 @@ class WillChecker:
 
     def _of_accepted(self, life: Life) -> str:
         link = life.link
-        ended_us = min(link.cut_us, link.ended_us, life.goodbye_us)
-        if self.judge.will_unsure(life, max(ended_us, self._last_us(life))):
-            return MAYBE  # the side without its node takes the client for dead
         if life.goodbye_us < NEVER and life.goodbye_code == 0:
             if not life.goodbye_read or self.judge.put_out(life):
                 # The DISCONNECT was lost with its connection, or came when the node had ended it already.
                 return MAYBE if link.ended_us == NEVER else self._after_loss(life)
             if self.judge.goodbye_lost(life, life.goodbye_us + _GOODBYE_US):
                 return MAYBE
-            return MAYBE if self.judge.withdrawal_unknown(life, life.goodbye_us, life.goodbye_us) else NO
+            return self._withdrawn(life, life.goodbye_us, life.goodbye_us)
         if link.ended_us == NEVER:
-            return NO
+            return self._unless_dead_elsewhere(life, self.world.now)
         return self._after_loss(life)
+
+    def _withdrawn(self, life: Life, since_us: int, until_us: int) -> str:
+        """The will was withdrawn in this time: by a DISCONNECT, or by the return of the client."""
+        if self.judge.withdrawal_unknown(life, since_us, until_us):
+            return MAYBE
+        return self._unless_dead_elsewhere(life, until_us)
+
+    def _unless_dead_elsewhere(self, life: Life, until_us: int) -> str:
+        """The client was connected or came back: only a side without its node may have taken it for dead until then."""
+        return MAYBE if self.judge.will_unsure(life, until_us) else NO
 
     def _after_loss(self, life: Life) -> str:
         """The connection ended without DISCONNECT: only the return of the client before the delay can stop the will."""
@@ -125,14 +138,9 @@ class WillChecker:
             elif follower.accepted_us >= due_low - self.ledger.slack_us:
                 return MAYBE
             else:
-                unknown = self.judge.withdrawal_unknown(life, follower.connect_us, follower.accepted_us)
-                return MAYBE if unknown else NO
+                return self._withdrawn(life, follower.connect_us, follower.accepted_us)
             follower = follower.next
         return YES if self.world.now > due_high + self.ledger.slack_us else MAYBE
-
-    def _last_us(self, life: Life) -> int:
-        ended_us = life.link.ended_us
-        return ended_us if ended_us == NEVER else ended_us + life.will_delay_s * SECOND + self.ledger.slack_us
 
     def _due(self, life: Life, low_us: int, high_us: int) -> tuple[int, int]:
         """Return the earliest and the latest moment at which the delay is over."""

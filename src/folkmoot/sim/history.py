@@ -186,6 +186,10 @@ class History:
                 return True
         return False
 
+    def changed(self, since_us: int, until_us: int) -> bool:
+        """Whether machines came or went, or reached others than before, in this time."""
+        return any(since_us <= begin_us <= until_us for begin_us, _masks, _most in self._epochs)
+
     def trouble_end(self, since_us: int, until_us: int) -> int:
         """Return the end of the last trouble that began before `until_us` and lasted after `since_us`; 0 for none."""
         last = 0
