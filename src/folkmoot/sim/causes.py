@@ -348,8 +348,8 @@ class Causes(Judge):
         """Whether the two connections were on two sides; newer None: wherever it is."""
         if newer is None:
             apart = self._is_forked(older, older.opened_us)
-        else:
-            apart = self._are_apart([older, newer], older.opened_us)  # a process that has ended says nothing
+        else:  # a process that has ended says nothing
+            apart = self._are_apart([older, newer], newer.opened_us, older.ended_us)
         return self._decide("A6", "connections on two sides", apart)
 
     def shares_ids(self, record: SessionRecord) -> bool:

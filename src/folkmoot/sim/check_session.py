@@ -82,6 +82,8 @@ class SessionChecker:
             if not newer.client_id:
                 continue  # its output was no CONNACK, or was not read
             older.fenced_turn = min(older.fenced_turn, newer.first_turn)
+            if older.ended_us < newer.opened_us:
+                continue  # it had ended for its node, too
             unfenced = self.judge.unfenced(older, newer)
             if older.turn > newer.first_turn and not unfenced:
                 self.world.violate("A6", f"{older.name} got output after {newer.name} took {client_id!r} over")
