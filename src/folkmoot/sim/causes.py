@@ -139,9 +139,10 @@ class Causes(Judge):
         """Whether they were taken on two sides, or overtook each other as docs/limits.md says."""
         since = message.first_us
         links = [attempt.link for attempt in message.attempts + later.attempts]
-        apart = self._on_two_sides(links, since)
+        until = min(max(message.acked_us, later.acked_us), self.world.now)  # then both have their places everywhere
+        apart = self._on_two_sides(links, since, until)
         if record is not None and not apart:
-            apart = self._on_two_sides(record.links_since(since), since)
+            apart = self._on_two_sides(record.links_since(since), since, until)
         if not apart and not self.majority:
             names = {attempt.link.server.name for attempt in message.attempts}
             both = [attempt for attempt in later.attempts if attempt.link.server.name in names]
@@ -425,9 +426,11 @@ class Causes(Judge):
 
     # Retained messages
 
-    def retained_elsewhere(self, record: SessionRecord, message: Message) -> bool:
-        """Whether the message was taken on another side than the subscriber's."""
-        apart = self._on_two_sides(self._links_of(record, [message], message.first_us), message.first_us)
+    def retained_elsewhere(self, record: SessionRecord, message: Message, others: list[Message]) -> bool:
+        """Whether one of the others was taken on another side than the subscriber's."""
+        apart = any(
+            self._on_two_sides(self._links_of(record, [other], other.first_us), other.first_us) for other in others
+        )
         return self._decide("A8", "writes on two sides", apart)
 
     def unordered(self, message: Message, other: Message) -> bool:

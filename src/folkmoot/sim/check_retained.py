@@ -32,7 +32,8 @@ class RetainedChecker:
         if not subs or any(sub.retain_as_published for sub in matching):
             return
         asked_us = min([sub.asked_us for sub in subs])
-        if self.judge.retained_elsewhere(record, message):
+        others = [other for other in self.ledger.retained[message.topic] if other.acked_us <= asked_us]
+        if self.judge.retained_elsewhere(record, message, [other for other in others if other is not message]):
             return
         over = self._overwritten(message, asked_us)
         if over is not None:

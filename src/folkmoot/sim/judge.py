@@ -152,8 +152,11 @@ class Judge(ABC):
     # Retained messages
 
     @abstractmethod
-    def retained_elsewhere(self, record: SessionRecord, message: Message) -> bool:
-        """Whether a subscriber may get a retained message that was overwritten on another side."""
+    def retained_elsewhere(self, record: SessionRecord, message: Message, others: list[Message]) -> bool:
+        """Whether a subscriber may get a retained message although it is overwritten, by one of the others.
+
+        others: those to its topic that were acknowledged before the subscriber asked.
+        """
 
     @abstractmethod
     def unordered(self, message: Message, other: Message) -> bool:

@@ -210,7 +210,7 @@ class Windows(Judge):
 
     # Retained messages
 
-    def retained_elsewhere(self, record: SessionRecord, message: Message) -> bool:
+    def retained_elsewhere(self, record: SessionRecord, message: Message, others: list[Message]) -> bool:
         """Whether there were two sides since."""
         return self.trouble.torn(message.first_us)
 
