@@ -177,9 +177,8 @@ class Causes(Judge):
         promise = "A4" if message.qos == 2 else "A2"
         if message.is_will:
             link = message.will_link
-            return self._decide(
-                "A7", "another side may have taken its client for dead", link is not None and self._is_forked(link, link.opened_us)
-            )
+            apart = link is not None and self._is_forked(link, link.opened_us)
+            return self._decide("A7", "another side may have taken its client for dead", apart)
         since = message.first_us
         links = [attempt.link for attempt in message.attempts]
         if self._on_two_sides(links, since) or self._on_two_sides(record.links_since(since), since):
