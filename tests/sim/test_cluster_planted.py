@@ -94,6 +94,7 @@ SCENARIOS = [
     ("tail_kept nameless_packets", "taken-back-at-a-fork"),
     ("unleased", "slow-clock-and-a-lease"),
     ("unleased", "stutter-and-a-lease"),
+    ("stale_routes", "too-late-for-a-subscription"),
     ("own_time", "one-clock-of-three"),
     ("unbounded_time", "one-clock-of-three"),
     ("wall_deadlines", "one-clock-of-three"),

@@ -314,7 +314,7 @@ class Broker:
         interest = self.delivery.interest
         state = self.state
         before = self._knowledge()
-        known = interest.has_heard_all(state.now)
+        known = (state.speaks or self.fabric.planted.stale_routes) and interest.has_heard_all(state.now)
         if known:
             interest.note_unheard()
         news = known != state.routes_known
@@ -329,6 +329,15 @@ class Broker:
                 self.protocol.wills.go_on()
             if news:
                 self.protocol.connecting.let_in()
+
+    def doubt_routes(self) -> None:
+        """This node has no lease: others may have acknowledged subscriptions that it does not know (A1).
+
+        Whatever is stored as published now would not be published again, so it waits: for the next lease, before which
+        this node knows them, or for the next leader.
+        """
+        if not self.fabric.alone and not self.fabric.planted.stale_routes:
+            self.state.routes_known = self.state.routes_whole = False
 
     def _knowledge(self) -> tuple[bool, bool, bool]:
         return (self.state.routes_known, self.state.unheard < 0, self.state.routes_whole)

@@ -27,6 +27,7 @@ PLANTED: Final[list[str]] = [
     "own_tail",
     "partial_counts",
     "same_ids",
+    "stale_routes",
     "tail_kept",
     "unasked",
     "unawaited",
@@ -65,6 +66,7 @@ class Planted:
         self.endless_turns: bool = "endless_turns" in names  # a turn handles all its input, however much that is
         # Leases
         self.unleased: bool = "unleased" in names  # what leaves a node needs no lease
+        self.stale_routes: bool = "stale_routes" in names  # recipients are decided without a lease, too
         # Time
         self.own_time: bool = "own_time" in names  # a node expires by its own clock, whatever others say
         self.unbounded_time: bool = "unbounded_time" in names  # the clock that is furthest ahead pulls all

@@ -586,3 +586,5 @@ class Node:
         if passed_us > 0:
             self._state.now = now
             self._state.clock.tick(now)
+            if not self._state.speaks:
+                self._broker.doubt_routes()

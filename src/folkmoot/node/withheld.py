@@ -43,6 +43,12 @@ What other nodes get, which pass it on to clients under their own lease
   says that this node has stopped leading under an older view. HEALS and LOGINS are facts about this node.
 - Rows are written: nobody sees a row before an answer about it.
 
+What a node does not even decide
+- Who gets a message, if the decision is stored and would not be taken again when the client repeats itself: QoS 2, what
+  a numbered producer sends, a committed transaction, a will. Others may have acknowledged subscriptions that this node
+  does not know (`Broker.doubt_routes`). Such packets of its clients are not handled before the next lease, and new
+  clients wait. The time that counts was read when the turn began, in which the bytes were read.
+
 Without a lease, first a pause: output stays in the connections, those that have any are not read and their keep alive
 does not run, messages for them wait in their queues as if they were slow. If the lease is renewed, everything leaves,
 in order: clients have seen a pause. That is right even if other views were installed meanwhile, as long as this node

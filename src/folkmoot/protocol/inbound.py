@@ -24,7 +24,7 @@ from folkmoot.protocol.acknowledge import Acknowledging
 from folkmoot.protocol.scrutiny import Scrutiny, names_producer
 from folkmoot.proxy.relay import Relays
 from folkmoot.routing.route import Routes
-from folkmoot.session.connection import Connection
+from folkmoot.session.connection import CLOSING, Connection
 from folkmoot.session.relay import Relay
 from folkmoot.session.session import Session
 from folkmoot.store.message import Message
@@ -109,6 +109,8 @@ class Inbound:
         if relay is None or not relay.persistent:
             if qos == 1 and self._would_overtake(connection, properties):
                 return self._defer(connection)
+            if qos and not self._may_decide() and self._is_remembered(connection, qos, properties):
+                return self._defer(connection)
             if topic not in self.routes.cache and not self._prepare(connection, topic):
                 return UNFINISHED
             self._count(qos, end - at)
@@ -162,6 +164,18 @@ class Inbound:
             return False
         return self._is_behind(session) or names_producer(properties)
 
+    def _may_decide(self) -> bool:
+        """Whether this node knows who is to get a message: without a lease it may not, see `Broker.doubt_routes`."""
+        fabric = self.relays.fabric
+        return self.state.speaks or fabric.alone or fabric.planted.stale_routes
+
+    def _is_remembered(self, connection: Connection, qos: int, properties: Properties | None) -> bool:
+        """Whether a client of this node that sends a message again, here or elsewhere, would not publish it again."""
+        if connection.remote is not None or connection.again:
+            return False  # its node knew a leader when the message came
+        session = connection.session
+        return (qos == 2 and session is not None and session.persistent) or names_producer(properties)
+
     def _is_behind(self, session: Session) -> bool:
         """Whether messages of a session must not overtake one in the outbox of its partition."""
         return session.ordered_token > self.commits.complete_token
@@ -180,11 +194,13 @@ class Inbound:
         """Go on with messages whose predecessors may have arrived."""
         if self._queueing:
             for number, connection in list(self._queueing.items()):
-                if self._may_go_on(connection):
+                if connection.state >= CLOSING or self._may_go_on(connection):
                     del self._queueing[number]
                     self.throttle.unpause(connection, FOR_ORDER)
 
     def _may_go_on(self, connection: Connection) -> bool:
+        if not self._may_decide():
+            return False
         relay = connection.relay
         token = self.commits.complete_token
         if relay is None or not relay.persistent:

@@ -50,10 +50,11 @@ class _Order:
 
 
 class _Try:
-    """One sending of a request: the handle that the node knows it by."""
+    """One sending of a request to a host: the handle that the node knows it by."""
 
-    def __init__(self, order: _Order) -> None:
+    def __init__(self, order: _Order, host: Host) -> None:
         self.order = order
+        self.host = host
 
     def ended(self, call: Call) -> None:
         """The node's call for it has ended."""
@@ -171,7 +172,7 @@ class Committer(Caller):
         self.world.later(_PATIENCE_US, self._late, self._out)
 
     def _try(self, order: _Order, host: Host) -> _Try:
-        sent = _Try(order)
+        sent = _Try(order, host)
         self.world.after(self.rng.below(_LATENCY_US), self._arrive, sent, host)
         return sent
 
@@ -189,7 +190,10 @@ class Committer(Caller):
             self.answer(sent, found)
 
     def answer(self, sent: _Try, answer: Answer | None) -> None:
-        """Take the answer of a node; None: no node can answer now."""
+        """Take the answer of a node; None: no node can answer now. Without a lease the node does not answer (503)."""
+        node: Any = sent.host.node
+        if node is not None and node.silence(sent.host.steady_ns()):
+            answer = None
         self.world.after(self.rng.below(_LATENCY_US), self._heard, sent, answer)
 
     def _late(self, sent: _Try) -> None:

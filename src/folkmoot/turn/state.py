@@ -197,6 +197,11 @@ class State:
         self.events.append(Event(level, kind, fields))
 
     @property
+    def speaks(self) -> bool:
+        """Whether this node has a lease, by the time at which this turn began."""
+        return self.now * 1000 < self.speaks_until_ns
+
+    @property
     def leased(self) -> bool:
         """Whether this node serves only while it has a lease; otherwise that never ends."""
         return self.speaks_until_ns < NEVER
