@@ -511,6 +511,113 @@ def test_a_machine_that_has_lost_its_disk_does_not_stand_for_its_node(
     assert share_of("A4", judge.judged, judge.excused) == ((1, 1) if twice else (2, 0))
 
 
+@pytest.mark.parametrize(
+    ("before", "at", "merged", "after", "unknown"),
+    [
+        ("12 13", 2, False, "12 13 24 34", True),  # it joins the other side
+        ("12 13", 2, False, "12 13", True),  # it reaches both sides
+        ("12", 2, False, "12", True),  # so does n3, which may be of the other one
+        ("12", 3, False, "12", True),  # also where the client is there
+        ("12 13", 2, False, "", True),  # the sides reach each other again, and have not merged yet
+        ("12 13", 2, True, "", False),
+        ("12 13", 2, True, "12 13 24 34", False),  # the other side had learned of the subscription
+        ("12 13", 2, False, "12 13 14", False),  # it joins the side of the subscription
+        ("", 2, False, "12 13 24 34", False),  # that was made before the split
+        ("15 25 35 45", 2, False, "15 25 35 45", False),  # it reaches no machine of the other side
+    ],
+)
+@pytest.mark.parametrize("is_back", [False, True])
+@pytest.mark.parametrize("majority", [False, True])
+def test_a_machine_that_comes_up_knows_of_the_subscriptions_of_its_side(
+    before: str, at: int, merged: bool, after: str, unknown: bool, is_back: bool, majority: bool
+) -> None:
+    """A client subscribes while links are cut. Then n4 comes up, for the first time or again, and takes a message."""
+    machines = Machines(5 if "5" in before else 4)
+    judge = machines.judge(majority=majority)
+    newcomer = machines.hosts[3]
+    if not is_back:
+        newcomer.member = False
+        newcomer.starts_us.clear()
+    machines.run(4, up=False)
+
+    def cut(links: str) -> None:
+        machines.cut(*[("n" + link[0], "n" + link[1]) for link in links.split()])
+
+    cut(before)
+    machines.wait(4 * SECOND)
+    record = SessionRecord(0, "c", V5, NEVER_EXPIRES_S, machines.world.now)
+    sub = Sub(b"t", 1, 0, machines.world.now)
+    sub.link = machines.link(at)
+    machines.wait(SECOND // 10)
+    sub.since_us = machines.world.now
+    machines.wait(4 * SECOND)
+    if merged:
+        machines.cut()
+        machines.wait(2 * HEAL_US)
+    cut(after)
+    newcomer.starts_us.append(machines.world.now)
+    newcomer.member = True
+    machines.run(4, up=True)
+    machines.wait(4 * SECOND)
+    message = machines.message(1, machines.link(4))
+    message.acked_us = machines.world.now
+    machines.wait(SECOND)
+    excused = unknown and not majority
+    assert judge.unknown_there(record, sub, message) == excused
+    assert share_of("A1", judge.judged, judge.excused) == ((0, 1) if excused else (1, 0))
+
+
+@pytest.mark.parametrize(("number", "unknown"), [(4, False), (1, True)])
+def test_a_machine_of_the_side_of_a_subscription_knows_of_it_also_between_two_sides(number: int, unknown: bool) -> None:
+    """n1 is cut off while the client subscribes; then n4, which was there, reaches it as well as the others."""
+    machines = Machines(4)
+    judge = machines.judge()
+    machines.cut(("n1", "n2"), ("n1", "n3"), ("n1", "n4"))
+    machines.wait(4 * SECOND)
+    sub = Sub(b"t", 1, 0, machines.world.now)
+    sub.link, sub.since_us = machines.link(2), machines.world.now
+    machines.wait(4 * SECOND)
+    machines.cut(("n1", "n2"), ("n1", "n3"))
+    machines.wait(4 * SECOND)
+    message = machines.message(1, machines.link(number))
+    message.acked_us = machines.world.now
+    machines.wait(SECOND)
+    assert judge.unknown_there(SessionRecord(0, "c", V5, NEVER_EXPIRES_S, 0), sub, message) == unknown
+
+
+@pytest.mark.parametrize(
+    ("was", "unknown"), [("cut off", True), ("cut off and emptied", False), ("down", False), ("there", False)]
+)
+def test_a_machine_that_comes_up_may_join_one_that_was_on_another_side(was: str, unknown: bool) -> None:
+    """That one is n1, which is started again. n4 reaches it, and n3 as well, which knows of the subscription."""
+    machines = Machines(4)
+    judge = machines.judge()
+    newcomer = machines.hosts[3]
+    newcomer.member = False
+    newcomer.starts_us.clear()
+    machines.run(4, up=False)
+    machines.cut(*[("n1", "n2"), ("n1", "n3")] if "cut off" in was else [])
+    machines.run(1, up=was != "down")
+    machines.wait(4 * SECOND)
+    sub = Sub(b"t", 1, 0, machines.world.now)
+    sub.link, sub.since_us = machines.link(2), machines.world.now
+    machines.wait(4 * SECOND)
+    machines.run(1, up=False)
+    if "emptied" in was:
+        machines.hosts[0].emptied_us.append(machines.world.now)
+    machines.wait(SECOND)
+    machines.cut(("n1", "n2"))
+    machines.run(1, up=True)
+    newcomer.member = True
+    newcomer.starts_us.append(machines.world.now)
+    machines.run(4, up=True)
+    machines.wait(4 * SECOND)
+    message = machines.message(1, machines.link(4))
+    message.acked_us = machines.world.now
+    machines.wait(SECOND)
+    assert judge.unknown_there(SessionRecord(0, "c", V5, NEVER_EXPIRES_S, 0), sub, message) == unknown
+
+
 def test_a_session_that_began_before_a_node_was_away_is_known_to_it() -> None:
     machines = Machines()
     record = SessionRecord(0, "c", V5, 10, machines.world.now)

@@ -109,6 +109,19 @@ class Causes(Judge):
             for attempt in message.attempts
         )
 
+    def _is_uninformed(self, message: Message, link: Link, since_us: int, until_us: int) -> bool:
+        """Whether a side that took the message may not know what a client did over this connection in this time.
+
+        Also where a machine took it that came to that side later.
+        """
+        end = min(message.acked_us, self.world.now)
+        return not self.majority and any(
+            self.history.uninformed(
+                attempt.link.server.name, link.server.name, since_us, until_us, message.first_us, end
+            )
+            for attempt in message.attempts
+        )
+
     def _links_of(self, record: SessionRecord, messages: list[Message], since_us: int) -> list[Link]:
         return [attempt.link for message in messages for attempt in message.attempts] + record.links_since(since_us)
 
@@ -231,7 +244,7 @@ class Causes(Judge):
                 return self._excuse("A1", "subscribed on another side")
             if record.expiry_low_s < NEVER_EXPIRES_S:
                 return self._excuse("A1", "finite session on two sides")
-        if self._is_unaware(message, sub.asked_us, min(sub.since_us, self.world.now)):
+        if self._is_uninformed(message, sub.link, sub.asked_us, min(sub.since_us, self.world.now)):
             return self._excuse("A1", "subscribed on another side")
         if record.expiry_low_s < NEVER_EXPIRES_S and self._on_two_sides(record.links, record.created_us):
             return self._excuse("A1", "finite session on two sides")

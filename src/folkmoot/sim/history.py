@@ -324,30 +324,55 @@ class History:
             at > since_us for host in self.hosts for at in host.emptied_us
         ):
             return False
-        met: dict[int, int] = {}  # since when a machine has been together with one that knows
+        word = _Word(self.hosts, knows, since_us)
         without: dict[int, int] = {}  # since when it has run without any
-        last_us = since_us
-        for place, (began_us, masks, _) in enumerate(self._epochs):
-            end_us = self._epochs[place + 1][0] if place + 1 < len(self._epochs) else self.world.now
-            begin_us = max(began_us, until_us)
-            if end_us <= until_us:
-                continue
-            for number, host in enumerate(self.hosts):
-                if any(last_us < at <= begin_us for at in host.emptied_us):
-                    knows[number] = False
-            last_us = begin_us
+        for begin_us, end_us, masks in self._epochs_in(until_us, self.world.now):
+            informed = word.spread(begin_us, end_us, masks)
             for number, mask in enumerate(masks):
-                near = [other for other in range(len(masks)) if mask >> other & 1 and masks[other] == mask]
-                informed = any(knows[other] for other in near)
-                if not (mask and informed):
-                    met.pop(number, None)
-                elif end_us - met.setdefault(number, begin_us) >= HEAL_US:
-                    knows[number] = True
-                if not mask or informed:
+                if not mask or informed[number]:
                     without.pop(number, None)
                 elif end_us - without.setdefault(number, begin_us) >= FORK_US and number in older:
                     return True
         return False
+
+    def uninformed(self, name: str, source: str, since_us: int, until_us: int, later_us: int, end_us: int) -> bool:
+        """Whether a machine may have been later of a side without anybody who knew what another one had done before.
+
+        `source` did it from `since_us` to `until_us`. Those know of it that ran then, on the side of that machine; and
+        those that were together with one of them for `HEAL_US` since, until they lose their disk. Any other machine has
+        what its side had when it came, and may be of the side of each machine that it reaches both ways and that was on
+        another side then.
+        """
+        apart = [self.apart(host.name, source, since_us, until_us) for host in self.hosts]
+        knows: list[bool] = []
+        for at, host in enumerate(self.hosts):
+            ran = bool(host.starts_us) and host.starts_us[0] <= since_us
+            knows.append(ran and not apart[at] and not self.down(host.name, since_us, until_us))
+        word = _Word(self.hosts, knows, since_us)
+        for begin_us, last_us, masks in self._epochs_in(until_us, later_us):
+            word.spread(begin_us, last_us, masks)
+        number = self._numbers[name]
+        if knows[number]:
+            return False
+        near = 0
+        for _begin_us, _last_us, masks in self._epochs_in(later_us, end_us):
+            near |= masks[number]
+        sides = [name]  # a machine of each side of which it may be
+        for at, host in enumerate(self.hosts):
+            if near >> at & 1 and apart[at] and not self.lost_disk(host.name, since_us, end_us):
+                sides.append(host.name)
+        here = [host.name for host in self.hosts if not self.down(host.name, later_us, end_us)]
+        told = [other for other in here if knows[self._numbers[other]]]
+        return any(all(self.apart(side, other, later_us, end_us) for other in told) for side in sides)
+
+    def _epochs_in(self, since_us: int, until_us: int) -> list[tuple[int, int, list[int]]]:
+        """Return (begin, end, for each machine the bits of those it can reach) of all that was in this time."""
+        found: list[tuple[int, int, list[int]]] = []
+        for place, (began_us, masks, _most) in enumerate(self._epochs):
+            end_us = self._epochs[place + 1][0] if place + 1 < len(self._epochs) else NEVER
+            if began_us <= until_us and end_us > since_us:
+                found.append((max(began_us, since_us), min(end_us, until_us), masks))
+        return found
 
     def _ran_between(self, since_us: int, until_us: int) -> list[int]:
         """Return the numbers of the machines that ran at some moment of this time."""
@@ -379,3 +404,30 @@ class History:
 
 def _runs(host: Host) -> bool:
     return host.up or (host.paused and not host.dark)
+
+
+class _Word:
+    """Which machines know of something; changes the list `knows` as time passes from `since_us` on."""
+
+    def __init__(self, hosts: list[Host], knows: list[bool], since_us: int) -> None:
+        self.hosts = hosts
+        self.knows = knows
+        self.at_us = since_us
+        self._met: dict[int, int] = {}  # since when a machine has been together with one that knows
+
+    def spread(self, begin_us: int, end_us: int, masks: list[int]) -> list[bool]:
+        """Return which machines were together with one that knew, in a time without changes; those may learn of it."""
+        for number, host in enumerate(self.hosts):
+            if any(self.at_us < at <= begin_us for at in host.emptied_us):
+                self.knows[number] = False
+        self.at_us = begin_us
+        informed = [
+            any(mask >> other & 1 and masks[other] == mask and self.knows[other] for other in range(len(masks)))
+            for mask in masks
+        ]
+        for number, near in enumerate(informed):
+            if not near:
+                self._met.pop(number, None)
+            elif end_us - self._met.setdefault(number, begin_us) >= HEAL_US:
+                self.knows[number] = True
+        return informed
