@@ -28,7 +28,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 class Machines:
     """Machines by name, the links between them, and the history of both."""
 
-    def __init__(self, count: int = 3) -> None:
+    def __init__(self, count: int = 3, copies: int = 0) -> None:
         self.world = World(1, Trace())
         self.cuts: set[tuple[str, str]] = set()
         self.hosts: list[Any] = [
@@ -46,7 +46,7 @@ class Machines:
             )
             for number in range(1, count + 1)
         ]
-        self.history = History(self.world, self.hosts)
+        self.history = History(self.world, self.hosts, copies or count)
         mesh: Any = SimpleNamespace(passes=lambda one, two: (one.name, two.name) not in self.cuts)
         self.history.mesh = mesh
         self.history.look()
@@ -63,7 +63,7 @@ class Machines:
         self.history.look()
 
     def judge(self, *, majority: bool = False) -> Causes:
-        return Causes(self.history, len(self.hosts), majority=majority)
+        return Causes(self.history, majority=majority)
 
     def link(self, number: int) -> Any:
         return SimpleNamespace(
@@ -611,6 +611,40 @@ def test_a_machine_that_comes_up_may_join_one_that_was_on_another_side(was: str,
     newcomer.member = True
     newcomer.starts_us.append(machines.world.now)
     machines.run(4, up=True)
+    machines.wait(4 * SECOND)
+    message = machines.message(1, machines.link(4))
+    message.acked_us = machines.world.now
+    machines.wait(SECOND)
+    assert judge.unknown_there(SessionRecord(0, "c", V5, NEVER_EXPIRES_S, 0), sub, message) == unknown
+
+
+@pytest.mark.parametrize(
+    ("copies", "away", "unknown"),
+    [
+        (3, [2], True),  # n3 and n4 were there and need not have a copy, n2 may have an older one
+        (4, [2], False),  # one of the two has a copy
+        (4, [2, 3], True),
+        (5, [2, 3], False),  # all have copies
+        (3, [], False),  # nobody has an older one
+    ],
+)
+def test_a_side_goes_on_from_an_older_copy_if_those_that_were_there_have_none(
+    copies: int, away: list[int], unknown: bool
+) -> None:
+    """The client subscribes at n1 while some are away. Then n1 and n5 fall, and the others go on."""
+    machines = Machines(5, copies)
+    judge = machines.judge()
+    machines.wait(SECOND)
+    for number in away:
+        machines.run(number, up=False)
+    machines.wait(SECOND)
+    sub = Sub(b"t", 1, 0, machines.world.now)
+    sub.link, sub.since_us = machines.link(1), machines.world.now
+    machines.wait(SECOND)
+    for number in (1, 5):
+        machines.run(number, up=False)
+    for number in away:
+        machines.run(number, up=True)
     machines.wait(4 * SECOND)
     message = machines.message(1, machines.link(4))
     message.acked_us = machines.world.now

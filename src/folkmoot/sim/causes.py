@@ -38,13 +38,12 @@ _AFTER_US: Final = 5 * SECOND
 
 
 class Causes(Judge):
-    """Answers by the history. `copies`: of each partition; `majority`: the policy."""
+    """Answers by the history. `majority`: the policy."""
 
-    def __init__(self, history: History, copies: int, *, majority: bool) -> None:
+    def __init__(self, history: History, *, majority: bool) -> None:
         super().__init__()
         self.history = history
         self.world = history.world
-        self.copies = copies
         self.majority = majority
 
     # Counting
@@ -180,7 +179,7 @@ class Causes(Judge):
                 return self._excuse("A3", "sent again after two crashes")
         if unanswered and len(message.attempts) > 1:
             lacks = self.history.lacks(first.link.server.name, first.sent_us - HEAL_US, ended)
-            if lacks >= self.copies:
+            if lacks >= self.history.copies:
                 return self._excuse("A3", "refused while all copies were away, and sent again")
         self.judge("A3")
         return False

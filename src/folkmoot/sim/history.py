@@ -40,11 +40,12 @@ class Span:
 
 
 class History:
-    """Looks at the machines after every change. `mesh` is set when there is one."""
+    """Looks at the machines after every change. `mesh` is set when there is one. copies: of each partition."""
 
-    def __init__(self, world: World, hosts: list[Host]) -> None:
+    def __init__(self, world: World, hosts: list[Host], copies: int) -> None:
         self.world = world
         self.hosts = hosts
+        self.copies = copies
         self.mesh: Mesh | None = None
         self.changed_us = world.now  # when something changed last, machines or links
         self._numbers: dict[str, int] = {}
@@ -297,17 +298,50 @@ class History:
 
         Such a side goes on from an older copy.
         """
-        for host in self.hosts:
-            kept = not any(at >= since_us for at in host.emptied_us)
-            ran = (
-                bool(host.starts_us) and host.starts_us[0] <= since_us and not self.down(host.name, since_us, until_us)
-            )
-            here = host.name == name or not (
-                self.down(host.name, later_us, end_us) or self.apart(host.name, name, later_us, end_us)
-            )
-            if kept and ran and here:
-                return False
-        return True
+        knows = [
+            bool(host.starts_us)
+            and host.starts_us[0] <= since_us
+            and not self.down(host.name, since_us, until_us)
+            and not any(at >= since_us for at in host.emptied_us)
+            for host in self.hosts
+        ]
+        return self._has_older_copy(name, knows, since_us, later_us, end_us)
+
+    def _has_older_copy(self, name: str, knows: list[bool], since_us: int, later_us: int, end_us: int) -> bool:
+        """Whether a partition on the side of a machine may have gone on from a copy of one that does not know.
+
+        knows: by machine, whether it knows something that happened from `since_us` on. That is so if nobody on the
+        side knows, or so few that none of them need have a copy of the partition, and another one has an older copy.
+        """
+        here = [
+            number
+            for number, host in enumerate(self.hosts)
+            if host.name == name
+            or not (self.down(host.name, later_us, end_us) or self.apart(host.name, name, later_us, end_us))
+        ]
+        informed = [number for number in here if knows[number]]
+        if not informed:
+            return True
+        members = sum([1 for host in self.hosts if host.member])
+        if len(informed) > members - self.copies:
+            return False
+        near = self._near(name, later_us, end_us)
+        return any(
+            not knows[number] and (number in here or near >> number & 1) and self._had_disk(host, since_us)
+            for number, host in enumerate(self.hosts)
+        )
+
+    def _near(self, name: str, since_us: int, until_us: int) -> int:
+        """Return the bits of the machines that a machine reached both ways at some moment of this time."""
+        number = self._numbers[name]
+        near = 0
+        for _begin_us, _end_us, masks in self._epochs_in(since_us, until_us):
+            near |= masks[number] if number < len(masks) else 0
+        return near
+
+    def _had_disk(self, host: Host, at_us: int) -> bool:
+        """Whether a machine had run before this time, and has kept its disk since."""
+        return bool(host.starts_us) and host.starts_us[0] <= at_us and not any(at >= at_us for at in host.emptied_us)
 
     def went_on_without(self, known_us: int, since_us: int, until_us: int) -> bool:
         """Whether a machine was later of a side without anybody who knew what happened from `since_us` to `until_us`.
@@ -352,18 +386,13 @@ class History:
         for begin_us, last_us, masks in self._epochs_in(until_us, later_us):
             word.spread(begin_us, last_us, masks)
         number = self._numbers[name]
-        if knows[number]:
-            return False
-        near = 0
-        for _begin_us, _last_us, masks in self._epochs_in(later_us, end_us):
-            near |= masks[number]
+        near = self._near(name, later_us, end_us)
         sides = [name]  # a machine of each side of which it may be
-        for at, host in enumerate(self.hosts):
-            if near >> at & 1 and apart[at] and not self.lost_disk(host.name, since_us, end_us):
-                sides.append(host.name)
-        here = [host.name for host in self.hosts if not self.down(host.name, later_us, end_us)]
-        told = [other for other in here if knows[self._numbers[other]]]
-        return any(all(self.apart(side, other, later_us, end_us) for other in told) for side in sides)
+        if not knows[number]:
+            for at, host in enumerate(self.hosts):
+                if near >> at & 1 and apart[at] and not self.lost_disk(host.name, since_us, end_us):
+                    sides.append(host.name)
+        return any(self._has_older_copy(side, knows, since_us, later_us, end_us) for side in sides)
 
     def _epochs_in(self, since_us: int, until_us: int) -> list[tuple[int, int, list[int]]]:
         """Return (begin, end, for each machine the bits of those it can reach) of all that was in this time."""

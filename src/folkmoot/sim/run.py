@@ -143,10 +143,10 @@ class Simulation:
         fleet = Fleet(self.swarm, world.fork())
         self.trouble = Trouble(world, hosts, self.swarm.replicas)
         self.trouble.majority = self.swarm.majority
-        self.history = History(world, hosts)
+        self.history = History(world, hosts, self.swarm.replicas)
         self.judging: Judge = Windows(self.trouble)
         if self.swarm.causal:
-            self.judging = Causes(self.history, self.swarm.replicas, majority=self.swarm.majority)
+            self.judging = Causes(self.history, majority=self.swarm.majority)
         self.ledger = Ledger(world, hosts, self.trouble, self.judging)
         self.oracle = Oracle(self.ledger, [profile.client_id for profile in fleet.watchers])
         self.checker = ClusterChecker(world, self.trouble, self.swarm.partitions)
