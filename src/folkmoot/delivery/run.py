@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from mypy_extensions import i64, mypyc_attr
+from mypy_extensions import i64
 
 from folkmoot.channel.forward_sender import ForwardSender
 from folkmoot.delivery.publish import Publishing
@@ -29,7 +29,6 @@ __all__ = ["Run", "Runs", "run_topic"]
 _LENGTH_AT: Final = 1  # the remaining length follows the first byte
 
 
-@mypyc_attr(acyclic=True)
 class Run:
     """Packets of `total` bytes each, in `data[pos:end]`.
 

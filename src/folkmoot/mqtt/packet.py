@@ -48,7 +48,6 @@ def _show(value: object) -> str:
     return repr(value)
 
 
-@mypyc_attr(acyclic=True)
 class PacketPart:
     """Base of the packets: equality and repr by their fields."""
 
@@ -72,7 +71,6 @@ class PacketPart:
         return f"{type(self).__name__}({shown})"
 
 
-@mypyc_attr(acyclic=True)
 class Properties(PacketPart):
     """The properties of an MQTT 5.0 packet or will: None (or an empty list) where absent.
 
@@ -142,7 +140,6 @@ class Properties(PacketPart):
         return [pair for pair in every if pair[1] is not None]
 
 
-@mypyc_attr(acyclic=True)
 class Will(PacketPart):
     """The will message of a CONNECT (MQTT 5.0 section 3.1.2.5); `properties` only in MQTT 5.0."""
 
@@ -166,7 +163,6 @@ class Will(PacketPart):
         ]
 
 
-@mypyc_attr(acyclic=True)
 class Connect(PacketPart):
     """CONNECT, section 3.1. `clean_start` is called clean session in MQTT 3.x; `keep_alive_s` 0 means none."""
 
@@ -213,7 +209,6 @@ class Connect(PacketPart):
         return f"Connect({', '.join(shown)})"
 
 
-@mypyc_attr(acyclic=True)
 class Connack(PacketPart):
     """CONNACK, section 3.2. `code` is a reason code in MQTT 5.0, a return code 0 to 5 in MQTT 3.x."""
 
@@ -227,7 +222,7 @@ class Connack(PacketPart):
         return [("session_present", self.session_present), ("code", self.code), ("properties", self.properties)]
 
 
-@mypyc_attr(acyclic=True, free_list_len=1)
+@mypyc_attr(free_list_len=1)
 class Publish(PacketPart):
     """PUBLISH, section 3.3. `packet_id` is 0 with QoS 0; `topic` is empty only beside a topic alias (MQTT 5.0)."""
 
@@ -262,7 +257,7 @@ class Publish(PacketPart):
         ]
 
 
-@mypyc_attr(acyclic=True, free_list_len=1)
+@mypyc_attr(free_list_len=1)
 class Ack(PacketPart):
     """PUBACK, PUBREC, PUBREL or PUBCOMP (`kind` 4 to 7), sections 3.4 to 3.7; `code` is 0 in MQTT 3.x."""
 
@@ -282,7 +277,6 @@ class Ack(PacketPart):
         ]
 
 
-@mypyc_attr(acyclic=True)
 class Subscribe(PacketPart):
     """SUBSCRIBE, section 3.8. `entries` are (topic filter, subscription options byte), at least one."""
 
@@ -296,7 +290,6 @@ class Subscribe(PacketPart):
         return [("packet_id", self.packet_id), ("entries", self.entries), ("properties", self.properties)]
 
 
-@mypyc_attr(acyclic=True)
 class Suback(PacketPart):
     """SUBACK, section 3.9. One code per entry of the SUBSCRIBE: reason codes, in MQTT 3.x granted QoS or 0x80."""
 
@@ -310,7 +303,6 @@ class Suback(PacketPart):
         return [("packet_id", self.packet_id), ("codes", self.codes), ("properties", self.properties)]
 
 
-@mypyc_attr(acyclic=True)
 class Unsubscribe(PacketPart):
     """UNSUBSCRIBE, section 3.10, with at least one filter."""
 
@@ -324,7 +316,6 @@ class Unsubscribe(PacketPart):
         return [("packet_id", self.packet_id), ("filters", self.filters), ("properties", self.properties)]
 
 
-@mypyc_attr(acyclic=True)
 class Unsuback(PacketPart):
     """UNSUBACK, section 3.11. One reason code per filter; MQTT 3.x has none (empty list)."""
 
@@ -338,17 +329,14 @@ class Unsuback(PacketPart):
         return [("packet_id", self.packet_id), ("codes", self.codes), ("properties", self.properties)]
 
 
-@mypyc_attr(acyclic=True)
 class Pingreq(PacketPart):
     """PINGREQ, section 3.12."""
 
 
-@mypyc_attr(acyclic=True)
 class Pingresp(PacketPart):
     """PINGRESP, section 3.13."""
 
 
-@mypyc_attr(acyclic=True)
 class Disconnect(PacketPart):
     """DISCONNECT, section 3.14; `code` is 0 in MQTT 3.x."""
 
@@ -361,7 +349,6 @@ class Disconnect(PacketPart):
         return [("code", self.code), ("properties", self.properties)]
 
 
-@mypyc_attr(acyclic=True)
 class Auth(PacketPart):
     """AUTH, section 3.15; MQTT 5.0 only."""
 

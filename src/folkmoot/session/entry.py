@@ -25,7 +25,7 @@ AWAIT_PUBREC: Final = 2
 AWAIT_PUBCOMP: Final = 3
 
 
-@mypyc_attr(acyclic=False, free_list_len=1)
+@mypyc_attr(free_list_len=1)
 class Entry:
     """One message for one session.
 

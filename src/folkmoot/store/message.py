@@ -19,7 +19,7 @@ _FLAGS_MAX: Final = 63
 SOURCE_BYTES: Final = 16
 
 
-@mypyc_attr(acyclic=True, free_list_len=1)
+@mypyc_attr(free_list_len=1)
 class Message:
     """An application message.
 
