@@ -13,7 +13,7 @@ from folkmoot.kernel.clock import NEVER, SECOND
 from folkmoot.mqtt.packet import V5, Properties, Publish
 from folkmoot.sim.causes import Causes
 from folkmoot.sim.check_delivery import DeliveryChecker
-from folkmoot.sim.check_will import WillChecker
+from folkmoot.sim.check_will import MAYBE, YES, WillChecker
 from folkmoot.sim.excuse import EXCUSES, share_of, too_seldom
 from folkmoot.sim.fact import Attempt, Lane, Life, Message, SessionRecord, Sub
 from folkmoot.sim.history import FORK_US, HEAL_US, History
@@ -838,3 +838,64 @@ def test_a_will_is_excused_by_a_side_that_has_lost_its_client_only(
     watcher.copies[life.will.number] = copies
     checker.finish()
     assert len(machines.world.violations) == violations, machines.world.violations
+
+
+@pytest.mark.parametrize(
+    ("after_us", "members", "outcome"),
+    [
+        (0, 3, MAYBE),  # the connection ended by this
+        (SECOND // 2, 3, MAYBE),
+        (2 * SECOND, 3, YES),  # the delay was over
+        (0, 2, YES),  # only one that does not belong to the cluster fails
+    ],
+)
+def test_the_delay_of_a_will_starts_again_when_machines_start_in_the_moment_in_which_they_fail(
+    after_us: int, members: int, outcome: str
+) -> None:
+    """They do not lead at once: the client, whose will has a delay of a second, is back before it is over again."""
+    machines = Machines()
+    trouble: Any = SimpleNamespace(alone=False)
+    ledger = Ledger(machines.world, machines.hosts, trouble, machines.judge())
+
+    def connect() -> Life:
+        life = machines.life(1, NEVER_EXPIRES_S)
+        life.link.read_bytes, life.expiry_high_s, life.resumed = 0, NEVER_EXPIRES_S, True
+        ledger.connecting(life)
+        return life
+
+    machines.hosts[2].member = members == 3
+    life = connect()
+    life.will = ledger.publish("c", Publish(b"will", b"w", 2), once=True)
+    life.will_delay_s = 1
+    machines.wait(SECOND)
+    life.link.cut_us = life.link.ended_us = machines.world.now
+    machines.wait(after_us)
+    failing = (1, 2, 3) if members == 3 else (3,)
+    for up in (False, True):
+        for number in failing:
+            machines.run(number, up=up)
+    machines.wait(3 * SECOND)
+    connect()
+    machines.wait(2 * HEAL_US)
+    assert WillChecker(ledger, []).outcome(life) == outcome
+
+
+@pytest.mark.parametrize("member", [True, False])
+def test_a_member_that_starts_in_the_moment_in_which_it_fails_was_down(member: bool) -> None:
+    """Its sessions have a leader that may start their expiry again."""
+    machines = Machines()
+    machines.hosts[2].member = member
+    record = SessionRecord(0, "c", V5, 2, machines.world.now)
+    record.links = [machines.link(3)]
+    machines.wait(SECOND)
+    record.links[0].cut_us = fell_us = machines.world.now
+    assert not machines.judge().outlives_expiry(record)
+    machines.run(3, up=False)
+    machines.run(3, up=True)
+    machines.wait(SECOND)
+    assert machines.judge().outlives_expiry(record) == member
+    history = machines.history
+    assert history.troubled(fell_us, fell_us) == member
+    assert history.trouble_end(0, machines.world.now) == (fell_us if member else 0)
+    assert not history.troubled(0, fell_us - 1)
+    assert not history.troubled(fell_us + 1, machines.world.now)

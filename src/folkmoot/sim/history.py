@@ -181,6 +181,8 @@ class History:
 
     def troubled(self, since_us: int, until_us: int) -> bool:
         """Whether at some moment of this time a machine was down, or two that ran could not reach each other."""
+        if self._member_falls(since_us, until_us):
+            return True
         for place, (begin, masks, _) in enumerate(self._epochs):
             end = self._epochs[place + 1][0] if place + 1 < len(self._epochs) else NEVER
             if begin <= until_us and end >= since_us and not self._is_whole(masks):
@@ -193,12 +195,21 @@ class History:
 
     def trouble_end(self, since_us: int, until_us: int) -> int:
         """Return the end of the last trouble that began before `until_us` and lasted after `since_us`; 0 for none."""
-        last = 0
+        last = max(self._member_falls(since_us, until_us), default=0)
         for place, (begin, masks, _) in enumerate(self._epochs):
             end = self._epochs[place + 1][0] if place + 1 < len(self._epochs) else self.world.now
             if begin <= until_us and end >= since_us and not self._is_whole(masks):
                 last = max(last, end)
         return last
+
+    def _member_falls(self, since_us: int, until_us: int) -> list[int]:
+        """Return when members went down in this time.
+
+        One that starts in the same moment is down in no epoch, and yet what its process knew is gone.
+        """
+        return [
+            at for at, name in self._failures if since_us <= at <= until_us and self.hosts[self._numbers[name]].member
+        ]
 
     def _is_whole(self, masks: list[int]) -> bool:
         everybody = 0
