@@ -117,6 +117,9 @@ class Commits:
         """
         wait = wait or connection.remote is not None
         token = self.newest_token() if wait else 0
+        if connection.remote is not None and self.state.lazy.concerns(connection.session):
+            self.state.lazy.urgent = True  # the packet is reported together with them
+            token = self.state.writer.token
         if connection.held and connection.held_token > token:
             token = connection.held_token
         if token <= self.complete_token:
