@@ -314,7 +314,7 @@ class Broker:
         interest = self.delivery.interest
         state = self.state
         before = self._knowledge()
-        known = (state.speaks or self.fabric.planted.stale_routes) and interest.has_heard_all(state.now)
+        known = self.fabric.decides(state.speaks) and interest.has_heard_all(state.now)
         if known:
             interest.note_unheard()
         news = known != state.routes_known
@@ -336,7 +336,7 @@ class Broker:
         Whatever is stored as published now would not be published again, so it waits: for the next lease, before which
         this node knows them, or for the next leader.
         """
-        if not self.fabric.alone and not self.fabric.planted.stale_routes:
+        if not self.fabric.decides(False):
             self.state.routes_known = self.state.routes_whole = False
 
     def _knowledge(self) -> tuple[bool, bool, bool]:

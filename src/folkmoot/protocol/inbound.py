@@ -158,7 +158,7 @@ class Inbound:
         session = connection.session
         if session is None or not session.persistent or self.relays.fabric.alone:
             return False
-        if connection.remote is not None or connection.again:
+        if _is_passed_on(connection):
             return False
         if connection.direct_token <= self.commits.complete_token:
             return False
@@ -166,12 +166,11 @@ class Inbound:
 
     def _may_decide(self) -> bool:
         """Whether this node knows who is to get a message: without a lease it may not, see `Broker.doubt_routes`."""
-        fabric = self.relays.fabric
-        return self.state.speaks or fabric.alone or fabric.planted.stale_routes
+        return self.relays.fabric.decides(self.state.speaks)
 
     def _is_remembered(self, connection: Connection, qos: int, properties: Properties | None) -> bool:
         """Whether a client of this node that sends a message again, here or elsewhere, would not publish it again."""
-        if connection.remote is not None or connection.again:
+        if _is_passed_on(connection):
             return False  # its node knew a leader when the message came
         session = connection.session
         return (qos == 2 and session is not None and session.persistent) or names_producer(properties)
@@ -367,3 +366,8 @@ class Inbound:
         if retain and connection.username and self.state.accounts.named:
             message.owner = connection.username
         return message
+
+
+def _is_passed_on(connection: Connection) -> bool:
+    """Whether the current packet came from another node, or would have if this one did not lead the session."""
+    return connection.remote is not None or connection.again > 0

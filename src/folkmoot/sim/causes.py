@@ -100,6 +100,11 @@ class Causes(Judge):
         """Whether the node of this connection may have been of another side than some other one."""
         return not self.majority and self.history.forked(link.server.name, since_us, until_us)
 
+    def _is_will_of_sides(self, message: Message) -> bool:
+        """Whether the node of the connection that had this will may have been of another side than some other one."""
+        link = message.will_link
+        return link is not None and self._is_forked(link, link.opened_us)
+
     def _is_unaware(self, message: Message, since_us: int, until_us: int) -> bool:
         """Whether a side that took the message may have gone on from a copy that is older than this time."""
         end = min(message.acked_us, self.world.now)
@@ -188,8 +193,7 @@ class Causes(Judge):
         """Whether publisher or client used two sides, or it was sent again where it was not known to be accepted."""
         promise = "A4" if message.qos == 2 else "A2"
         if message.is_will:
-            link = message.will_link
-            apart = link is not None and self._is_forked(link, link.opened_us)
+            apart = self._is_will_of_sides(message)
             return self._decide("A7", "another side may have taken its client for dead", apart)
         since = message.first_us
         links = [attempt.link for attempt in message.attempts]
@@ -376,8 +380,7 @@ class Causes(Judge):
     def stored_twice(self, message: Message) -> bool:
         """Whether it was being forwarded when the network split."""
         if message.is_will:
-            link = message.will_link
-            apart = link is not None and self._is_forked(link, link.opened_us)
+            apart = self._is_will_of_sides(message)
         elif message.staged:
             apart = self._has_forked()
         else:

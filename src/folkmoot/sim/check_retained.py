@@ -32,8 +32,9 @@ class RetainedChecker:
         if not subs or any(sub.retain_as_published for sub in matching):
             return
         asked_us = min([sub.asked_us for sub in subs])
-        others = [other for other in self.ledger.retained[message.topic] if other.acked_us <= asked_us]
-        if self.judge.retained_elsewhere(record, message, [other for other in others if other is not message]):
+        written = self.ledger.retained[message.topic]
+        others = [other for other in written if other is not message and other.acked_us <= asked_us]
+        if self.judge.retained_elsewhere(record, message, others):
             return
         over = self._overwritten(message, asked_us)
         if over is not None:

@@ -309,13 +309,7 @@ class History:
 
         Such a side goes on from an older copy.
         """
-        knows = [
-            bool(host.starts_us)
-            and host.starts_us[0] <= since_us
-            and not self.down(host.name, since_us, until_us)
-            and not any(at >= since_us for at in host.emptied_us)
-            for host in self.hosts
-        ]
+        knows = [self._had_disk(host, since_us) and not self.down(host.name, since_us, until_us) for host in self.hosts]
         return self._has_older_copy(name, knows, since_us, later_us, end_us)
 
     def _has_older_copy(self, name: str, knows: list[bool], since_us: int, later_us: int, end_us: int) -> bool:
@@ -352,7 +346,7 @@ class History:
 
     def _had_disk(self, host: Host, at_us: int) -> bool:
         """Whether a machine had run before this time, and has kept its disk since."""
-        return bool(host.starts_us) and host.starts_us[0] <= at_us and not any(at >= at_us for at in host.emptied_us)
+        return _had_started(host, at_us) and not self.lost_disk(host.name, at_us, NEVER)
 
     def went_on_without(self, known_us: int, since_us: int, until_us: int) -> bool:
         """Whether a machine was later of a side without anybody who knew what happened from `since_us` to `until_us`.
@@ -361,10 +355,7 @@ class History:
         time, and those that were together with one of them for `HEAL_US` later, until they lose their disk.
         """
         older = self._ran_between(known_us, since_us)
-        knows = [
-            bool(host.starts_us) and host.starts_us[0] <= since_us and not self.down(host.name, since_us, until_us)
-            for host in self.hosts
-        ]
+        knows = [_had_started(host, since_us) and not self.down(host.name, since_us, until_us) for host in self.hosts]
         if all(knows[number] for number in older) and not any(
             at > since_us for host in self.hosts for at in host.emptied_us
         ):
@@ -391,8 +382,8 @@ class History:
         apart = [self.apart(host.name, source, since_us, until_us) for host in self.hosts]
         knows: list[bool] = []
         for at, host in enumerate(self.hosts):
-            ran = bool(host.starts_us) and host.starts_us[0] <= since_us
-            knows.append(ran and not apart[at] and not self.down(host.name, since_us, until_us))
+            ran = _had_started(host, since_us) and not self.down(host.name, since_us, until_us)
+            knows.append(ran and not apart[at])
         word = _Word(self.hosts, knows, since_us)
         for begin_us, last_us, masks in self._epochs_in(until_us, later_us):
             word.spread(begin_us, last_us, masks)
@@ -444,6 +435,10 @@ class History:
 
 def _runs(host: Host) -> bool:
     return host.up or (host.paused and not host.dark)
+
+
+def _had_started(host: Host, at_us: int) -> bool:
+    return bool(host.starts_us) and host.starts_us[0] <= at_us
 
 
 class _Word:

@@ -48,6 +48,10 @@ class Fabric:
         self.out: list[tuple[str, int, bytes]] = []
         self.planted = Planted([])
 
+    def decides(self, speaks: bool) -> bool:
+        """Whether this node may decide who gets a message; speaks: whether it has a lease."""
+        return speaks or self.alone or self.planted.stale_routes
+
     def can(self, feature: str) -> bool:
         """Whether all members have a feature, see `folkmoot.kernel.feature`."""
         return self.alone or feature in self.features
