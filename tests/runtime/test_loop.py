@@ -74,6 +74,29 @@ def test_all_chunks_of_an_iteration_make_one_turn_and_one_write_per_connection(b
     assert bench.node.turns == 2, "without input there is no turn"
 
 
+class AtTheBeginning(Turns):
+    """A planted bug: everything in a turn has the time at which it began."""
+
+    def begin(self) -> int:
+        return self.now if self.begun else super().begin()
+
+
+@pytest.mark.parametrize("planted", [False, True])
+def test_what_is_read_after_a_stop_in_the_middle_of_a_turn_has_a_later_time(timed: Bench, planted: bool) -> None:
+    (one, _), (two, _) = timed.connected(), timed.connected()
+    timed.turn()
+    if planted:
+        timed.turns.__class__ = AtTheBeginning
+    times: list[int] = []
+    timed.turns.receive = lambda _connection, _data, now: times.append(now)
+    one.data_received(b"a")
+    timed.loop.now += 3.0  # the process is stopped, and others go on without it
+    two.data_received(b"b")
+    timed.turns.ask(times.append)  # as for other nodes
+    assert [time_us - times[0] for time_us in times] == ([0, 0, 0] if planted else [0, 3_000_000, 3_000_000])
+    assert timed.node.turns == 1, "it is one turn all the same"
+
+
 def test_a_write_is_handed_over_before_output_is_sent_and_told_when_it_is_durable(bench: Bench) -> None:
     protocol, transport = bench.connected()
     order: list[str] = []

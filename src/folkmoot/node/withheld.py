@@ -47,7 +47,8 @@ What a node does not even decide
 - Who gets a message, if the decision is stored and would not be taken again when the client repeats itself: QoS 2, what
   a numbered producer sends, a committed transaction, a will. Others may have acknowledged subscriptions that this node
   does not know (`Broker.doubt_routes`). Such packets of its clients are not handled before the next lease, and new
-  clients wait. The time that counts was read when the turn began, in which the bytes were read.
+  clients wait. The time that counts was read after the bytes were (`runtime.loop`): they were sent under the lease, so
+  nothing was acknowledged before that this node does not know.
 
 Without a lease, first a pause: output stays in the connections, those that have any are not read and their keep alive
 does not run, messages for them wait in their queues as if they were slow. If the lease is renewed, everything leaves,

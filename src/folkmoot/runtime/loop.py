@@ -53,8 +53,8 @@ class Carrier(ABC):
 class Turns(CommitListener, CheckListener):
     """The driver of one node in one event loop.
 
-    Protocols call `begin` before the first call of a turn if `begun` is False, then the node with `now`. The turn
-    ends in the next iteration of the loop, after all sockets that were ready have been read.
+    Protocols call `begin` for whatever has come, then the node with the time that it returns. The turn ends in the
+    next iteration of the loop, after all sockets that were ready have been read.
     """
 
     def __init__(self, node: Node, loop: AbstractEventLoop) -> None:
@@ -63,6 +63,7 @@ class Turns(CommitListener, CheckListener):
         self.clock = Clock()
         self.steady_ns: Callable[[], int] = self.clock.read_ns
         self.now = self.clock.read()
+        self.began_us = self.now
         self.begun = False
         self.halted = False
         self.receive: Callable[[Any, bytes, int], None] = (
@@ -97,17 +98,22 @@ class Turns(CommitListener, CheckListener):
         self._full_reasons: dict[str, str] = {}
 
     def begin(self) -> int:
-        """Begin a turn if none is begun; return its time in microseconds."""
+        """Begin a turn if none is begun; return the time in microseconds, read after what has come was there.
+
+        A process can be stopped between two sockets of one turn. With the time at which the turn began, the node would
+        take what the second client has sent since for older than the end of its lease (`node.withheld`).
+        """
+        now = self.now = self.clock.read()
         if not self.begun:
             self.begun = True
-            self.now = self.clock.read()
+            self.began_us = now
             self.loop.call_soon(self._end)
-        return self.now
+        return now
 
     # Faults
 
     def ask(self, call: Callable[..., Result], *arguments: object) -> Result | None:
-        """Call the node with `arguments` and the time of the turn; an exception is a fault of the node, and ends it."""
+        """Call the node with `arguments` and the time; an exception is a fault of the node, and ends it."""
         now = self.begin()
         try:
             return call(*arguments, now)
@@ -222,7 +228,7 @@ class Turns(CommitListener, CheckListener):
             return
         if due < self._wake_us or (due > self._wake_us and self.now - self._set_us >= REARM_US):
             self._set_wake(due)
-        self.node.histograms.turn_us.record(self.clock.read() - self.now)
+        self.node.histograms.turn_us.record(self.clock.read() - self.began_us)
         if self._written:
             self._written = False
             if self.after_written is not None:

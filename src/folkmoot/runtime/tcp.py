@@ -189,10 +189,9 @@ class StreamProtocol(ClientProtocol):
     def data_received(self, data: bytes) -> None:
         """Pass a chunk to the node."""
         turns = self._turns
-        if not turns.begun:
-            turns.begin()
+        now = turns.begin()
         try:
-            turns.receive(self._connection, data, turns.now)
+            turns.receive(self._connection, data, now)
         except Exception as error:  # noqa: BLE001 - a fault of the node, as in `Turns.ask`, and without its price
             if self._connection is not None:
                 turns.fail(error)

@@ -198,7 +198,7 @@ class State:
 
     @property
     def speaks(self) -> bool:
-        """Whether this node has a lease, by the time at which this turn began."""
+        """Whether this node has a lease, by the time of the last call of the driver."""
         return self.now * 1000 < self.speaks_until_ns
 
     @property
