@@ -40,6 +40,7 @@ TIMED = {
     "lease_after_transfer": 31,
     "no_fetch": 22,
     "no_pre_vote": 8,
+    "void_term": 428,
 }
 """Bugs that need clocks and topologies."""
 

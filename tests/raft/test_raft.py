@@ -206,9 +206,24 @@ def test_there_is_no_lease_after_a_handover_has_begun() -> None:
     scenario.do("cut 1->2")
     raft.transfer(2, scenario.now)
     assert raft.lease_ns() == 0
-    scenario.do("run 1100")
+    scenario.do("run 900")
+    assert raft.lease_ns() == 0, "the member that was told may still campaign"
+    scenario.do("run 200")
     assert raft.propose(b"x", scenario.now).refused == ACCEPTED, "the handover was given up"
-    assert raft.lease_ns() == 0, "but the member that was told may still campaign"
+    assert raft.lease_ns() > scenario.now, "in a term of which nobody was told to campaign"
+
+
+def test_a_handover_that_is_given_up_before_the_successor_was_told_keeps_term_and_lease() -> None:
+    scenario = cluster("3 led 1")
+    raft = scenario.nodes[1].raft
+    scenario.do("cut 1-2")
+    raft.propose(b"x", scenario.now)
+    scenario.do("settle")
+    term = raft.term
+    raft.transfer(2, scenario.now)
+    scenario.do("run 1100")
+    assert raft.lease_ns() > scenario.now
+    assert raft.term == term
 
 
 def test_a_change_needs_a_quorum_in_contact() -> None:

@@ -375,7 +375,7 @@ class Timed:
         return False
 
     def demand_progress(self) -> None:
-        """Demand a commit within a bound of when the links were set, and then that one leader stays."""
+        """Demand a commit within a bound of when the links were set, and then that one leader stays and has a lease."""
         if not self.has_connected():
             return
         start = self.now
@@ -397,5 +397,8 @@ class Timed:
             )
         if self.checker.commit <= before:
             raise Violation(f"progress has ended in topology {self.topology}")
+        leader = self.leader()
+        if leader is None or leader.raft.lease_ns() <= self.local(leader.me):
+            raise Violation(f"the leader has no lease in topology {self.topology}")
         self.checker.matching(self.nodes)
         self.checker.ended()

@@ -449,7 +449,7 @@ class Leader:
 
         A voter that has answered votes for nobody else for `election_ns` after that, by its own clock, and none does
         so within that time after a restart. It ends for the term when leadership is handed over: the member that was
-        told to campaign may do so at any later time.
+        told to campaign may do so at any later time. If it has not, this leader goes on in a new term.
         """
         member = self._member
         void = (self._lease_void or self.transfer_to) and not member.planted.lease_after_transfer
@@ -556,7 +556,12 @@ class Leader:
                 best = voter
         return best
 
-    def expire_transfer(self) -> None:
-        """Give a handover up that has not happened within an election timeout."""
-        if self.transfer_to and self._member.now >= self.transfer_deadline:
-            self.transfer_to = 0
+    def expire_transfer(self) -> bool:
+        """Give a handover up that has not happened within an election timeout (3.10).
+
+        Returns whether the successor was told to campaign: this leader can have no lease in this term any more.
+        """
+        if self.transfer_to == 0 or self._member.now < self.transfer_deadline:
+            return False
+        self.transfer_to = 0
+        return self._lease_void and not self._member.planted.void_term

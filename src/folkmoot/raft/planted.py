@@ -27,6 +27,7 @@ PLANTED: Final[list[str]] = [
     "snapshot_back",
     "stale_match",
     "truncate_committed",
+    "void_term",
     "vote_against_log",
     "vote_twice",
     "vote_unsaved",
@@ -56,6 +57,7 @@ class Planted:
         self.snapshot_back: bool = "snapshot_back" in names  # an older snapshot replaces a newer log
         self.stale_match: bool = "stale_match" in names  # an answer to an old append confirms what was sent since
         self.truncate_committed: bool = "truncate_committed" in names  # an old append cuts off what came after it
+        self.void_term: bool = "void_term" in names  # a leader stays in a term in which it can have no lease
         self.vote_against_log: bool = "vote_against_log" in names  # votes for candidates that lack entries
         self.vote_twice: bool = "vote_twice" in names  # a vote for each candidate of a term
         self.vote_unsaved: bool = "vote_unsaved" in names  # votes and terms are spoken before they are durable

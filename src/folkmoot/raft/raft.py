@@ -64,6 +64,7 @@ from folkmoot.raft.role import (
     CANDIDATE,
     ELECTED,
     FOLLOWER,
+    HANDOVER_FAILED,
     LEADER,
     LEADER_FOUND,
     NEWER_TERM,
@@ -353,9 +354,11 @@ class Raft:
                 self._reads.append(ReadState(context, 0, False))
         leader = self._leader
         if leader is not None:
-            leader.expire_transfer()
             if leader.has_lost_quorum():
                 self._step_down(QUORUM_LOST)
+            elif leader.expire_transfer():
+                self._step_down(HANDOVER_FAILED)
+                self._election.told()  # what was sent to the successor is of an earlier term then, and ignored
             elif now >= leader.beat_ns:
                 leader.beat()
         elif now >= self._election.deadline_ns:

@@ -9,6 +9,7 @@
     NEWER_TERM       FOLLOWER        FOLLOWER        FOLLOWER        FOLLOWER
     QUORUM_LOST      -               -               -               FOLLOWER
     REMOVED          FOLLOWER        FOLLOWER        FOLLOWER        FOLLOWER
+    HANDOVER_FAILED  -               -               -               FOLLOWER
 
 The proof of election safety reads off it. LEADER is entered from CANDIDATE alone, by ELECTED: a quorum has voted in the
 candidate's term. CANDIDATE is entered with a new term and a vote for itself, both durable before the first request
@@ -26,6 +27,7 @@ __all__ = [
     "CANDIDATE",
     "ELECTED",
     "FOLLOWER",
+    "HANDOVER_FAILED",
     "LEADER",
     "LEADER_FOUND",
     "NEWER_TERM",
@@ -53,6 +55,7 @@ LEADER_FOUND: Final = 4  # the leader of the current term has spoken
 NEWER_TERM: Final = 5  # a message has a newer term
 QUORUM_LOST: Final = 6  # no quorum has answered a leader for an election timeout
 REMOVED: Final = 7  # the configuration without this voter is committed
+HANDOVER_FAILED: Final = 8  # the successor that was told to campaign leads not: the leader campaigns itself
 
 _NONE: Final = -1
 
@@ -66,5 +69,6 @@ TRANSITIONS: Final[list[list[int]]] = [
     [FOLLOWER, FOLLOWER, FOLLOWER, FOLLOWER],
     [_NONE, _NONE, _NONE, FOLLOWER],
     [FOLLOWER, FOLLOWER, FOLLOWER, FOLLOWER],
+    [_NONE, _NONE, _NONE, FOLLOWER],
 ]
 """The next role, by event and role; -1 where the event cannot happen."""
