@@ -405,6 +405,56 @@ def test_a_link_between_two_members_costs_one_of_them_its_place() -> None:
     cluster.until(cluster.is_whole, 30 * S)
 
 
+def are_live(cluster: Cluster, machines: list[Machine]) -> bool:
+    """Tell whether all of some machines have leases."""
+    return all(control(machine).is_live(machine.clock(cluster.now)) for machine in machines)
+
+
+def bridged(seed: int, planted: list[str]) -> tuple[Cluster, list[Machine]]:
+    """Leave a single link between three and two, of which one leads the log; return the three."""
+    cluster = begun(seed, 5, forks=False, planted=planted)
+    cluster.run(2 * S)
+    lead = controller(cluster)
+    beside, hub, one, other = [machine for machine in cluster.machines if machine is not lead]
+    cluster.isolate(lead, [one, other], True)
+    cluster.isolate(beside, [hub, one, other], True)
+    cluster.until(lambda: not are_live(cluster, [hub, one, other]), 4 * S)
+    return cluster, [hub, one, other]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_members_go_on_where_most_are_linked_to_each_other(seed: int) -> None:
+    """The leader of the log reaches a quorum by the one link, and yet only two could be up with it."""
+    cluster, most = bridged(seed, [])
+    assert cluster.until(lambda: are_live(cluster, most), 15 * S) <= 8 * S
+    for _ in range(20):
+        cluster.run(S)
+        assert are_live(cluster, most), "they stay"
+
+
+def test_whoever_is_up_first_would_keep_most_waiting() -> None:
+    cluster, most = bridged(0, ["keeps_few"])
+    with pytest.raises(Violation, match="not so after"):
+        cluster.until(lambda: are_live(cluster, most), 60 * S)
+
+
+@pytest.mark.parametrize("count", [5, 7])
+def test_nobody_gives_way_to_a_group_that_is_no_larger(count: int) -> None:
+    """In a star, the hub is up with one other member, whoever that is."""
+    cluster = begun(3, count, forks=False)
+    cluster.run(2 * S)
+    hub = controller(cluster)
+    spokes = [machine for machine in cluster.machines if machine is not hub]
+    for machine in spokes:
+        cluster.isolate(machine, spokes, True)
+    cluster.run(15 * S)
+    live = [machine for machine in spokes if are_live(cluster, [machine])]
+    assert len(live) == 1
+    for _ in range(40):
+        cluster.run(S)
+        assert are_live(cluster, [hub, *live]), "they stay"
+
+
 def test_a_firewall_that_resets_ends_nobody() -> None:
     cluster = begun(13, 3)
     lead = controller(cluster)

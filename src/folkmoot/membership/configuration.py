@@ -15,7 +15,7 @@ from typing import Final
 
 from folkmoot.membership.cluster_member import DATA, ClusterMember
 from folkmoot.membership.cluster_settings import ClusterSettings
-from folkmoot.membership.lifecycle import is_up
+from folkmoot.membership.lifecycle import JOINING, is_up
 from folkmoot.membership.partition_state import PartitionState
 from folkmoot.store.epoch import COUNTER_MAX
 
@@ -124,6 +124,11 @@ class ClusterConfiguration:
                 if spare == 0:
                     spare = disk
         return spare
+
+    def has_few_up(self) -> bool:
+        """Tell whether no majority of the members is up; those that never were do not count."""
+        begun = [member for member in self.members.values() if member.state != JOINING]
+        return 2 * len([member for member in begun if is_up(member.state)]) <= len(begun)
 
     def holds(self, disk: int) -> bool:
         """Tell whether a disk is a replica of any partition."""

@@ -815,9 +815,7 @@ class Control:
         beat.stalled = self.stalled
         beat.full = self.full
         beat.slow = self.slow
-        for disk in configuration.disks():
-            if is_up(configuration.members[disk].state) and not self.neighbours.is_linked(disk):
-                beat.missing.append(disk)
+        self._add_links(beat, configuration)
         beat.ended = list(self.neighbours.ended)
         if self._load_changed:
             beat.load = self._load
@@ -828,6 +826,19 @@ class Control:
         to = self.neighbours.of(leader)
         if to is not None:
             self.out.append((to.node_id, CONTROL, beat.encoded()))
+
+    def _add_links(self, beat: Beat, configuration: ClusterConfiguration) -> None:
+        """Tell the controller by whom this member can take part, see `controller`."""
+        few = configuration.has_few_up()
+        for disk in configuration.disks():
+            if is_up(configuration.members[disk].state):
+                if not self.neighbours.is_linked(disk):
+                    beat.missing.append(disk)
+            elif few and disk != self.me.disk:
+                neighbour = self.neighbours.of(disk)
+                greeting = None if neighbour is None else neighbour.greeting
+                if greeting is not None and greeting.lineage == beat.lineage:
+                    beat.waiting.append(disk)
 
     def leader(self) -> int:
         """Return the disk of the leader of the log; 0: this process can not know it.

@@ -143,6 +143,7 @@ class Beat:
         self.seen: int = 0  # the highest counter of a configuration that it knows; sent while it is not up
         self.branches: list[int] = []  # partitions of which it has changes of another lineage; sent while it is not up
         self.missing: list[int] = []  # disks of members that are up, and to which it has no link
+        self.waiting: list[int] = []  # disks of members that are not up, with a link; sent while few are up
         self.ended: list[tuple[int, int]] = []  # (disk, incarnation) of processes that are proved to have ended
         self.load: dict[str, int] | None = None  # figures for the other members; None: unchanged
 
@@ -152,6 +153,7 @@ class Beat:
         flags |= (_UP if self.up else 0) | (_LOAD if self.load is not None else 0) | (_FRESH if self.fresh else 0)
         parts = [BYTE[BEAT], BYTE[flags], varint(self.lineage), varint(self.number), varint(self.applied)]
         parts += [varint(self.returned), varint(self.seen), _put_integers(self.branches), _put_integers(self.missing)]
+        parts.append(_put_integers(self.waiting))
         parts.append(varint(len(self.ended)))
         parts.extend([varint(disk) + varint(incarnation) for disk, incarnation in self.ended])
         if self.load is not None:
@@ -278,6 +280,7 @@ def decode_beat(body: bytes) -> Beat:
     beat.seen = take_id(cursor, 0, "counter")
     beat.branches = _take_integers(cursor, _PARTITIONS_MAX)
     beat.missing = _take_integers(cursor, _DISKS_MAX)
+    beat.waiting = _take_integers(cursor, _DISKS_MAX)
     for _ in range(cursor.count(_DISKS_MAX)):
         disk = take_id(cursor, 1, "identity of a disk")
         beat.ended.append((disk, take_id(cursor, 1, "incarnation")))

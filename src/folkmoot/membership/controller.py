@@ -15,6 +15,12 @@ Evidence
 
 Whoever is to go is answered no more, and is marked as away when its lease is over. It comes back by itself: a process
 that is not up is let up (START) when its links to all that are up have held for a while.
+
+When few are up
+No majority is up while most members are linked to each other, if a single link leads from those to the leader of the
+log: whoever was up first keeps the others waiting. So members tell then which of those that wait they reach, too. The
+log goes to a voter that reaches more members than this one, and those that are up give way to a larger group of linked
+members. Both numbers only grow while the links stay as they are.
 """
 
 from __future__ import annotations
@@ -156,6 +162,7 @@ class Controller:
         self._asked: dict[int, tuple[int, int]] = {}  # handle -> (disk, number) of the request
         self._asked_roles: dict[int, bool] = {}  # those of them that may change roles
         self._bad: dict[tuple[int, int], int] = {}  # pairs of members without a link, and since when
+        self._wider_ns: int = 0  # since when another voter reaches more members than this one; 0: none does
         self._trouble: dict[int, _Trouble] = {}
         self._refused: dict[tuple[int, int], int] = {}  # processes whose START was refused, and when to try again
         self._away: dict[int, int] = {}  # members that are away, and since when as far as this controller knows
@@ -403,7 +410,7 @@ class Controller:
         self._admit(now)
         self._see_disks(now)
         self._see_gone(now)
-        self._hand_over()
+        self._hand_over(now)
         if self._is_dirty and now >= self._retry_ns:
             self._is_dirty = False
             self._forget_former_members()
@@ -450,16 +457,12 @@ class Controller:
 
     def _see_links(self, now: int) -> None:
         """Find pairs of members without a link, and choose who has to go."""
-        up = self._up()
-        disks = [member.disk for member in up]
+        up = [member.disk for member in self._up()]
+        waiting = self._waiting(now) if self.log.configuration.has_few_up() else []
         pairs: dict[tuple[int, int], bool] = {}
-        for member in up:
-            report = self._report(member)
-            if report is None:
-                continue
-            for other in report.beat.missing:
-                if other in disks and self._is_heard(member.disk, now) and self._is_heard(other, now):
-                    pairs[(min(member.disk, other), max(member.disk, other))] = True
+        for disk in [*up, *waiting]:
+            for other in self._unlinked(disk, up, waiting, now):
+                pairs[(min(disk, other), max(disk, other))] = True
         self._bad = {pair: self._bad.get(pair, now) for pair in pairs}
         lasting: list[tuple[int, int]] = []
         for pair, since_ns in self._bad.items():
@@ -467,7 +470,7 @@ class Controller:
                 lasting.append(pair)
             else:
                 self._due_ns = min(self._due_ns, since_ns + self._options.link_patience_ns)
-        chosen = [] if self._planted.ignores_links else _worst(lasting, self._me.disk, self.log.configuration)
+        chosen = [] if self._planted.ignores_links else self._choose(lasting, up, waiting)
         for disk in list(self._denied):
             if disk not in chosen and not [key for key in self._open if key[0] == MARK_AWAY and key[1] == disk]:
                 del self._denied[disk]
@@ -478,6 +481,41 @@ class Controller:
                 trouble.count = trouble.count + 1 if now - trouble.last_ns < _FORGIVE_NS else 1
                 trouble.last_ns = now
                 trouble.since_ns = 0
+
+    def _waiting(self, now: int) -> list[int]:
+        """Return who is not up, and could be if its links allowed it."""
+        members = self.log.configuration.members
+        found: list[int] = []
+        for disk in sorted(self._reports):
+            member = members.get(disk)
+            report = self._reports[disk]
+            beat = report.beat
+            if member is None or is_up(member.state) or report.incarnation <= member.evicted:
+                continue
+            if self._is_heard(disk, now) and not (beat.stalled or beat.returned or beat.fresh):
+                found.append(disk)
+        return found
+
+    def _unlinked(self, disk: int, up: list[int], waiting: list[int], now: int) -> list[int]:
+        """Return to whom a member has no link, of those that report, too."""
+        report = self._reports.get(disk)
+        if report is None or not self._is_heard(disk, now):
+            return []
+        if disk in up and report.incarnation != self.log.configuration.members[disk].incarnation:
+            return []
+        missing = [other for other in report.beat.missing if other in up and self._is_heard(other, now)]
+        return missing + [other for other in waiting if other != disk and other not in report.beat.waiting]
+
+    def _choose(self, pairs: list[tuple[int, int]], up: list[int], waiting: list[int]) -> list[int]:
+        """Return who of those that are up has to go, so that no two without a link are."""
+        configuration = self.log.configuration
+        among = [pair for pair in pairs if pair[0] in up and pair[1] in up]
+        chosen = _worst(among, self._me.disk, configuration)
+        if waiting and not self._planted.keeps_few:
+            others = _worst(pairs, self._me.disk, configuration)
+            if len(waiting) - len(others) > -len(chosen):
+                return [disk for disk in others if disk in up]
+        return chosen
 
     def _is_heard(self, disk: int, now: int) -> bool:
         """Tell whether a member reports to this controller."""
@@ -792,7 +830,7 @@ class Controller:
         report = self._report(member)
         return report is not None and report.beat.returned > 0
 
-    def _hand_over(self) -> None:
+    def _hand_over(self, now: int) -> None:
         """Choose a successor if this member should not lead the log any more."""
         self.successor = 0
         configuration = self.log.configuration
@@ -802,19 +840,46 @@ class Controller:
         if report is not None:
             ends = ends or report.beat.stalled or report.beat.returned > 0
         ends = ends or self._evictions.get(self._me.disk, 0) > 0
-        if not ends:
+        heirs = self._heirs()
+        if ends:
+            best = 0
+            for disk in heirs:
+                if best == 0 or self.log.acknowledged(disk) > self.log.acknowledged(best):
+                    best = disk
+            self.successor = best
             return
-        best = 0
+        widest = self._me.disk
+        if configuration.has_few_up() and not self._planted.keeps_few:
+            for disk in heirs:
+                if self._reach(disk, now) > self._reach(widest, now):
+                    widest = disk
+        if widest == self._me.disk:
+            self._wider_ns = 0
+            return
+        self._wider_ns = self._wider_ns or now
+        if now - self._wider_ns >= self._options.link_patience_ns:
+            self.successor = widest
+
+    def _heirs(self) -> list[int]:
+        """Return the other voters that may lead the log."""
+        members = self.log.configuration.members
+        found: list[int] = []
         for disk in self.log.voters:
-            member = configuration.members.get(disk)
-            other = self._reports.get(disk)
+            member = members.get(disk)
+            report = self._reports.get(disk)
             if member is None or disk == self._me.disk or not is_up(member.state) or is_leaving(member.state):
                 continue
-            if other is None or other.beat.stalled or other.beat.returned or not self._neighbours.is_linked(disk):
+            if report is None or report.beat.stalled or report.beat.returned or not self._neighbours.is_linked(disk):
                 continue
-            if best == 0 or self.log.acknowledged(disk) > self.log.acknowledged(best):
-                best = disk
-        self.successor = best
+            found.append(disk)
+        return found
+
+    def _reach(self, disk: int, now: int) -> int:
+        """Return to how many members a member that is up has links, itself included, as it says."""
+        report = self._reports.get(disk)
+        if report is None or not self._is_heard(disk, now):
+            return 0
+        return len(self._up()) - len(report.beat.missing) + len(report.beat.waiting)
 
     # What is known
 

@@ -19,6 +19,7 @@ PLANTED: Final[list[str]] = [
     "grant_alone",
     "ignores_links",
     "keeps_data",
+    "keeps_few",
     "keeps_lease",
     "stays_set_back",
     "trusts_numbers",
@@ -42,6 +43,7 @@ class PlantedControl:
         self.grant_alone: bool = "grant_alone" in names  # a leader that may be deposed answers heartbeats
         self.ignores_links: bool = "ignores_links" in names  # members without a link between them stay
         self.keeps_data: bool = "keeps_data" in names  # a witness joins as a member that holds partitions
+        self.keeps_few: bool = "keeps_few" in names  # a few members stay up in place of most that are linked
         self.keeps_lease: bool = "keeps_lease" in names  # a process speaks on that others may take for ended
         self.stays_set_back: bool = "stays_set_back" in names  # a folder that was set back goes on as it is
         self.trusts_numbers: bool = "trusts_numbers" in names  # a start number names one process for ever
