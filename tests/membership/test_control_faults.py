@@ -22,7 +22,15 @@ FOUND = {
 }
 """For each bug where to begin, and within how many seeds from there one finds it; the first does today, for speed."""
 
-ELSEWHERE = ["drops_early", "keeps_data", "keeps_few", "keeps_lease", "trusts_numbers", "trusts_proofs", "votes_in_doubt"]
+ELSEWHERE = [
+    "drops_early",
+    "keeps_data",
+    "keeps_few",
+    "keeps_lease",
+    "trusts_numbers",
+    "trusts_proofs",
+    "votes_in_doubt",
+]
 """Bugs that need faults of their own: `test_control` and `test_doubt` find each with their first seed."""
 
 

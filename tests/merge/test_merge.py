@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from folkmoot.kernel.pack import u16, u64
+from folkmoot.kernel.pack import get_u64, u16, u64
 from folkmoot.membership.holding import COMPLETE, Holding
 from folkmoot.merge.merge import Merge
 from folkmoot.merge.merge_session import STEP_ROWS
@@ -57,6 +57,7 @@ from folkmoot.store.origin import (
     transaction_name,
     will_name,
 )
+from folkmoot.store.producer_row import NUMBER_BYTES, RECENT_MAX, add_number, has_number
 from folkmoot.store.record import Record
 from folkmoot.store.row import (
     CursorRow,
@@ -673,6 +674,26 @@ def test_marks_and_producers_keep_the_greater_number() -> None:
             fork.put(THEIRS, key, u64(theirs))
         rows, _merge = fork.merge()
         assert (rows[producer], rows[node], rows[partition]) == (u64(7), u64(7), u64(7))
+
+
+def test_the_last_numbers_of_a_producer_at_both_sides_are_known_afterwards() -> None:
+    producer = plain_key(0, PRODUCER, b"p")
+    for sides in ((MINE, THEIRS), (THEIRS, MINE)):
+        fork = Fork()
+        fork.put(sides[0], producer, add_number(add_number(u64(4), 5), 9))
+        fork.put(sides[1], producer, add_number(add_number(u64(4), 6), 7))
+        row = fork.merge()[0][producer]
+        assert get_u64(row, 0) == 9
+        assert [number for number in range(12) if has_number(row, number)] == [4, 5, 6, 7, 9]
+
+
+def test_only_the_last_numbers_of_a_producer_are_kept() -> None:
+    row = b""
+    for number in range(2 * RECENT_MAX):
+        row = add_number(row, number)
+    assert len(row) == (1 + RECENT_MAX) * NUMBER_BYTES
+    known = [number for number in range(2 * RECENT_MAX) if has_number(row, number)]
+    assert known == list(range(RECENT_MAX, 2 * RECENT_MAX))
 
 
 def test_what_was_done_for_an_outbox_is_counted_by_lineage() -> None:

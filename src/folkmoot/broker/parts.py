@@ -105,7 +105,7 @@ class PartitionParts:
         self.queue = Queue(state, fabric, turn.commits, Backlog(state, self.bodies))
         self.retained = Retained(state, fabric)
         self.retained_sweep = RetainedSweep(state, turn.commits, self.retained)
-        self.producers = Producers(state, turn.commits)
+        self.producers = Producers(state, fabric, turn.commits)
 
 
 class DeliveryParts:

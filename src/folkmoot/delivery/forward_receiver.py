@@ -17,6 +17,7 @@ from folkmoot.kernel.errors import CorruptStore
 from folkmoot.kernel.event import ERROR
 from folkmoot.kernel.pack import get_varint, varint
 from folkmoot.partition.mark import LINEAGES_MAX, Marks
+from folkmoot.store.epoch import tag_of
 from folkmoot.store.origin import is_transaction, origin_of, partition_name
 from folkmoot.turn.commit import Commits
 from folkmoot.turn.fabric import Fabric
@@ -314,13 +315,14 @@ class ForwardReceiver:
             raise
 
     def _perform(self, envelope: Envelope, application: Application, task: Task, origin: bytes) -> Place | None:
+        late = envelope.home >= 0 and envelope.lineage != tag_of(self.fabric.epoch)
         if not envelope.flags & WITH_RECEIPT:
-            self.publishing.apply(application, task, origin)
+            self.publishing.apply(application, task, origin, late)
             return None
         receipts = self.commits.receipts
         receipt = receipts.begin()
         try:
-            self.publishing.apply(application, task, origin)
+            self.publishing.apply(application, task, origin, late)
         finally:
             receipts.end()
         if receipt.refused:

@@ -58,10 +58,15 @@ class Keeping:
         self.marks = marks
         # Of the current message: which partitions accept it from its producer (decided once per partition)
         self._taken: dict[int, bool] = {}
+        self._late = False
 
-    def begin(self) -> None:
-        """Start a message: no partition has decided yet whether it accepts it from its producer."""
+    def begin(self, late: bool = False) -> None:
+        """Start a message: no partition has decided yet whether it accepts it from its producer.
+
+        late: another side of a split has acknowledged it (`partition.producer`).
+        """
         self._taken.clear()
+        self._late = late
 
     def takes(self, partition: int, producer: bytes, sequence: int) -> bool:
         """Whether a partition accepts the message: always, unless its producer has published it there before."""
@@ -69,18 +74,22 @@ class Keeping:
             return True
         taken = self._taken.get(partition)
         if taken is None:
-            taken = self.producers.advance(partition, producer, sequence)
+            taken = self.producers.advance(partition, producer, sequence, self._late)
             self._taken[partition] = taken
         return taken
 
-    def retain(self, message: Message, producer: bytes, sequence: int) -> int:
-        """Store a message as the retained one of its topic, whose partition this node leads: STORED or REFUSED."""
+    def retain(self, message: Message, producer: bytes, sequence: int, late: bool = False) -> int:
+        """Store a message as the retained one of its topic, whose partition this node leads: STORED or REFUSED.
+
+        late: another side of a split has acknowledged it; what was published later stays.
+        """
         if producer and not self.retained.has_room(message):
             self.receipts.refuse()
             return REFUSED  # before its number is marked: the producer will repeat it
         source = message.source
         message.source = b""  # the retained message may come to a client that has got this one
-        if not self.takes(partition := self.state.partition_of(message.topic), producer, sequence):
+        partition = self.state.partition_of(message.topic)
+        if not self.takes(partition, producer, sequence) or (late and self.retained.has_later(message)):
             self.receipts.known(partition)
         elif not self.retained.set(message):
             self.receipts.refuse()

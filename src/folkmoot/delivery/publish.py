@@ -127,8 +127,8 @@ class Publishing:
         self.state.counters.cluster_messages_sent += len(plan)
         return result | STORED if tasks else result
 
-    def apply(self, application: Application, task: Task, origin: bytes) -> None:
-        """Store a forwarded message in one partition."""
+    def apply(self, application: Application, task: Task, origin: bytes, late: bool) -> None:
+        """Store a forwarded message in one partition; late: another side of a split has acknowledged it."""
         message = application.message
         producer, sequence = application.producer, application.number
         if is_transaction(producer):
@@ -138,9 +138,9 @@ class Publishing:
         work = self.state.work
         work.steps += DELIVERY_STEPS * (1 + 2 * len(task.groups))
         if producer:
-            self.keeping.begin()
+            self.keeping.begin(late)
         if task.bits & RETAIN:
-            self.keeping.retain(message, producer, sequence)
+            self.keeping.retain(message, producer, sequence, late)
         if task.bits & STREAM:
             self.keeping.stream(
                 [log for log in route.logs if log.store_partition == task.partition], message, producer, sequence

@@ -60,6 +60,7 @@ from folkmoot.store.key import (
     sequence_of,
 )
 from folkmoot.store.message import decode_message
+from folkmoot.store.producer_row import merge_numbers
 from folkmoot.store.row import decode_queue
 from folkmoot.store.writer import VERSION_BYTES, body_of, version_of
 
@@ -212,7 +213,11 @@ class Merge:
             self._retained(name, key, mine, theirs)
         elif theirs is None:
             return
-        elif kind == PRODUCER or kind == MARK:
+        elif kind == PRODUCER:
+            numbers = body_of(theirs) if mine is None else merge_numbers(body_of(mine), body_of(theirs))
+            if mine is None or numbers != body_of(mine):
+                self._add(name, [(PUT, key, numbers)])
+        elif kind == MARK:
             newest = get_u64(theirs, VERSION_BYTES)
             if mine is None or get_u64(mine, VERSION_BYTES) < newest:
                 self._add(name, [(PUT, key, u64(newest))])

@@ -1,6 +1,11 @@
 """Idempotent producers: a publisher that names and numbers its messages is applied once per destination.
 
 The newest number of each producer is a row of every partition that it wrote to, in the same batch as the message.
+A number that is not newer is a repetition, with one exception. A message that another side of a split has acknowledged,
+for a partition that it could not reach, comes when the sides are merged (*late*). The producer may have gone on at this
+side since, with later numbers. So it is a repetition only if its number is known to have been accepted; of numbers that
+are forgotten, it is not.
+
 A name belongs to the user of the connection, or to its client id where nobody has proved a user name: the row's name is
 a mark, a hash of the owner, and the name. Rows of version 0.1 have the name only; what they say counts for every owner
 that has no row of its own yet. Wills are producers of one message each (`store/origin`), with an owner of their own.
@@ -17,8 +22,10 @@ from folkmoot.kernel.pack import get_u64, u64
 from folkmoot.partition.producer_eviction import ProducerEviction
 from folkmoot.store.key import PRODUCER, plain_key, plain_name_of
 from folkmoot.store.origin import is_will
+from folkmoot.store.producer_row import NUMBER_BYTES, add_number, has_number
 from folkmoot.store.writer import VERSION_BYTES
 from folkmoot.turn.commit import Commits
+from folkmoot.turn.fabric import Fabric
 from folkmoot.turn.state import State
 
 __all__ = [
@@ -62,11 +69,13 @@ def owner_part(producer: bytes) -> bytes:
 class _Newest:
     """The newest number of a producer in a partition, and the batch that wrote it (0 = it was read).
 
-    term: in which this node has led the partition; in another one it says nothing.
+    row: as it is stored (`store.producer_row`). term: in which this node has led the partition; in another one it says
+    nothing.
     """
 
-    def __init__(self, sequence: int, term: int) -> None:
-        self.sequence = sequence
+    def __init__(self, row: bytes, term: int) -> None:
+        self.sequence: int = get_u64(row, 0) if row else -1
+        self.row = row
         self.token = 0
         self.term = term
 
@@ -74,8 +83,9 @@ class _Newest:
 class Producers:
     """Remembers the newest number per (partition, producer); what is not in memory is in the store."""
 
-    def __init__(self, state: State, commits: Commits) -> None:
+    def __init__(self, state: State, fabric: Fabric, commits: Commits) -> None:
         self.state = state
+        self.fabric = fabric
         self.commits = commits
         # Both in the order of use, least recent first.
         self._newest: dict[bytes, _Newest] = {}  # by row key
@@ -86,19 +96,26 @@ class Producers:
         self._terms: list[int] = [0] * state.partitions  # how often this node has ceased to lead each partition
         self._eviction: ProducerEviction | None = None
 
-    def advance(self, partition: int, producer: bytes, sequence: int) -> bool:
-        """Return whether `sequence` is new in this partition; then it is the newest from now on."""
+    def advance(self, partition: int, producer: bytes, sequence: int, late: bool = False) -> bool:
+        """Return whether `sequence` is new in this partition; then it is known from now on.
+
+        late: another side has acknowledged it.
+        """
         key = plain_key(partition, PRODUCER, producer)
         newest = self._newest.pop(key, None)
         if newest is None or newest.term != self._terms[partition]:
             newest = self._read(partition, key, producer)
         self._newest[key] = newest
-        if sequence <= newest.sequence:
+        if sequence <= newest.sequence and (not late or has_number(newest.row, sequence)):
             self.state.counters.producer_duplicates += 1
             return False
-        newest.sequence = sequence
+        if late or self.fabric.away:
+            newest.row = add_number(newest.row, sequence)
+        else:
+            newest.row = u64(sequence) + newest.row[2 * NUMBER_BYTES :]  # one less: nobody will ask for them any more
+        newest.sequence = get_u64(newest.row, 0)
         newest.token = self.state.writer.token
-        self.state.writer.put(partition, key, u64(sequence))
+        self.state.writer.put(partition, key, newest.row)
         return True
 
     def _newest_of(self, partition: int, key: bytes) -> _Newest | None:
@@ -109,16 +126,16 @@ class Producers:
         if len(self._newest) >= self.state.limits.producers_max:
             self._forget_some()
         self.state.counters.producers = len(self._newest) + 1
-        sequence = self._stored(key)
-        if sequence < 0:
+        row = self._stored(key)
+        if not row:
             self._count(partition, producer)
         if producer.startswith(_OWNED):  # with a row of its own too: nodes of both versions may have written for it
-            sequence = max(sequence, self._stored(plain_key(partition, PRODUCER, producer[_OWNED_BYTES:])))
-        return _Newest(sequence, self._terms[partition])
+            row = max(row, self._stored(plain_key(partition, PRODUCER, producer[_OWNED_BYTES:])))
+        return _Newest(row, self._terms[partition])
 
-    def _stored(self, key: bytes) -> int:
+    def _stored(self, key: bytes) -> bytes:
         value = self.state.reader.get(key)
-        return get_u64(value, VERSION_BYTES) if value is not None else -1
+        return value[VERSION_BYTES:] if value is not None else b""
 
     def jumps(self, partitions: list[int], producer: bytes, sequence: int) -> str:
         """Return why a number is absurd, "" if it is not: it would make all that the producer sends later a repetition.
@@ -132,7 +149,8 @@ class Producers:
             for partition in partitions:
                 key = plain_key(partition, PRODUCER, producer)
                 newest = self._newest_of(partition, key)
-                last = max(last, self._stored(key) if newest is None else newest.sequence)
+                row = self._stored(key) if newest is None else newest.row
+                last = max(last, get_u64(row, 0) if row else -1)
         if len(self._seen) >= self.state.limits.producers_max:
             for oldest in list(self._seen)[: len(self._seen) // 2 + 1]:
                 del self._seen[oldest]

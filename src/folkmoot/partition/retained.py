@@ -118,6 +118,11 @@ class Retained:
         self._watch(partition, message.expires_us)
         return True
 
+    def has_later(self, message: Message) -> bool:
+        """Whether the message that its topic has now was published later; raises CorruptStore."""
+        row = self.state.reader.get(plain_key(self.state.partition_of(message.topic), RETAINED, message.topic))
+        return row is not None and decode_message(row, VERSION_BYTES).created_us > message.created_us
+
     def _fits(self, message: Message, before: _Kept) -> bool:
         """Whether a message may be retained; before: what its topic has now."""
         state = self.state
