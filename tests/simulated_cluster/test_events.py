@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from folkmoot.kernel.clock import SECOND
+from folkmoot.kernel.lease import PAUSE_US
 from folkmoot.store.chunk import decode_chunk
 from folkmoot.streams.config import StreamConfig
 from folkmoot.streams.page import Page
@@ -114,3 +115,21 @@ def test_latencies_are_told_by_the_node_of_the_publisher(cluster: SimulatedClust
     assert counts == {"n1": 5, "n2": 5, "n3": 5}
     assert all(event["ack"]["waiting"] == 0 for event in found)
     assert sum(event["deliver"]["count"] for event in found) == 8, "15 deliveries at one leader: the eighth is timed"
+
+
+def test_events_that_wait_for_a_lease_are_dropped_with_the_last_subscriber() -> None:
+    cluster = SimulatedCluster(3)
+    site = cluster["n1"]
+    listener, other = (site.client(site.names_led(stem)[0]) for stem in ("listener", "other"))
+    listener.connect()
+    listener.subscribe("$events/n1/#", qos=0)
+    other.connect()
+    site.end_lease()
+    cluster.advance(2_000)
+    other.lose()
+    listener.lose()
+    cluster.advance(PAUSE_US // 4)
+    site.grant_lease()
+    cluster.advance(SECOND)
+    assert not site.node._broker.more(), "the loop sleeps"
+    assert not site.node._state.news

@@ -90,6 +90,8 @@ class EventPublisher:
         self.routes.events_changed = False
         state = self.state
         state.listening = self._kept or any(self._is_taken(kind) for kind in KINDS)
+        if not state.listening:
+            state.news.clear()  # they have waited for a time at which they can be published, and nobody wants them
         meter = state.meter
         on = self._is_taken("latency") and state.limits.events_interval_us > 0
         if on and not meter.on:
