@@ -12,7 +12,7 @@ import pytest
 
 from folkmoot.kernel.clock import SECOND
 from folkmoot.kernel.hash import hash64
-from folkmoot.membership.command import LEAD
+from folkmoot.membership.command import LEAD, Lead
 from folkmoot.mqtt.packet import Connack, Connect, Disconnect, Will
 from tests.harness.peer import EVER, properties
 from tests.harness.simulated_cluster import SimulatedCluster, Site
@@ -117,3 +117,31 @@ def test_a_transient_client_that_goes_and_comes_again_elsewhere_meanwhile_stays(
         assert second.expect(Connack).code == 0, run
         assert not second.closed, run
         assert move.watch.payloads() == ([] if goodbye else [b"will"]), run
+
+
+@pytest.mark.parametrize("expiry", [0, 3600])
+@pytest.mark.parametrize("near", [False, True])
+def test_what_a_client_says_of_its_session_when_it_leaves_reaches_the_next_leader(near: bool, expiry: int) -> None:
+    """near: the next leader is the node to which the client is connected."""
+    cluster = SimulatedCluster(3)
+    site = cluster["n3" if near else "n1"]
+    client_id = cluster["n2"].names_led("c")[0]
+    client = site.client(client_id)
+    client.connect(session_expiry=5)
+    partition = hash64(client_id.encode()) % cluster.partitions
+    configuration = cluster.controller().control.configuration
+    log = cluster.controller().control.log
+    assert configuration is not None
+    assert log is not None
+    disk = cluster["n3"].cluster_node.me.disk
+    log.propose(Lead(partition, configuration.partitions[partition].version, disk), cluster.now * 1000)
+    cluster.freeze()
+    (relay,) = site.node._broker.channel.relays.relays.values()
+    while relay.leader == "n2":
+        cluster.step()
+    client.send(Disconnect(0, properties(session_expiry=expiry)))
+    cluster.thaw()
+    cluster.advance(3 * SECOND)
+    cluster.advance(60 * SECOND if expiry else 0)
+    again = cluster["n1"].client(client_id)
+    assert again.connect(clean_start=False, session_expiry=EVER).session_present == bool(expiry)

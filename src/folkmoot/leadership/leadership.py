@@ -19,6 +19,10 @@ from folkmoot.leadership.hosting import Hosting
 from folkmoot.leadership.recovery import Arrival, Recovery
 from folkmoot.leadership.restore import Restore
 from folkmoot.mqtt.connect import decode_connect
+from folkmoot.mqtt.decode import decode
+from folkmoot.mqtt.error import MalformedPacket
+from folkmoot.mqtt.kind import DISCONNECT
+from folkmoot.mqtt.packet import Disconnect
 from folkmoot.partition.body import Bodies
 from folkmoot.partition.mark import Marks
 from folkmoot.partition.producer import Producers
@@ -398,6 +402,8 @@ class Leadership:
                 self.closing.taken_over(connection, connection.client_id in homes)
             return
         if ended:
+            if session is not None and session.persistent:
+                self._take_leave(session, relay)
             return
         if not relay.persistent:
             if not self.restore.is_chosen(connection.client_id, relay.token):
@@ -429,6 +435,17 @@ class Leadership:
         work.end_all(stop)
         connection.again = 0
         connection.repeated = False
+
+    def _take_leave(self, session: Session, relay: Relay) -> None:
+        """Do for a client that has left what its DISCONNECT says of the session: no leader has confirmed it."""
+        for _number, first, rest in relay.log:
+            if first >> 4 == DISCONNECT:
+                packet = decode(first, rest, relay.connection.version)
+                assert isinstance(packet, Disconnect), "the packet type says so"
+                try:
+                    self.lifecycle.change_expiry(session, packet)
+                except MalformedPacket:  # the client is gone, and CONNECT counts
+                    return
 
     def _end_flows(self, client_id: str, homes: dict[str, tuple[bool, list[str]]]) -> None:
         """Send PUBREL after a merge: the client may wait for that of flows that the other side has begun."""

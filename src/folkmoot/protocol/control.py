@@ -159,14 +159,8 @@ class Control:
 
     def _disconnect(self, connection: Connection, packet: Disconnect) -> None:
         """Handle DISCONNECT [MQTT-3.14.4-3] [MQTT-3.1.2-10]."""
-        session = connection.session
-        assert session is not None
-        properties = packet.properties
-        if properties is not None and properties.session_expiry is not None:
-            expiry_s = min(properties.session_expiry, self.state.limits.session_expiry_max_s)
-            if session.expiry_s == 0 and expiry_s:  # [MQTT-3.14.2-2]
-                raise MalformedPacket(reason.PROTOCOL_ERROR, "DISCONNECT wants to keep a session that CONNECT gave up")
-            session.expiry_s = expiry_s
+        assert connection.session is not None
+        self.lifecycle.change_expiry(connection.session, packet)
         self._end(connection, packet.code)
 
     def _end(self, connection: Connection, code: int) -> None:

@@ -10,6 +10,9 @@ from folkmoot.delivery.shared import Shared
 from folkmoot.kernel.clock import SECOND
 from folkmoot.kernel.event import WARNING
 from folkmoot.kernel.lease import UNTOLD_US
+from folkmoot.mqtt import reason
+from folkmoot.mqtt.error import MalformedPacket
+from folkmoot.mqtt.packet import Disconnect
 from folkmoot.partition.queue import Queue
 from folkmoot.protocol.denial import report_denied
 from folkmoot.protocol.presence import disconnected_fields
@@ -124,6 +127,15 @@ class Lifecycle:
         else:
             self.end(session)
         self.shared.pass_on_lost()
+
+    def change_expiry(self, session: Session, packet: Disconnect) -> None:
+        """Take over the Session Expiry Interval of a DISCONNECT; raises MalformedPacket."""
+        properties = packet.properties
+        if properties is not None and properties.session_expiry is not None:
+            expiry_s = min(properties.session_expiry, self.state.limits.session_expiry_max_s)
+            if session.expiry_s == 0 and expiry_s:  # [MQTT-3.14.2-2]
+                raise MalformedPacket(reason.PROTOCOL_ERROR, "DISCONNECT wants to keep a session that CONNECT gave up")
+            session.expiry_s = expiry_s
 
     def count(self, connection: Connection) -> None:
         """Count a connection of its user at this node."""
