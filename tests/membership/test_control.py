@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 
 from folkmoot.membership.control import Control
-from folkmoot.membership.control_message import GREETING, Greeting, decode_greeting, kind_of
+from folkmoot.membership.control_message import GREETING, REQUEST, Greeting, decode_greeting, kind_of
 from folkmoot.membership.control_option import ControlOptions
 from folkmoot.membership.controller import SETTINGS_COUNTER_MAX
 from folkmoot.membership.lifecycle import is_up
@@ -325,6 +325,26 @@ def test_many_join_at_once(seed: int) -> None:
 
 
 # Losing members
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_who_joins_asks_once_and_once_more_in_the_log(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first request founds nothing beside the cluster; the second is of a process that follows the log."""
+    cluster = begun(seed, 3)
+    cluster.run(2 * S)
+    requests: list[int] = []
+    carry = cluster.carry
+
+    def count(sender: Machine, to: Machine, kind: int, body: bytes) -> None:
+        if kind == CONTROL and kind_of(body) == REQUEST:
+            requests.append(sender.disk)
+        carry(sender, to, kind, body)
+
+    monkeypatch.setattr(cluster, "carry", count)
+    machine = cluster.add()
+    cluster.start(machine)
+    cluster.until(cluster.is_whole, 5 * S)
+    assert requests == [machine.disk] * 2
 
 
 @pytest.mark.parametrize("leads", [False, True])

@@ -182,6 +182,7 @@ class Control:
         self._beat_ns: int = 0  # when the next heartbeat is due
         self._early_ns: int = 0  # when it may be sent together with something else
         self._beaten: int = 0  # the disk to which the last heartbeat went
+        self._asked: int = 0  # the disk that was asked, in place of a heartbeat, to make this one a member
         self._told_term: int = 0  # in which the figures of this member were sent
         self._greet_ns: int = 0
         self._found: Persisted | None = None  # to be written
@@ -652,7 +653,8 @@ class Control:
             return
         log.wake(now)
         self._lead(log, now)
-        beats = now >= min(self._beat_ns, self._early_ns) or (log.leader > 0 and log.leader != self._beaten)
+        beaten = self._beaten if self.configuration is not None else self._asked
+        beats = now >= min(self._beat_ns, self._early_ns) or (log.leader > 0 and log.leader != beaten)
         if beats:
             self._beat(log, now)
         if self.controller is not None:
@@ -795,6 +797,7 @@ class Control:
             return
         if configuration is None:  # it may have become a member in another lineage
             self._beat_ns = self._early_ns = now + self.options.reply_ns // 2
+            self._asked = leader
             self._ask_to_join(leader, log.lineage)
             return
         if self._beaten != leader or self._told_term != log.term:
