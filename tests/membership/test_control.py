@@ -329,7 +329,7 @@ def test_many_join_at_once(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_who_joins_asks_once_and_once_more_in_the_log(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first request founds nothing beside the cluster; the second is of a process that follows the log."""
+    """One request is sent before it has the log, and one by a process that follows it."""
     cluster = begun(seed, 3)
     cluster.run(2 * S)
     requests: list[int] = []
