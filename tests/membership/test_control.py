@@ -771,6 +771,20 @@ def test_the_controller_is_put_out(count: int) -> None:
     cluster.until(cluster.is_whole, 10 * S)
 
 
+def test_the_controller_is_put_out_while_the_only_other_member_leaves() -> None:
+    """Whoever leaves gets no vote, so nobody else will do it."""
+    cluster = begun(31, 3)
+    cluster.run(2 * S)
+    machine = controller(cluster)
+    lost, leaver = [other for other in cluster.machines if other is not machine]
+    cluster.kill(lost)
+    control(leaver).leaving = True
+    cluster.turn(leaver)
+    cluster.until(lambda: voters_of(machine) == [machine.disk], 60 * S)
+    control(machine).evict(machine.name)
+    cluster.until(lambda: control(machine).fault != "", 5 * S)
+
+
 def test_who_was_away_goes_on_beside_an_only_voter_that_was_put_out() -> None:
     """Its process still runs, and greets."""
     cluster = begun(31, 2)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from folkmoot.kernel.clock import SECOND
+from folkmoot.peer.member import LEAVING
 from folkmoot.status.cluster_picture import picture_of
 from folkmoot.status.status import NodeStatus
 from tests.harness.picture import Drawn, Roles
@@ -47,6 +48,16 @@ def test_the_only_copy_is_not_put_out_by_a_slip() -> None:
     assert NodeStatus(picture).evict("a", 1) == "", "the others have all that it has"
     assert NodeStatus(picture).evict("b", 1, True) == ""
     assert picture.orders == [("evict", "a"), ("evict", "b")]
+
+
+def test_the_last_one_that_stays_is_not_put_out_by_a_slip() -> None:
+    picture = Drawn([["a", "b"]] * 3, members="ab")
+    picture.members[0].state = LEAVING
+    why = NodeStatus(picture).evict("b", 1)
+    assert "nobody would be left to serve, because a leaves" in why
+    assert "--undo" in why
+    assert NodeStatus(picture).evict("a", 1) == ""
+    assert NodeStatus(picture).evict("b", 1, True) == ""
 
 
 def test_who_is_heard_is_not_forgotten_by_a_slip() -> None:

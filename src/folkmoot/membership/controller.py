@@ -443,10 +443,18 @@ class Controller:
         return [members[disk] for disk in self.log.configuration.disks() if is_up(members[disk].state)]
 
     def _has_successor(self) -> bool:
-        """Tell whether another member may lead the log soon: it votes, or may be given a vote as it is linked."""
+        """Tell whether another member may lead the log soon: it votes, or is linked here and may be given a vote.
+
+        Who leaves, or is to be put out, gets none (`voters`).
+        """
         me = self._me.disk
-        others = [one.disk for one in self._up() if one.disk != me and self._neighbours.is_linked(one.disk)]
-        return len(others) > 0 or self.log.voters != [me]
+        if self.log.voters != [me]:
+            return True
+        for member in self._up():
+            stays = member.disk not in self._evictions and not is_leaving(member.state)
+            if member.disk != me and stays and self._neighbours.is_linked(member.disk):
+                return True
+        return False
 
     def _report(self, member: ClusterMember) -> _Report | None:
         """Return the newest heartbeat of the process that is up."""

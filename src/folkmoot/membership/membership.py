@@ -614,7 +614,8 @@ def _may_leave(configuration: ClusterConfiguration, disk: int) -> bool:
     """Tell whether another member with data would be left: in a fork, one that knows of the leave when sides meet."""
     for other in configuration.disks():
         member = configuration.members[other]
-        if other != disk and member.kind == DATA and not is_leaving(member.state):
+        stays = not is_leaving(member.state) and member.incarnation > member.evicted
+        if other != disk and member.kind == DATA and stays:
             if configuration.trunk == configuration.lineage or is_up(member.state):
                 return True
     return False

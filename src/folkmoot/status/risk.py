@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from folkmoot.peer.member import LEAVING
 from folkmoot.status.picture import MEMBER, Picture
 
 __all__ = ["evict_risk", "forget_risk", "named", "unsafe_forget"]
@@ -28,6 +29,10 @@ def evict_risk(picture: Picture, node_id: str) -> str:
     if only:
         cost = f"{node_id} has the only copy of {named(only)}, which nobody could serve until it is back"
         return f"{cost}: wait until others have copies. {_forced('evict', node_id)}"
+    leaving = [member.node_id for member in view.members if member.node_id != node_id]
+    if leaving and not [one for one in view.members if one.node_id != node_id and one.state != LEAVING]:
+        cost = f"nobody would be left to serve, because {', '.join(leaving)} leaves"
+        return f"{cost}: take that back first (folkmoot leave NODE --undo). {_forced('evict', node_id)}"
     return ""
 
 
