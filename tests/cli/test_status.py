@@ -31,7 +31,7 @@ def test_the_status_shows_members_roles_and_data(capsys: pytest.CaptureFixture[s
     picture.voting = ["a", "b"]
     picture.reasons = {"c": "its process has ended"}
     lines = run(picture, capsys, "status").splitlines()
-    assert "a (folkmoot 1.a): member, configuration 7, controller b (epoch 77)" in lines[0]
+    assert "a (folkmoot 1.a): member, configuration 7 (epoch 77), controller b" in lines[0]
     assert lines[1].split() == [
         *("node", "zone", "state", "role", "version", "address"),
         *("clients", "sessions", "overload", "leads", "follows", "fills", "heard"),

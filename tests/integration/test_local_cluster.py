@@ -102,7 +102,7 @@ def test_a_node_that_dies_is_told_and_the_others_go_on(start: Callable[..., Loca
     places = local.ready()
     os.kill(local.pid("n2"), signal.SIGKILL)
     await_true(lambda: "n2 | was killed by SIGKILL" in local.log())
-    await_true(lambda: "n2 | the others continue: n1" in local.log())
+    await_true(lambda: "n2 | still running: n1" in local.log())
     assert says(places["n1"]["admin"], "status")
     assert local.process.poll() is None
     os.kill(local.pid("n1"), signal.SIGKILL)
@@ -146,6 +146,6 @@ def test_a_node_that_has_left_is_not_started_again(start: Callable[..., Local]) 
     words = [sys.executable, "-m", "folkmoot", "leave", "n2", "--admin", admin]
     done = subprocess.run(words, capture_output=True, text=True, timeout=WAIT_S, check=False)
     assert done.returncode == 0, done
-    await_true(lambda: "n2 | the others continue: n1" in local.log())
+    await_true(lambda: "n2 | still running: n1" in local.log())
     assert "restarts in" not in local.log()
     assert local.end() == 0

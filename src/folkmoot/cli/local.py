@@ -109,7 +109,7 @@ class LocalCluster:
         left = [other.name for other in self._children if other.pid]
         if left:
             hint = " (with --restart it would be restarted)" if status else ""
-            say(child.name, f"the others continue: {', '.join(left)}{hint}")
+            say(child.name, f"still running: {', '.join(left)}{hint}")
         else:
             say(child.name, "it was the last node")
             self._failed = True

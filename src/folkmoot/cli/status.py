@@ -81,14 +81,15 @@ def head(found: dict[str, Any]) -> str:
     if found["state"] == "alone":
         return f"{node}: alone, without a cluster; {overload_text(found)}"
     controller = found["controller"]
+    configuration = f"configuration {found['counter']} (epoch {found['epoch']})"
     who = {
-        "member": f"member, configuration {found['counter']}, controller {controller or 'unknown'}",
-        "witness": f"witness, configuration {found['counter']}, controller {controller or 'unknown'}",
+        "member": f"member, {configuration}, controller {controller or 'unknown'}",
+        "witness": f"witness, {configuration}, controller {controller or 'unknown'}",
         "waiting": "waits to become a member",
-        "excluded": f"left out; its last configuration was {found['counter']}",
+        "excluded": f"left out; its last was {configuration}",
     }.get(found["state"], found["state"])
     return (
-        f"{node}: {who} (epoch {found['epoch']}); {found['replicas']} replicas, split policy {found['policy']}, "
+        f"{node}: {who}; {found['replicas']} replicas, split policy {found['policy']}, "
         f"{overload_text(found)}"
     )
 
