@@ -10,6 +10,7 @@ from folkmoot.status.picture import AlonePicture
 from folkmoot.status.status import NodeStatus
 from folkmoot.status.wait import wait_of
 from tests.harness.box import Box
+from tests.harness.picture import Drawn
 from tests.harness.simulated_cluster import SimulatedCluster, Site
 
 
@@ -122,3 +123,12 @@ def test_who_was_put_out_says_so_and_the_others_too() -> None:
     why = "the others go on without it: an operator has put this node out: start it again to have it back"
     assert of(cluster["n3"]).unready() == why
     assert picture_of(cluster["n1"].node).why_away("n3") == "its process was put out"
+
+
+def test_a_controller_without_a_lease_does_not_speak_of_itself_as_of_another() -> None:
+    picture = Drawn([["a", "b"]])
+    picture.leased = False
+    picture.heard = ["b"]
+    assert "the controller b does not renew it" in wait_of(picture)
+    picture.leader_of_log = "a"
+    assert "it is the controller, and too few voters answer it" in wait_of(picture)

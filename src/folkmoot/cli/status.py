@@ -88,10 +88,7 @@ def head(found: dict[str, Any]) -> str:
         "waiting": "waits to become a member",
         "excluded": f"left out; its last was {configuration}",
     }.get(found["state"], found["state"])
-    return (
-        f"{node}: {who}; {found['replicas']} replicas, split policy {found['policy']}, "
-        f"{overload_text(found)}"
-    )
+    return f"{node}: {who}; {found['replicas']} replicas, split policy {found['policy']}, {overload_text(found)}"
 
 
 def overload_text(found: dict[str, Any]) -> str:

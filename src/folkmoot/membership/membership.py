@@ -524,10 +524,12 @@ class Membership:
         """Report that this node is up no more."""
         view = self.view
         assert view is not None, "a node that was up has a view"
-        who = self.controller or "the others"
         fields: dict[str, object] = {"view": counter_of(view.epoch), "epoch": view.epoch}
         why = self.why_out()
-        fields["why"] = f"{who} went on without this node{f': {why}' if why else ''}"
+        what = f"{self.controller or 'the others'} went on without this node"
+        if self.controller == self._me.node_id:
+            what = "it leads the configuration log, and is up no more"
+        fields["why"] = f"{what}{f': {why}' if why else ''}"
         self.events.append(Event(INFO if self.departing else WARNING, "view_excluded", fields))
 
     def _see_leave(self, control: Control) -> None:

@@ -41,6 +41,8 @@ def _why_no_lease(picture: Picture) -> str:
     controller = picture.controller()
     if not controller:
         return _no_controller(picture)
+    if controller == picture.node_id():
+        return "it is the controller, and too few voters answer it, its disk stands still, or it is being put out"
     if not picture.hears(controller):
         return f"it is not connected to the controller {controller}"
     return f"the controller {controller} does not renew it"
