@@ -15,6 +15,7 @@ from pathlib import Path
 from folkmoot.cli import main
 from folkmoot.node import Node
 from folkmoot.runtime import serve
+from folkmoot.runtime.clock import Clock
 from folkmoot.runtime.loop import Turns
 
 FILE = Path(os.environ["LEASE_FILE"])
@@ -24,8 +25,8 @@ CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 class LeasedTurns(Turns):
     """A driver whose node has the lease in the file."""
 
-    def __init__(self, node: Node, loop: AbstractEventLoop) -> None:
-        super().__init__(node, loop)
+    def __init__(self, node: Node, loop: AbstractEventLoop, clock: Clock) -> None:
+        super().__init__(node, loop, clock)
         self.read_lease()
         loop.add_signal_handler(signal.SIGUSR1, self.read_lease)
 

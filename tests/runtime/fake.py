@@ -60,6 +60,7 @@ class FakeNode:
         self.calls: list[tuple[Any, ...]] = []
         self.effects = FakeEffects()
         self.connections: list[FakeConnection] = []
+        self.now = 0
         self.due = NEVER
         self.until_ns = NEVER
         self.turns = 0

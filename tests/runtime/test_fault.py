@@ -18,6 +18,7 @@ from websockets.uri import parse_uri
 
 from folkmoot.config.cluster import ClusterSettings
 from folkmoot.config.unit import Address
+from folkmoot.runtime.clock import Clock
 from folkmoot.runtime.drain import LINGER_S
 from folkmoot.runtime.gate import Gate
 from folkmoot.runtime.loop import LARGE_BYTES, TURN_BYTES_MAX, Turns
@@ -100,7 +101,7 @@ class Bench:
         self.loop = FakeLoop()
         node: Any = self.node
         loop: Any = self.loop
-        self.turns = Turns(node, loop)
+        self.turns = Turns(node, loop, Clock())
         self.failures: list[Exception] = []
         self.complaints: list[tuple[str, Exception]] = []
         self.turns.fail = self.failures.append

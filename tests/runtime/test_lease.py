@@ -11,6 +11,7 @@ from folkmoot.kernel.lease import PAUSE_US
 from folkmoot.mqtt.encode import encode
 from folkmoot.mqtt.packet import Connect, Pingreq, Publish
 from folkmoot.node import Node, NodeConfig
+from folkmoot.runtime.clock import Clock
 from folkmoot.runtime.gate import Gate
 from folkmoot.runtime.intake import Intake, TlsTransport
 from folkmoot.runtime.loop import Turns
@@ -30,7 +31,7 @@ class Bench:
         self.loop = FakeLoop()
         loop: Any = self.loop
         self.node = Node(NodeConfig(), MemoryStore(), 1)
-        self.turns = turns(self.node, loop)
+        self.turns = turns(self.node, loop, Clock())
         self.node.open(self.turns.now)
         self.turns.steady_ns = lambda: self.now_ns
         self.turns.submit = lambda batch: self.loop.call_soon(self.turns.written, batch.token)
@@ -165,7 +166,7 @@ def test_under_tls_what_the_socket_has_not_taken_counts_as_unsent() -> None:
 def test_the_clock_of_leases_goes_on() -> None:
     loop = asyncio.new_event_loop()
     try:
-        turns = Turns(Node(NodeConfig(), MemoryStore(), 1), loop)
+        turns = Turns(Node(NodeConfig(), MemoryStore(), 1), loop, Clock())
         first = turns.steady_ns()
         assert 0 < first <= turns.steady_ns()
     finally:

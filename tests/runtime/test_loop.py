@@ -24,7 +24,7 @@ class Bench:
         self.loop = FakeLoop()
         node: Any = self.node
         loop: Any = self.loop
-        self.turns = Turns(node, loop)
+        self.turns = Turns(node, loop, Clock())
         self.batches: list[Batch] = []
         self.turns.submit = self.batches.append
         self.gate = Gate(100, 100, self.loop.time)
@@ -72,6 +72,19 @@ def test_all_chunks_of_an_iteration_make_one_turn_and_one_write_per_connection(b
     assert (one.written, two.written) == ([b"abc"], [b"ABC"])
     bench.turn()
     assert bench.node.turns == 2, "without input there is no turn"
+
+
+def test_a_clock_behind_the_time_of_the_node_is_refused() -> None:
+    """The node would ignore the time that it is told until the clock has reached its own."""
+    made, loop = FakeNode(), FakeLoop()
+    node: Any = made
+    given: Any = loop
+    clock = Clock(lambda: 5_000_000, lambda: 0)
+    made.now = clock.read()
+    Turns(node, given, clock)
+    made.now += 1
+    with pytest.raises(AssertionError, match="another clock"):
+        Turns(node, given, clock)
 
 
 class AtTheBeginning(Turns):

@@ -10,6 +10,7 @@ import pytest
 
 from folkmoot.kernel.limits import AUTO_BYTES
 from folkmoot.node import Node, NodeConfig
+from folkmoot.runtime.clock import Clock
 from folkmoot.runtime.loop import Turns
 from folkmoot.runtime.memory import AUTO_PERCENT, MemoryWatch, available_bytes, budget_of
 from folkmoot.store.memory import MemoryStore
@@ -94,17 +95,18 @@ def test_this_machine_has_a_budget() -> None:
     assert 0 < budget_of(AUTO_BYTES) <= total * AUTO_PERCENT // 100
 
 
-def node_with(budget: int) -> Node:
+def node_with(budget: int, clock: Clock) -> Node:
     config = NodeConfig()
     config.limits.memory_bytes_max = budget
     config.limits.sys_interval_us = 0
     node = Node(config, MemoryStore(), 1)
-    node.open(1_600_000_000_000_000)
+    node.open(clock.read())
     return node
 
 
 async def run(budget: int) -> Turns:
-    turns = Turns(node_with(budget), asyncio.get_running_loop())
+    clock = Clock()
+    turns = Turns(node_with(budget, clock), asyncio.get_running_loop(), clock)
     turns.submit = lambda _batch: None
     watch = MemoryWatch(turns)
     watch.start()

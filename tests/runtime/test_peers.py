@@ -12,6 +12,7 @@ import pytest
 from folkmoot.config.cluster import ClusterSettings
 from folkmoot.config.unit import Address
 from folkmoot.peer.peer import PeerConnection
+from folkmoot.runtime.clock import Clock
 from folkmoot.runtime.loop import Turns
 from folkmoot.runtime.peers import LINGER_S, PeerNetwork, PeerProtocol, connect
 from folkmoot.runtime.tcp import ListenError
@@ -77,7 +78,7 @@ class Bench:
         self.loop = FakeLoop()
         node: Any = self.node
         loop: Any = self.loop
-        self.turns = Turns(node, loop)
+        self.turns = Turns(node, loop, Clock())
         self.network = PeerNetwork(ClusterSettings(listen=Address("127.0.0.1", 0)))
         self.network._turns = self.turns
         self.turns.carrier = self.network

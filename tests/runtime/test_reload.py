@@ -13,6 +13,7 @@ from folkmoot.config.cluster import ClusterSettings
 from folkmoot.config.settings import Settings
 from folkmoot.config.unit import Address
 from folkmoot.runtime import reload as module
+from folkmoot.runtime.clock import Clock
 from folkmoot.runtime.loop import Turns
 from folkmoot.runtime.peers import PeerNetwork
 from folkmoot.runtime.reload import Prepared, Reload
@@ -43,7 +44,7 @@ class Serving:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.node = Node()
         node: Any = self.node
-        self.turns = Turns(node, loop)
+        self.turns = Turns(node, loop, Clock())
         self.turns.complain = lambda what, error: self.said.append(("connection_error", f"{what}: {error}"))
         self.turns.fail = self.fail
         self.settings = Settings()

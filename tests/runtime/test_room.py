@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from folkmoot.runtime import room
+from folkmoot.runtime.clock import Clock
 from folkmoot.runtime.loop import Turns
 from folkmoot.runtime.room import LOOK_BYTES, RoomWatch
 from folkmoot.store.batch import Batch
@@ -18,7 +19,7 @@ class Bench:
         self.node, self.loop = FakeNode(), FakeLoop()
         node: Any = self.node
         loop: Any = self.loop
-        self.turns = Turns(node, loop)
+        self.turns = Turns(node, loop, Clock())
         self.free = 10 * LOOK_BYTES
         self.reclaims = 0
         this: Any = self

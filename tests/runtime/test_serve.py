@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from folkmoot.runtime.serve import ended, on_exception, trace_of
+from folkmoot.kernel.clock import HOUR
+from folkmoot.node import NodeConfig
+from folkmoot.runtime.serve import ended, on_exception, open_node, trace_of
+from folkmoot.store.memory import MemoryStore
+from tests.runtime.fake import FakeLoop
 
 
 class Bench:
@@ -28,6 +33,38 @@ class Bench:
 
     def hear(self, **context: object) -> None:
         on_exception(self.serving, {"message": "m", **context})
+
+
+class SlowStore(MemoryStore):
+    """While it is read, the wall clock is set back."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.wall_us = 1_600_000_000_000_000
+
+    def wall_ns(self) -> int:
+        return self.wall_us * 1000
+
+    def get(self, key: bytes) -> bytes | None:
+        self.wall_us -= HOUR
+        return super().get(key)
+
+    def scan(self, start: bytes, end: bytes, limit: int) -> list[tuple[bytes, bytes]]:
+        self.wall_us -= HOUR
+        return super().scan(start, end, limit)
+
+
+def test_the_time_of_a_node_goes_on_when_the_wall_clock_is_set_back_during_its_start(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It would stand still for as long as the step, and so would the lease of the node, by its own count."""
+    store = SlowStore()
+    monkeypatch.setattr(time, "time_ns", store.wall_ns)
+    loop: Any = FakeLoop()
+    turns = open_node(NodeConfig(), store, loop)
+    turns.ask(turns.node.wake)
+    assert turns.node.now == turns.now
+    assert turns.clock.has_stepped(), "the node is told of the step"
 
 
 def test_an_error_of_a_transport_ends_its_connection() -> None:

@@ -30,8 +30,7 @@ class Bench:
         self.loop = FakeLoop()
         node: Any = self.node
         loop: Any = self.loop
-        self.turns = Turns(node, loop)
-        self.turns.clock = Clock(self.time_ns, self.time_ns)
+        self.turns = Turns(node, loop, Clock(self.time_ns, self.time_ns))
         self.turns.submit = lambda batch: None
         self.watch = StallWatch(self.turns, stall_us)
         self.watch.start()

@@ -10,6 +10,7 @@ from websockets.protocol import State
 from websockets.typing import Subprotocol
 from websockets.uri import parse_uri
 
+from folkmoot.runtime.clock import Clock
 from folkmoot.runtime.drain import LINGER_BYTES_MAX, LINGER_S
 from folkmoot.runtime.gate import Gate
 from folkmoot.runtime.loop import Turns
@@ -28,7 +29,7 @@ class Bench:
         self.loop = FakeLoop()
         node: Any = self.node
         loop: Any = self.loop
-        self.turns = Turns(node, loop)
+        self.turns = Turns(node, loop, Clock())
         self.transport = FakeTransport()
         gate = Gate(10, 10, self.loop.time)
         arrival = gate.enter("127.0.0.1")

@@ -181,7 +181,7 @@ class Pages:
         serving, counters = self._serving, self._serving.node.counters
         return {
             "started_us": serving.started_us,
-            "uptime_us": max(serving.turns.clock.read() - serving.started_us, 0),
+            "uptime_us": serving.turns.clock.read() - serving.started_us,
             "stopping": serving.stopping,
             "durability": serving.settings.node.durability,
             "storage": {"full": bool(counters.storage_full), "free_bytes": serving.disk.folder.free_bytes()},

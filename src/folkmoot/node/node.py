@@ -108,6 +108,11 @@ class Node:
         """The figures of this node, for metrics."""
         return self._state.counters
 
+    @property
+    def now(self) -> int:
+        """The time of the last call, on the clock of the driver."""
+        return self._state.now
+
     def open(self, now: int) -> None:
         """Restore what the store has; raises CorruptStore or StoreError. Call it once, before everything else."""
         self._state.clock.begin(now, now)

@@ -43,10 +43,10 @@ def _steady_ns() -> Callable[[], int]:
 class Clock:
     """Microseconds: `read` begins at the wall clock of the start and is monotonic; `wall` is the time since 1970."""
 
-    def __init__(self, wall_ns: Callable[[], int] = time.time_ns, steady_ns: Callable[[], int] | None = None) -> None:
-        self._wall_ns = wall_ns
+    def __init__(self, wall_ns: Callable[[], int] | None = None, steady_ns: Callable[[], int] | None = None) -> None:
+        self._wall_ns = time.time_ns if wall_ns is None else wall_ns
         self._steady_ns = _steady_ns() if steady_ns is None else steady_ns
-        self._anchor_us = wall_ns() // 1000 - self._steady_ns() // 1000
+        self._anchor_us = self._wall_ns() // 1000 - self._steady_ns() // 1000
         self._told_us = 0  # by how much the wall clock was ahead of `read` when that was reported
 
     def read(self) -> int:

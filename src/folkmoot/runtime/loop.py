@@ -55,14 +55,17 @@ class Turns(CommitListener, CheckListener):
 
     Protocols call `begin` for whatever has come, then the node with the time that it returns. The turn ends in the
     next iteration of the loop, after all sockets that were ready have been read.
+
+    clock: also the one by which the node was opened; the node ignores times before that of its last call.
     """
 
-    def __init__(self, node: Node, loop: AbstractEventLoop) -> None:
+    def __init__(self, node: Node, loop: AbstractEventLoop, clock: Clock) -> None:
         self.node = node
         self.loop = loop
-        self.clock = Clock()
+        self.clock = clock
         self.steady_ns: Callable[[], int] = self.clock.read_ns
         self.now = self.clock.read()
+        assert self.now >= node.now, "the node was opened by another clock"
         self.began_us = self.now
         self.begun = False
         self.halted = False

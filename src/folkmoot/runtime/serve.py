@@ -26,7 +26,7 @@ from folkmoot.config.settings import Settings
 from folkmoot.kernel.errors import FolkmootError
 from folkmoot.node import Node, NodeConfig
 from folkmoot.runtime.audit import Audit, open_audit
-from folkmoot.runtime.clock import next_beat
+from folkmoot.runtime.clock import Clock, next_beat
 from folkmoot.runtime.commit import Committer
 from folkmoot.runtime.descriptors import Descriptors, raise_limit
 from folkmoot.runtime.disk import Disk
@@ -40,6 +40,7 @@ from folkmoot.runtime.reload import Reload, read_users
 from folkmoot.runtime.room import RoomWatch
 from folkmoot.runtime.seek import Lookup, Seeker
 from folkmoot.runtime.watch import STALL_US, StallWatch
+from folkmoot.store.reader import Reader
 
 __all__ = ["Lookup", "Service", "ServingNode", "serve"]
 
@@ -85,7 +86,7 @@ class ServingNode:
         self.node = node
         self.turns = turns
         self.log = log
-        self.started_us = time.time_ns() // 1000
+        self.started_us = node.counters.started_us
         self.descriptors = descriptors
         self.peers: PeerNetwork | None = None  # None: a node without a cluster
         per_address = min(node.config.limits.handshakes_per_address_max, max(descriptors.sockets // 2, 1))
@@ -256,10 +257,8 @@ async def run_node(
     file = read_users(settings)
     if file is not None:
         config.users = file.hashes
-    node = Node(config, disk.reader, secrets.randbits(64))
-    node.open(time.time_ns() // 1000)
-    turns = Turns(node, loop)
-    serving = ServingNode(settings, disk, node, turns, log, descriptors)
+    turns = open_node(config, disk.reader, loop)
+    serving = ServingNode(settings, disk, turns.node, turns, log, descriptors)
     serving.peers = peers
     if peers is not None:
         peers.gate.sockets_max = descriptors.peers
@@ -285,6 +284,14 @@ async def run_node(
             serving.error = FolkmootError("stopped while the disk was full; acknowledged data is safe")
         end_logs(serving)
     return finish(serving)
+
+
+def open_node(config: NodeConfig, reader: Reader, loop: asyncio.AbstractEventLoop) -> Turns:
+    """Open a node on its store, and return its driver; both have one clock from the beginning."""
+    node = Node(config, reader, secrets.randbits(64))
+    clock = Clock()
+    node.open(clock.read())
+    return Turns(node, loop, clock)
 
 
 def begin_audit(serving: ServingNode, loop: asyncio.AbstractEventLoop) -> None:
