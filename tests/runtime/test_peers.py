@@ -63,6 +63,9 @@ class PeerNode(FakeNode):
     def peer_lost(self, peer: PeerConnection, why: str, now: int) -> None:
         self.calls.append(("lost", peer.address, why))
 
+    def dial_failed(self, address: str, why: str, refused: bool, now: int) -> None:
+        self.calls.append(("dial_failed", address, why, refused))
+
     def drain(self, now: int, steady_ns: int = 0) -> FakeEffects:
         self.turns += 1
         effects, self.effects = self.wanted, PeerEffects()
@@ -167,6 +170,53 @@ def test_a_halted_driver_tells_the_node_nothing(bench: Bench) -> None:
     _, late = bench.connected("c:1")
     assert len(bench.node.calls) == told
     assert late.calls == ["abort"]
+
+
+class Unusable(PeerTransport):
+    """Its first call fails, and also its end if it is `stubborn`."""
+
+    def __init__(self, stubborn: bool) -> None:
+        super().__init__()
+        self.stubborn = stubborn
+
+    def set_write_buffer_limits(self, high: int, low: int) -> None:
+        raise RuntimeError("no limits")
+
+    def abort(self) -> None:
+        if self.stubborn:
+            raise RuntimeError("no end")
+        super().abort()
+
+
+def end_of(bench: Bench, transport: PeerTransport, address: str) -> None:
+    """A connection is made and ends."""
+    protocol = PeerProtocol(bench.network, bench.turns, address)
+    made: Any = transport
+    protocol.connection_made(made)
+    if "abort" in transport.calls:
+        protocol.connection_lost(None)
+
+
+@pytest.mark.parametrize("stubborn", [False, True])
+def test_a_dial_whose_connection_cannot_be_used_has_failed(bench: Bench, stubborn: bool) -> None:
+    """The node would wait for its end for ever, and never dial the address again."""
+    end_of(bench, Unusable(stubborn), "b:1")
+    assert bench.node.named("dial_failed") == [("b:1", "RuntimeError: no limits", False)]
+
+
+def test_a_dial_that_was_overtaken_by_a_reload_and_is_refused_has_failed(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(bench.network, "outdated", lambda _handle: "the certificate was revoked")
+    monkeypatch.setattr(bench.network, "failed", lambda address, _error: said.append(address))
+    end_of(bench, PeerTransport(), "b:1")
+    assert bench.node.named("dial_failed") == [("b:1", "the certificate was revoked", False)]
+    assert said == [], "the node says it"
+    end_of(bench, PeerTransport(), "")
+    assert len(bench.node.named("dial_failed")) == 1, "nobody dialled it"
+    assert said == ["127.0.0.1:4711"]
+    assert bench.node.named("connected") == []
 
 
 def test_the_port_that_the_system_picked_is_told_to_others() -> None:

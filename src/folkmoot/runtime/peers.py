@@ -65,25 +65,31 @@ class PeerProtocol(Accepted, asyncio.Protocol):
         if self._arrival is not None:
             self._network.gate.finish(self._arrival)
         try:
-            self._begin(made)
+            why = self._begin(made)
         except Exception as error:  # noqa: BLE001 - whatever it is, other connections go on
+            why = f"{type(error).__name__}: {error}"
             if not self._turns.spoiled(made, self._address or "unknown", error):
                 self.left()
+        if self._address and self._peer is None and not self._turns.halted:
+            self._turns.ask(self._turns.node.dial_failed, self._address, why, False)
 
-    def _begin(self, made: Transport) -> None:
+    def _begin(self, made: Transport) -> str:
+        """Make the connection known to the node; return why it is not accepted, if it is not."""
         if self._turns.halted:
             made.abort()
-            return
+            return ""
         made.set_write_buffer_limits(WRITE_BYTES_HIGH, WRITE_BYTES_LOW)
         address = self._address or peer_info(made, "tcp", None).address
         if why := self._network.outdated(made):
-            self._network.failed(address, OSError(why))
+            if not self._address:  # else the node says it
+                self._network.failed(address, OSError(why))
             reset(made)
-            return
+            return why
         peer = self._turns.ask(self._turns.node.peer_connected, made, address, bool(self._address))
         if peer is not None:
             self._network.open[peer.id] = made
             self._peer = peer
+        return ""
 
     def data_received(self, data: bytes) -> None:
         """Pass a chunk to the node."""
