@@ -254,6 +254,21 @@ def test_stopping_while_the_disk_is_full_ends(bench: Bench) -> None:
     assert bench.told.what == ["stuck: no space"]
 
 
+def test_a_reopening_that_the_loop_reaches_after_the_end_is_not_made(bench: Bench) -> None:
+    """The store is closed by then: it would be opened for good."""
+    bench.disk.errors = [StoreFull("no space")]
+    bench.disk.room.set()
+    bench.submit(1)
+    bench.disk.go.release()
+    bench.loop.run_one()
+    assert bench.loop.arrived.acquire(timeout=WAIT_S), "the thread asks for it"
+    bench.loop.arrived.release()
+    assert bench.committer.close()
+    bench.loop.run_one()
+    assert bench.disk.reopened == 0
+    assert bench.told.what == ["stuck: no space"]
+
+
 def test_an_error_that_room_does_not_heal_ends_the_committing(bench: Bench) -> None:
     bench.disk.errors = [StoreError("the disk is broken")]
     bench.submit(1, 2)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from folkmoot.kernel.errors import CorruptStore, SnapshotGone, StoreError
-from folkmoot.runtime import commit_log
+from folkmoot.runtime import commit_log, rocks
 from folkmoot.runtime.rocks import RANGE_ROWS, RocksOptions, RocksStore, StoreFull
 from folkmoot.store.batch import Batch
 from folkmoot.store.key import applied_key
@@ -138,6 +138,32 @@ def test_a_closed_store_has_everything_when_it_is_opened_again(tmp_path: Path) -
     assert store.torn_bytes == 0
     store.reopen()
     assert store.get(b"b") == b"2"
+    store.close()
+
+
+def test_a_store_that_was_closed_is_not_reopened(tmp_path: Path) -> None:
+    """It would keep its lock, and the next node in this process could not open it."""
+    store = opened(tmp_path / "s", create=True)
+    put(store, 1, (b"a", b"1"))
+    store.close()
+    store.reopen()
+    following = opened(tmp_path / "s")
+    assert rows_of(following) == [(b"a", b"1")]
+    following.close()
+
+
+def test_a_store_that_could_not_be_reopened_is_when_it_can_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_arguments: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    store = opened(tmp_path / "s", create=True)
+    put(store, 1, (b"a", b"1"))
+    with monkeypatch.context() as patch:
+        patch.setattr(rocks, "Rdict", full)
+        with pytest.raises(StoreFull):
+            store.reopen()
+    store.reopen()
+    assert rows_of(store) == [(b"a", b"1")]
     store.close()
 
 

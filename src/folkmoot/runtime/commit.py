@@ -113,7 +113,10 @@ class Committer:
         self._queue.put(_RECLAIM)
 
     def close(self, timeout_s: float = 10.0) -> bool:
-        """Write what waits and end the thread; return False if the disk is still full after the timeout."""
+        """Write what waits and end the thread; return False if the disk is still full after the timeout.
+
+        To be called in the loop's thread. The store is not reopened any more.
+        """
         self._closing = True
         self._queue.put(None)
         self._thread.join(timeout_s)
@@ -203,13 +206,18 @@ class Committer:
                 return False
             pause.wait(RETRY_S)
         reopened = Reopening(self._target)
-        self._tell(reopened.run)
+        self._tell(self._reopen, reopened)
         while not reopened.done.wait(RETRY_S):
-            if self._closing:  # the loop does not run any more
+            if self._closing:  # it will not be reopened
                 return False
         if reopened.error is not None:
             self._tell(self._listener.failed, reopened.error)
         return reopened.error is None
+
+    def _reopen(self, reopening: Reopening) -> None:
+        """Reopen the store, in the loop's thread, unless `close` was called there: it is closed then, or soon."""
+        if not self._closing:
+            reopening.run()
 
     def _tell(self, callback: Callable[..., None], *arguments: object) -> None:
         try:

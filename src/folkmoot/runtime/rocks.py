@@ -92,6 +92,7 @@ class RocksStore(Reader):
         self._database_options = database_options(options)
         self._unlogged = unlogged()
         self._db: Any = None
+        self._closed = False  # for good
         self._log = CommitLog(folder / "log", options.sync, options.salvage)
         self._applied_key = applied_key()
         self._positions: deque[tuple[int, int]] = deque()  # of writes: the newest token, the position behind it
@@ -332,7 +333,12 @@ class RocksStore(Reader):
             group.delete(puts[position])
 
     def reopen(self) -> None:
-        """Close the store and open it again: RocksDB refuses all writes after one has failed."""
+        """Close the store and open it again: RocksDB refuses all writes after one has failed.
+
+        A store that was closed stays closed.
+        """
+        if self._closed:
+            return
         self._close()
         self._patiently(lambda: self._open(self._applied))  # the node has the rows that are not applied
 
@@ -363,11 +369,13 @@ class RocksStore(Reader):
         return True
 
     def close(self) -> None:
-        """Close the files; idempotent."""
-        if self._db is not None:
-            self._close()
+        """Close the files for good; idempotent."""
+        self._closed = True
+        self._close()
 
     def _close(self) -> None:
+        if self._db is None:
+            return
         for snapshot in list(self._snapshots):  # an open one keeps the folder locked
             snapshot.close()
         database, self._db = self._db, None
