@@ -196,7 +196,7 @@ class Leased:
             applied = leader.applied or self.planted == "unapplied_answers"
             # A leader that has not applied everything does not know yet what its predecessors have taken away.
             up = (not holder.taken or not leader.applied) and incarnation == holder.known
-            if leader.leases.heard(disk, incarnation, what[2], clock, leased and applied and up):
+            if leased and applied and up and leader.leases.heard(disk, incarnation, what[2], clock):
                 self.send(ANSWER, disk, incarnation, leader.term, what[2])
             elif not up and leader.leased and leader.applied:
                 self.push(1 + self.rng.below(LENGTH), START, leader.term, disk, incarnation, holder.version)

@@ -112,19 +112,18 @@ def test_a_new_leader_waits_for_everybody() -> None:
 
 def test_the_wait_begins_with_the_last_heartbeat_that_may_be_answered() -> None:
     leases = GrantedLeases(1000, 0)
-    assert leases.heard(1, 1, 1, 5000, True)
-    assert not leases.heard(1, 1, 2, 5500, False), "no leader without Raft's lease answers"
+    assert leases.heard(1, 1, 1, 5000)
     assert not leases.certainly_over(1, 1, 6009)
     assert leases.certainly_over(1, 1, 6010)
-    assert leases.heard(1, 1, 3, 7000, True)
+    assert leases.heard(1, 1, 3, 7000)
     assert leases.over_ns(1, 1) == 8010
-    assert leases.heard(1, 1, 2, 7100, True), "an older heartbeat that comes late gets an answer, too"
+    assert leases.heard(1, 1, 2, 7100), "an older heartbeat that comes late gets an answer, too"
     assert leases.over_ns(1, 1) == 8110
 
 
 def test_an_ended_process_is_not_waited_for() -> None:
     leases = GrantedLeases(1000, 0)
-    assert leases.heard(1, 1, 1, 100, True)
+    assert leases.heard(1, 1, 1, 100)
     leases.ended(1, 1, 200)
     assert leases.certainly_over(1, 1, 200)
     assert not leases.certainly_over(1, 2, 200), "the next process may have a lease of an earlier leader"
@@ -132,15 +131,15 @@ def test_an_ended_process_is_not_waited_for() -> None:
 
 def test_a_lease_that_is_given_back_is_over() -> None:
     leases = GrantedLeases(1000, 0)
-    assert leases.heard(1, 1, 1, 100, True)
+    assert leases.heard(1, 1, 1, 100)
     assert leases.given_back(1, 1, 2, 150)
     assert leases.over_ns(1, 1) == 1010, "an earlier leader may have answered newer heartbeats"
-    assert leases.heard(1, 1, 3, 2000, True)
+    assert leases.heard(1, 1, 3, 2000)
     assert leases.given_back(1, 1, 4, 2100)
     assert leases.certainly_over(1, 1, 2100)
-    assert not leases.heard(1, 1, 4, 2200, True), "it is given back before it is heard"
+    assert not leases.heard(1, 1, 4, 2200), "it is given back before it is heard"
     assert leases.certainly_over(1, 1, 2200)
-    assert leases.heard(1, 1, 5, 2300, True)
+    assert leases.heard(1, 1, 5, 2300)
     assert not leases.certainly_over(1, 1, 2300)
     assert not leases.given_back(1, 1, 4, 2400), "a repetition of a return"
     assert not leases.certainly_over(1, 1, 2400)
@@ -149,9 +148,9 @@ def test_a_lease_that_is_given_back_is_over() -> None:
 def test_a_process_whose_leaderships_are_being_taken_is_not_answered() -> None:
     leases = GrantedLeases(1000, 0)
     leases.revoke(1, 1, 1010)
-    assert not leases.heard(1, 1, 1, 1020, True)
+    assert not leases.heard(1, 1, 1, 1020)
     leases.restore(1, 1)
-    assert leases.heard(1, 1, 2, 1030, True)
+    assert leases.heard(1, 1, 2, 1030)
     with pytest.raises(AssertionError, match="when the lease is over"):
         leases.revoke(1, 1, 1040)
 
@@ -159,11 +158,11 @@ def test_a_process_whose_leaderships_are_being_taken_is_not_answered() -> None:
 def test_what_is_over_anyway_is_forgotten() -> None:
     leases = GrantedLeases(1000, 0)
     for incarnation in range(1, 100):
-        leases.heard(1, incarnation, 1, incarnation * 2000, True)
+        leases.heard(1, incarnation, 1, incarnation * 2000)
     leases.revoke(1, 99, 200_000)
-    leases.heard(2, 1, 1, 200_001, True)
+    leases.heard(2, 1, 1, 200_001)
     assert len(leases._grants) == 2
-    assert not leases.heard(1, 99, 2, 200_002, True)
+    assert not leases.heard(1, 99, 2, 200_002)
 
 
 # Drawn runs

@@ -221,7 +221,7 @@ class Controller:
             self._denied[disk] = CUT_OFF  # it was in another lineage: it comes up anew
         if self._evictions.get(disk, 0) >= process.incarnation or beat.stalled or disk in self._denied:
             return NOT_UP
-        return GRANTED if self._leases.heard(disk, process.incarnation, beat.number, now, True) else NOT_UP
+        return GRANTED if self._leases.heard(disk, process.incarnation, beat.number, now) else NOT_UP
 
     def _is_taken(self, process: Neighbour, beat: Beat, member: ClusterMember) -> bool:
         """Tell whether another process had the number of this start.

@@ -10,13 +10,13 @@ The proof that no lease is valid that is certainly over. Let a lease be valid be
 1. *The leader that answered h says it is over.* h was sent before the leader took it, at `now`, and noted that time. On
    the member's clock the lease ends a length after the sending. The leader waits a length and the drift from what it
    noted, on a clock that is at most so much faster, so it waits until later.
-2. *A later leader says so.* The earlier one took h while no other leader could be elected (`may_answer`: Raft's leader
+2. *A later leader says so.* The earlier one took h while no other leader could be elected (`may_grant`: Raft's leader
    lease), so h was sent before the election of the later one, which waits a length and the drift from its election.
    A voter that takes the earlier leader for ended does not wait for Raft's leader lease. If that is wrong (a firewall
    that answers with resets), h may be sent until that lease is over: the later leader adds it (`predecessor_ns`).
 3. *An earlier leader says so, and has not answered h.* What counts is the entry of the log that takes the leaderships
    away. It was proposed before the later leader was elected. That leader answers nothing before it has applied
-   everything that earlier leaders proposed (`may_answer`), and nothing to a member that is away. A leader that has
+   everything that earlier leaders proposed (`may_grant`), and nothing to a member that is away. A leader that has
    proposed such an entry itself answers that member no more (`revoke`), until the entry is known to be lost, or the
    member has started again.
 4. *The member gave the lease back.* It forgets all heartbeats that it has sent, so that no answer to them counts, and
@@ -131,15 +131,14 @@ class GrantedLeases:
         self._predecessor_ns = predecessor_ns
         self._grants: dict[tuple[int, int], _Grant] = {}
 
-    def heard(self, disk: int, incarnation: int, number: int, now: int, may_answer: bool) -> bool:
+    def heard(self, disk: int, incarnation: int, number: int, now: int) -> bool:
         """Take a heartbeat; True if it is to be answered.
 
-        may_answer: at `now` Raft's leader lease is valid, everything that earlier leaders have proposed is applied, and
-        the member is up in the configuration with this incarnation.
+        The caller (`Controller._judge`) has seen that at `now` Raft's leader lease is valid, everything that earlier
+        leaders have proposed is applied (`ConfigurationLog.may_grant`), and the member is up in the configuration with
+        this incarnation.
         """
         assert now >= self._elected_ns, "the clock is monotonic"
-        if not may_answer:
-            return False
         grant = self._grant(disk, incarnation, now)
         if grant.revoked or number <= grant.returned:
             return False

@@ -1,6 +1,6 @@
 """Connects the broker and the cluster half: carries views, changes and messages from one to the other, turn by turn.
 
-Decides nothing. The order matters: messages of peers are handled as they come; a view is installed only between two
+Decides no roles. The order matters: messages of peers are handled as they come; a view is installed only between two
 turns, after the rows of the last turn were handed over; the messages of a turn to a peer leave as one frame at its end,
 together with the changes that they are about.
 """

@@ -1,9 +1,8 @@
 """What leaves a node only under its lease, and what becomes of it without one.
 
 A member may acknowledge, deliver, answer a read, or call itself ready only while it has a lease (`membership.lease`):
-until then no other member leads what it leads. The provider of the lease sets `State.speaks_until_ns`, on the
-monotonic clock of the driver. A node without a cluster, and one whose membership knows no leases, speaks for ever
-(NEVER).
+until then no other member leads what it leads. The membership sets `State.speaks_until_ns`, on the monotonic clock of
+the driver. A node without a cluster speaks for ever (NEVER).
 
 The rule: *the lease is compared with a time that was read after the last decision of the turn* (`Node.seal`), not
 with the time at which bytes came in. Everything that leaves depends then on nothing but what this node knew while no
@@ -58,7 +57,7 @@ was in all of them: a leadership that went elsewhere went only after this node h
 node finds itself away (`Leadership.stand_down`), this happens at once. What was withheld is *dropped* before, so that
 no acknowledgement leaves together with the DISCONNECT.
 
-What the provider guarantees: before it extends a lease that has ended, this node has handled every entry of the
+What the membership guarantees: before it extends a lease that has ended, this node has handled every entry of the
 configuration up to the commit index that came with the answer, and has stood down if it was away in one of them.
 """
 
