@@ -183,7 +183,7 @@ class Connecting:
             self.state.counters.error_client_id += 1
             self.closing.refuse(connection, reason.CLIENT_IDENTIFIER_NOT_VALID, wrong)
             return
-        if assigned:  # [MQTT-3.1.3-6] [MQTT-3.1.3-7]
+        if assigned and not connection.assigned:  # [MQTT-3.1.3-6] [MQTT-3.1.3-7]; one that has waited may have its id
             connection.assigned = True
             connection.client_id = "auto-" + self.state.rng.token(22)
         limits = self.state.limits
@@ -232,10 +232,9 @@ class Connecting:
         for connection, assigned in early:
             if connection.state != REGISTERING:
                 continue
-            partition = self.state.partition_of(connection.client_id.encode())
-            if connection.remote is None and (not connection.client_id or not self.state.leads[partition]):
-                self.register(connection)
-            elif self.state.leads[partition]:
+            if connection.remote is None:
+                self.register(connection)  # it has waited before the checks, or what they look at has changed since
+            elif self.state.leads[self.state.partition_of(connection.client_id.encode())]:
                 self.admission.admit(connection, assigned)
 
     def own(self, connection: Connection) -> None:
