@@ -77,11 +77,12 @@ def test_a_client_that_waits_for_the_subscriptions_is_admitted_by_the_rules_for_
     assert bob.expect(Connack).code == reason.CLIENT_IDENTIFIER_NOT_VALID
 
 
-def test_of_the_clients_that_wait_for_the_subscriptions_no_more_are_admitted_than_may() -> None:
+@pytest.mark.parametrize("leader", ["n1", "n2"])
+def test_of_the_clients_that_wait_for_the_subscriptions_no_more_are_admitted_than_may(leader: str) -> None:
     cluster = SimulatedCluster(2, limits={"connections_max": 3})
     site = cluster["n1"]
     with _wait_in(cluster, site):
-        clients = [site.client(client_id) for client_id in site.names_led("c")[:5]]
+        clients = [site.client(client_id) for client_id in cluster[leader].names_led("c")[:5]]
         for client in clients:
             client.open().send(Connect(5, client.client_id, True, 0))
         cluster.run()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from folkmoot.mqtt.packet import V311
+from folkmoot.mqtt import reason
+from folkmoot.mqtt.packet import V311, Connack, Connect
 from folkmoot.session.account import Account
 from folkmoot.sim.check_quota import miscounted
 from tests.harness.peer import EVER, Peer
@@ -147,4 +148,37 @@ def test_a_user_that_has_more_after_a_takeover_loses_nothing() -> None:
         assert answer.session_present
         peer.lose()
     enter(cluster["n1"], "ann", "another", code=0x97)
+    check(cluster)
+
+
+def test_clients_whose_leaders_have_not_answered_count_as_connections_of_their_user() -> None:
+    cluster = cluster_of(2, user_connections_max=2)
+    here, there = cluster["n1"], cluster["n2"]
+    clients = [here.client(client_id) for client_id in there.names_led("c")[:4]]
+    cluster.freeze()
+    for client in clients[:3]:
+        client.open().send(Connect(5, client.client_id, True, 0, "u", b""))
+    here.run_alone()  # the passwords are right
+    clients[0].lose()
+    clients[3].open().send(Connect(5, clients[3].client_id, True, 0, "u", b""))
+    cluster.thaw()
+    cluster.run()
+    assert [client.expect(Connack).code for client in clients[1:]] == [0, reason.QUOTA_EXCEEDED, 0]
+    check(cluster)
+
+
+def test_clients_that_wait_for_their_older_connections_elsewhere_count_as_connections_of_their_user() -> None:
+    cluster = cluster_of(2, user_connections_max=2)
+    here, there = cluster["n1"], cluster["n2"]
+    client_ids = here.names_led("c")[:3]
+    for client_id in client_ids[:2]:
+        enter(there, "u", client_id)
+    enter(there, "v", client_ids[2])
+    clients = [here.client(client_id) for client_id in client_ids]
+    cluster.freeze()
+    for client in clients:
+        client.open().send(Connect(5, client.client_id, True, 0, "u", b""))
+    cluster.thaw()
+    cluster.run()
+    assert [client.expect(Connack).code for client in clients] == [0, 0, reason.QUOTA_EXCEEDED]
     check(cluster)

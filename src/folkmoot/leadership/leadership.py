@@ -491,7 +491,6 @@ class Leadership:
             session.connection = None
             connection.session = None
             self.state.counters.clients_connected -= 1
-            self.lifecycle.uncount(connection)
             self.lifecycle.leave(session)
             connection.connect = decode_connect(connection.connect_body)
             self.relays.ask(connection, session.partition, connection.connect_body, not connection.connect.client_id)

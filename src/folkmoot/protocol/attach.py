@@ -82,7 +82,6 @@ class Attaching:
             self.lifecycle.save(session)
         if connection.remote is None:
             self.state.counters.clients_connected += 1
-            self.lifecycle.count(connection)
 
     def _join(self, connection: Connection, session: Session, packet: Connect) -> None:
         session.connection = connection

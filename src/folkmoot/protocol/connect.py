@@ -186,8 +186,8 @@ class Connecting:
         if assigned and not connection.assigned:  # [MQTT-3.1.3-6] [MQTT-3.1.3-7]; one that has waited may have its id
             connection.assigned = True
             connection.client_id = "auto-" + self.state.rng.token(22)
-        limits = self.state.limits
-        if self.state.counters.clients_connected >= limits.connections_max:
+        self.lifecycle.uncount(connection)  # one that has waited may be counted
+        if self.state.accounts.connections >= self.state.limits.connections_max:
             self.admission.refuse_crowd(connection, "too many connections")
             return
         if self.state.memory.refuses:
@@ -197,10 +197,12 @@ class Connecting:
         partition = self.state.partition_of(connection.client_id.encode())
         if not self._may_connect(connection, partition):
             return
+        if not self.state.leads[partition] and not self.fabric.leaders[partition]:
+            self.closing.absent(connection, partition)
+            return
+        self.lifecycle.count(connection)
         if self.state.leads[partition]:
             self.admission.admit(connection, assigned)
-        elif not self.fabric.leaders[partition]:
-            self.closing.absent(connection, partition)
         else:
             connection.state = REGISTERING
             self.relays.ask(connection, partition, connection.connect_body, assigned)
@@ -270,7 +272,6 @@ class Connecting:
         connection.state = OPEN
         self.throttle.unpause(connection, FOR_HANDSHAKE)
         self.state.counters.clients_connected += 1
-        self.lifecycle.count(connection)
         self.state.counters.sent_connack += 1
         self.attaching.welcome(connection, expiry_of(packet, self.state.limits))
         self.attaching.hear(connection)

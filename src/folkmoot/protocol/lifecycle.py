@@ -104,6 +104,7 @@ class Lifecycle:
                 self.state.tell("disconnected", disconnected_fields(connection, self.state.clock.time))
             connection.opened_us = 0
         self.pending_closes.begin(connection, goodbye)
+        self.uncount(connection)
         session = connection.session
         if session is None:
             return
@@ -111,7 +112,6 @@ class Lifecycle:
         session.connection = None
         if connection.remote is None:
             self.state.counters.clients_connected -= 1
-            self.uncount(connection)
         if session.proxy:
             return
         remote = connection.remote
@@ -138,10 +138,11 @@ class Lifecycle:
             session.expiry_s = expiry_s
 
     def count(self, connection: Connection) -> None:
-        """Count a connection of its user at this node."""
+        """Count a connection of its user at this node, before its leader is asked: others may ask at once."""
         account = self.state.accounts.of(connection.username)
         connection.account = account
         account.connections += 1
+        self.state.accounts.connections += 1
 
     def uncount(self, connection: Connection) -> None:
         """Count a connection of its user no more."""
@@ -149,6 +150,7 @@ class Lifecycle:
         if account is not None:
             connection.account = None
             account.connections -= 1
+            self.state.accounts.connections -= 1
             self.state.accounts.settle(account, self.state.now)
 
     def rest(self, session: Session, late_us: int = 0) -> None:

@@ -58,8 +58,8 @@ class Quota:
 class Account:
     """What one user has at this node.
 
-    connections: of clients that are connected to this node; all other counts are about partitions that this node leads,
-    and about the transient sessions of its connections.
+    connections: of clients that are connected to this node, or are being let in; all other counts are about partitions
+    that this node leads, and about the transient sessions of its connections.
     """
 
     def __init__(self, name: str, quota: Quota) -> None:
@@ -142,6 +142,7 @@ class Accounts:
         self.limits = limits
         self.named = named
         self._users: dict[str, Account] = {}
+        self.connections = 0  # of all
         self.kept_bytes = 0  # of all
         self.disk_low = False  # the last room on the disk is for users that have stored little
         self._quota = _quota_of(limits, True)

@@ -88,7 +88,7 @@ class Connection:
         self.v5 = False
         self.client_id = ""
         self.username = ""
-        self.account: Account | None = None  # None: the client is not connected, or not to this node
+        self.account: Account | None = None  # None: the client is not let in, or not by this node
         self.proved = 0  # how it has proved that name, see `folkmoot.auth.access`; if it is elsewhere: 0 if it has not
         self.assigned = False  # the server has given it its client id
         self.credential = ""  # the stored hash by which its password was checked
