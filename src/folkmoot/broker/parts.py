@@ -332,7 +332,7 @@ class ClusterParts:
             query.orders,
             streams,
         )
-        self.shedding = Shedding(state, protocol.closing, self.hosting)
+        self.shedding = Shedding(state, protocol.closing, channel.relays, self.hosting)
         self.dispatch = Dispatch(
             state,
             fabric,

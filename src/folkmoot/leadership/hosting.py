@@ -30,7 +30,7 @@ from folkmoot.protocol.lifecycle import Lifecycle
 from folkmoot.proxy.relay import BLOCKED, CLOSED, GOODBYE, UNBLOCKED, HostedClient, HostRequest
 from folkmoot.session.connection import CLOSED as CONNECTION_CLOSED
 from folkmoot.session.connection import CLOSING, OPEN, Connection, PeerInfo, Task
-from folkmoot.session.relay import Lane, Remote
+from folkmoot.session.relay import ENTRY_BYTES, Lane, Remote
 from folkmoot.session.session import Session
 from folkmoot.store.row import UNPROVED_MARK
 from folkmoot.turn.commit import Commits
@@ -200,10 +200,7 @@ class Hosting:
             if done:
                 return
         else:
-            if backlog is None:
-                backlog = deque()
-                connection.backlog = backlog
-            backlog.append((packet, first, rest))
+            self._backlog_of(connection, len(rest)).append((packet, first, rest))
             work.steps += 1
         work.wait(connection)
 
@@ -220,9 +217,7 @@ class Hosting:
             if connection.state == OPEN and not self.handle(connection, first, rest):
                 if packet:
                     remote.received_seq = packet - 1
-                if connection.backlog is None:
-                    connection.backlog = deque()
-                connection.backlog.appendleft((packet, first, rest))
+                self._backlog_of(connection, len(rest)).appendleft((packet, first, rest))
                 return False
             if connection.task is not None:
                 connection.noted = packet
@@ -240,7 +235,7 @@ class Hosting:
         work = self.state.work
         if connection.state == CONNECTION_CLOSED or remote.gone:
             connection.task = None
-            connection.backlog = None
+            self._forget_backlog(connection)
             return
         if not work.begin(connection):
             work.wait(connection)
@@ -261,9 +256,24 @@ class Hosting:
         backlog = connection.backlog
         while backlog and not self.state.work.is_spent():
             packet, first, rest = backlog.popleft()
+            connection.backlog_bytes -= len(rest) + ENTRY_BYTES
+            self.state.memory.hosted_bytes -= len(rest) + ENTRY_BYTES
             if not self._handle(connection, remote, packet, first, rest):
                 return
             backlog = connection.backlog
+
+    def _backlog_of(self, connection: Connection, size: int) -> deque[tuple[int, int, bytes]]:
+        """Return the packets of a client that wait, for another one of this size; its node bounds them (`relay`)."""
+        connection.backlog_bytes += size + ENTRY_BYTES
+        self.state.memory.hosted_bytes += size + ENTRY_BYTES
+        if connection.backlog is None:
+            connection.backlog = deque()
+        return connection.backlog
+
+    def _forget_backlog(self, connection: Connection) -> None:
+        self.state.memory.hosted_bytes -= connection.backlog_bytes
+        connection.backlog_bytes = 0
+        connection.backlog = None
 
     def _go_on(self, connection: Connection, task: Task) -> bool:
         try:
@@ -332,7 +342,7 @@ class Hosting:
             del self.remotes[(remote.node_id, remote.number)]
         self.commits.throttle.forget(connection)
         connection.task = None
-        connection.backlog = None
+        self._forget_backlog(connection)
 
     def inform(self) -> None:
         """All subscriptions are known: handle packets that have waited, whose messages miss no subscriber now (A5)."""

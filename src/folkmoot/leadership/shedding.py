@@ -15,7 +15,9 @@ from folkmoot.kernel.event import ERROR, WARNING
 from folkmoot.leadership.hosting import Hosting
 from folkmoot.mqtt import reason
 from folkmoot.protocol.closing import Closing
+from folkmoot.proxy.relay import Relays
 from folkmoot.session.connection import CHECKING, CLOSING, REGISTERING, Connection
+from folkmoot.session.relay import Relay
 from folkmoot.turn.memory import DROPPING, ENTRY_BYTES, FLIGHT_BYTES
 from folkmoot.turn.state import State
 
@@ -40,6 +42,7 @@ def held_by(connection: Connection) -> int:
     held += connection.waiting_bytes() + len(connection.stashed) - connection.stashed_pos + connection.connect_held()
     if connection.stash is not None:
         held += len(connection.stash)
+    held += connection.backlog_bytes
     if connection.relay is not None:
         held += connection.relay.log_bytes
     session = connection.session
@@ -52,11 +55,13 @@ def held_by(connection: Connection) -> int:
 class Shedding:
     """Walks over connections while memory is short, and disconnects those that hold most of it."""
 
-    def __init__(self, state: State, closing: Closing, hosting: Hosting) -> None:
+    def __init__(self, state: State, closing: Closing, relays: Relays, hosting: Hosting) -> None:
         self.state = state
         self.closing = closing
+        self.relays = relays
         self.hosting = hosting
         self._left: list[Connection] = []  # to be looked at, in this walk
+        self._ended: list[Relay] = []  # of connections that have ended
         self._found: list[tuple[int, int, Connection]] = []  # bytes, number, connection
         self._walking = False
         self._not_before_us = 0
@@ -73,8 +78,11 @@ class Shedding:
         if not self._walking:
             self._walking = True
             self._left = [*self.state.connections.values(), *self.hosting.remotes.values()]
+            self._ended = self.relays.ended()
             self._found = []
         least = min(_HELD_BYTES_MIN, self.state.memory.budget // _HELD_PART_MIN)
+        for _ in range(min(_PAGE, len(self._ended))):
+            self.relays.forget_acks(self._ended.pop())
         for _ in range(min(_PAGE, len(self._left))):
             connection = self._left.pop()
             held = held_by(connection)
@@ -82,7 +90,7 @@ class Shedding:
                 self._found.append((held, connection.id, connection))
         if len(self._found) > 2 * _CHOSEN_MAX:
             self._found = _largest(self._found)
-        if not self._left:
+        if not self._left and not self._ended:
             self._walking = False
             self._drop(_largest(self._found))
             self._found = []
@@ -97,9 +105,13 @@ class Shedding:
             if freed >= excess:
                 break
             if connection.state < CLOSING:
+                relay = connection.relay
+                self._end(connection, held)
+                if relay is not None:  # what is left must reach the leader
+                    self.relays.forget_acks(relay)
+                    held -= relay.log_bytes
                 freed += held
                 count += 1
-                self._end(connection, held)
         if count:
             state.counters.memory_dropped_clients += count
             state.counters.memory_dropped_bytes += freed

@@ -24,7 +24,7 @@ from folkmoot.protocol.scrutiny import renew_rights
 from folkmoot.routing.route import Route, Routes
 from folkmoot.session.connection import CHECKING, CLOSING, NEW, OPEN, REGISTERING, Connection
 from folkmoot.turn.state import State
-from folkmoot.turn.throttle import FOR_BACKLOG, FOR_HANDSHAKE, FOR_RELAY, Throttle
+from folkmoot.turn.throttle import FOR_ACKS, FOR_BACKLOG, FOR_HANDSHAKE, FOR_RELAY, Throttle
 from folkmoot.turn.work import PACKET_STEPS, RUN_BYTES_MAX, WAITING_BYTES_MAX
 
 __all__ = ["Ingress", "merge_tail"]
@@ -76,7 +76,7 @@ class Ingress:
         """Handle a chunk of input; a fault in it ends this connection and nothing else."""
         self.counters.bytes_received += len(data)
         connection.bytes_in += len(data)
-        if connection.queued:
+        if connection.queued or connection.paused & FOR_ACKS:
             self._append(connection, data)
             return
         parts = connection.parts
@@ -197,7 +197,7 @@ class Ingress:
         """Whether input can be handled as soon as the client's turn comes."""
         if connection.task is not None or connection.rest_pos < len(connection.rest):
             return True
-        if connection.queued and connection.parts is not None:
+        if connection.parts is not None and (connection.queued or connection.paused & FOR_ACKS):
             return True
         return not connection.paused and connection.has_stash()
 
@@ -207,6 +207,8 @@ class Ingress:
         if connection.state >= CLOSING:
             self.drop(connection)
             return
+        if connection.paused & FOR_ACKS:
+            return  # `Throttle.unpause` puts it on the list again
         if not work.begin(connection):
             work.wait(connection)
             return

@@ -21,7 +21,7 @@ from folkmoot.store.row import marked_name
 from folkmoot.turn.fabric import Fabric
 from folkmoot.turn.message import ATTACHED, HOST, RELAY
 from folkmoot.turn.state import State
-from folkmoot.turn.throttle import FOR_RELAY, Throttle
+from folkmoot.turn.throttle import FOR_ACKS, FOR_RELAY, Throttle
 
 __all__ = [
     "BLOCKED",
@@ -108,6 +108,9 @@ class Relays:
         self.state = state
         self.fabric = fabric
         self.throttle = throttle
+        # Above this, a client is not read. Beyond the bound from which it may not publish there is room for two
+        # acknowledgements of each message in flight: who keeps to MQTT does not get there while the leader is away.
+        self._full_bytes = _LOG_BYTES_MAX + 2 * state.limits.inflight_max * (ENTRY_BYTES + 2)
         self.relays: dict[int, Relay] = {}
         self._by_partition: list[dict[int, Relay]] = [{} for _ in range(state.partitions)]
         self._outgoing: dict[str, list[bytes]] = {}
@@ -199,6 +202,8 @@ class Relays:
         self.state.memory.relay_bytes += len(rest) + ENTRY_BYTES
         if relay.log_bytes > _LOG_BYTES_MAX and relay.state == GRANTED:
             self.throttle.pause(relay.connection, FOR_RELAY)
+            if relay.log_bytes > self._full_bytes:
+                self.throttle.choke(relay.connection)
         if relay.leader:
             self._put(relay, relay.packet_seq, first, rest)
 
@@ -240,13 +245,13 @@ class Relays:
         relay.handled(number)
         self.state.memory.relay_bytes += relay.log_bytes - before
         if relay.connection.paused and relay.log_bytes <= _LOG_BYTES_MAX // 2:
-            self.throttle.unpause(relay.connection, FOR_RELAY)
+            self._go_on(relay.connection)
         if relay.state == ENDED and not relay.log:
             self.forget(relay)
 
     def forget(self, relay: Relay) -> None:
         """Forget a finished relay."""
-        self.throttle.unpause(relay.connection, FOR_RELAY)
+        self._go_on(relay.connection)
         if self.relays.get(relay.number) is relay:
             self.state.memory.relay_bytes -= relay.log_bytes
         relay.connection.relayed_seq = relay.packet_seq
@@ -254,6 +259,22 @@ class Relays:
         self._by_partition[relay.partition].pop(relay.number, None)
         if relay.connection.relay is relay:
             relay.connection.relay = None
+
+    def _go_on(self, connection: Connection) -> None:
+        self.throttle.unpause(connection, FOR_ACKS)
+        self.throttle.unpause(connection, FOR_RELAY)
+
+    def ended(self) -> list[Relay]:
+        """Return the relays whose connections have ended, unknown to a leader or not confirmed by it."""
+        return [relay for relay in self.relays.values() if relay.state == ENDED]
+
+    def forget_acks(self, relay: Relay) -> None:
+        """Memory is short: drop acknowledgements of a connection, if it has ended."""
+        if relay.state == ENDED:
+            before = relay.log_bytes
+            relay.forget_acks()
+            if self.relays.get(relay.number) is relay:
+                self.state.memory.relay_bytes += relay.log_bytes - before
 
     def flush(self) -> None:
         """Send the packets of this turn, one message per node."""

@@ -115,6 +115,7 @@ class Connection:
         self.queued = False  # it is on the waiting list
         self.task: Task | None = None  # a packet that takes longer than a turn
         self.backlog: deque[tuple[int, int, bytes]] | None = None  # its packets that wait, if it is at another node
+        self.backlog_bytes = 0  # of these
         self.noted = 0  # the number of the packet that is its task, if it is at another node
         self.ending = ""  # why its network connection has ended, while its input is still being handled
         self.last_seen_us = now

@@ -12,12 +12,17 @@ from typing import Final
 from folkmoot.mqtt.kind import PUBACK, PUBCOMP, PUBREL
 from folkmoot.session.connection import Connection
 
-__all__ = ["ASKED", "ENDED", "ENTRY_BYTES", "GRANTED", "Lane", "Relay", "Remote"]
+__all__ = ["ASKED", "ENDED", "ENTRY_BYTES", "GRANTED", "Lane", "Relay", "Remote", "is_ack"]
 
 ASKED: Final = 0  # the leader has been asked, or will be as soon as there is one
 GRANTED: Final = 1  # CONNACK has been sent
 ENTRY_BYTES: Final = 128  # approximate overhead of a packet in the log
 ENDED: Final = 2  # the connection is gone; the leader may not know it yet
+
+
+def is_ack(first: int) -> bool:
+    """Whether a packet with this first byte acknowledges a delivery: PUBACK, PUBREC or PUBCOMP."""
+    return PUBACK <= first >> 4 <= PUBCOMP and first >> 4 != PUBREL
 
 
 class Relay:
@@ -78,8 +83,17 @@ class Relay:
         while log and log[0][0] <= number:
             _, first, rest = log.popleft()
             self.log_bytes -= len(rest) + ENTRY_BYTES
-            if PUBACK <= first >> 4 <= PUBCOMP and first >> 4 != PUBREL and len(rest) >= 2:
+            if is_ack(first) and len(rest) >= 2:
                 self.flights.pop(rest[0] << 8 | rest[1], None)
+
+    def forget_acks(self) -> None:
+        """Drop acknowledgements of an ended connection, as far as no other packet is before them.
+
+        Its client gets those messages and PUBRELs again. The packets that are left keep their numbers, without a gap.
+        """
+        log = self.log
+        while len(log) > 1 and is_ack(log[0][1]):
+            self.log_bytes -= len(log.popleft()[2]) + ENTRY_BYTES
 
     def __repr__(self) -> str:
         return f"Relay({self.connection!r} leader={self.leader!r} state={self.state} log={len(self.log)})"

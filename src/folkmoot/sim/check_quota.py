@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from folkmoot.routing.interest import announced_bytes
+from folkmoot.session.relay import ENTRY_BYTES
 from folkmoot.session.subscription import excess_of
 
 __all__ = ["miscounted"]
@@ -26,7 +27,16 @@ _COUNTS = (
     "retained_messages",
     "retained_bytes",
 )
-_MEMORY = ("ready_bytes", "ready_count", "unsent_bytes", "parts_bytes", "alias_bytes", "relay_bytes", "interest_bytes")
+_MEMORY = (
+    "ready_bytes",
+    "ready_count",
+    "unsent_bytes",
+    "parts_bytes",
+    "alias_bytes",
+    "relay_bytes",
+    "hosted_bytes",
+    "interest_bytes",
+)
 
 
 def miscounted(node: Any) -> str:
@@ -70,6 +80,7 @@ def miscounted(node: Any) -> str:
             add(name, "retained_bytes", share.size)
     for relay in broker.channel.relays.relays.values():
         memory["relay_bytes"] += relay.log_bytes
+    memory["hosted_bytes"] = _hosted(broker.cluster.hosting)
     for username in sorted({*wanted, *accounts._users, ""}):
         account = accounts.anonymous if not username else accounts._users.get(username)
         counts = wanted.get(username, {})
@@ -81,6 +92,12 @@ def miscounted(node: Any) -> str:
         if getattr(state.memory, what) != memory[what]:
             return f"{memory[what]} {what} are there and {getattr(state.memory, what)} are counted"
     return ""
+
+
+def _hosted(hosting: Any) -> int:
+    """Return the memory of packets of clients at other nodes that wait for their turn."""
+    backlogs = [connection.backlog or () for connection in hosting.remotes.values()]
+    return sum(len(rest) + ENTRY_BYTES for backlog in backlogs for _, _, rest in backlog)
 
 
 def _announced(interest: Any) -> int:

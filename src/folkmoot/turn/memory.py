@@ -54,7 +54,8 @@ class Memory:
 
     ready_bytes, ready_count: messages that wait in memory; unsent_bytes: handed to transports that are full;
     parts_bytes: of packets that are incomplete; alias_bytes: topics of aliases; relay_bytes: packets that wait for the
-    leaders of their sessions; interest_bytes: filters that other nodes have announced.
+    leaders of their sessions; hosted_bytes: packets of clients at other nodes that wait for their turn here;
+    interest_bytes: filters that other nodes have announced.
     """
 
     def __init__(self, limits: Limits, counters: Counters) -> None:
@@ -66,6 +67,7 @@ class Memory:
         self.parts_bytes = 0
         self.alias_bytes = 0
         self.relay_bytes = 0
+        self.hosted_bytes = 0
         self.interest_bytes = 0
         self.stage = CALM
         self.used = 0
@@ -105,6 +107,7 @@ class Memory:
             + self.parts_bytes
             + self.alias_bytes
             + self.relay_bytes
+            + self.hosted_bytes
             + self.interest_bytes
             + others
         )

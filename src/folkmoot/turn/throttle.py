@@ -2,7 +2,8 @@
 
 The socket of a client that only publishes is not read. The socket of a client that also subscribes is: its
 acknowledgements and pings are handled at once, and everything else goes into its stash, in order, up to a bound. So
-publishing never delays deliveries. Nothing is dropped, and every reason ends without an action of the client.
+publishing never delays deliveries. Only a client with more acknowledgements under way than it can owe is not read at
+all. Nothing is dropped, and every reason ends without an action of the client.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from folkmoot.turn.state import TIMER_OVERLOAD, TIMER_QUOTA, State
 from folkmoot.turn.work import WAITING_BYTES_MAX
 
 __all__ = [
+    "FOR_ACKS",
     "FOR_BACKLOG",
     "FOR_HANDSHAKE",
     "FOR_ORDER",
@@ -34,6 +36,7 @@ FOR_OVERLOAD: Final = 8  # it has published, and the cluster can bear only so mu
 FOR_RELAY: Final = 16  # too much waits for the leader of its session
 FOR_ORDER: Final = 32  # a message must not overtake one that went another way
 FOR_QUOTA: Final = 64  # its user publishes faster than it may
+FOR_ACKS: Final = 128  # nothing else is taken either: its acknowledgements wait for the leader of its session, too
 
 _DELAY_US: Final = MILLISECOND  # between two reads of a publisher at level 0, doubled with each level
 _STASH_BYTES_MAX: Final = 64 << 10
@@ -136,6 +139,12 @@ class Throttle:
         if why == FOR_BACKLOG:
             self.paused[connection.id] = connection
 
+    def choke(self, connection: Connection) -> None:
+        """Take nothing of a connection, not even acknowledgements, until `unpause` is called for FOR_ACKS."""
+        self.pause(connection, FOR_ACKS)
+        if connection.paused & FOR_ACKS:
+            self.pause_reading(connection)
+
     def defer_publishes(self) -> None:
         """The turn ends: from now on PUBLISH packets of connections that were paused in it are deferred."""
         for connection in self._fresh:
@@ -160,6 +169,8 @@ class Throttle:
         connection.paused &= ~why
         if why == FOR_OVERLOAD:
             self._slowed.pop(connection.id, None)
+        if why == FOR_ACKS and (connection.task is not None or connection.waiting_bytes()):
+            self.state.work.wait(connection)
         if connection.paused:
             return
         connection.defers_publishes = False
