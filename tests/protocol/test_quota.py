@@ -498,6 +498,19 @@ def test_the_will_of_a_user_is_retained_in_its_name(make: MakeBox) -> None:
     assert box.node.counters.quota_refused_retained == 1
 
 
+def test_a_will_beyond_the_quota_is_published_and_not_retained(make: MakeBox) -> None:
+    box = named(make, user_retained_messages_max=1)
+    watcher = enter(box, "carl", "c")
+    watcher.subscribe("#", qos=1)
+    enter(box, "ann", "a", will=Will(b"gone", b"a", 1, retain=True)).lose()
+    enter(box, "ann", "b", will=Will(b"also", b"b", 1, retain=True)).lose()
+    assert watcher.messages() == [("gone", b"a"), ("also", b"b")]
+    assert retained_owners(box) == {"gone": "ann"}
+    assert [event.fields for event in box.events if event.kind == "will_not_retained"] == [
+        {"client": "b", "topic": "also"}
+    ]
+
+
 def test_without_names_no_row_names_anybody(make: MakeBox) -> None:
     box = make(limits={"user_retained_messages_max": 1})
     peer = enter(box, "ann", "a")

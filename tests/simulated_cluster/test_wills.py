@@ -235,3 +235,27 @@ def test_a_will_that_a_fork_publishes_for_sessions_without_a_copy_there_comes_af
     cluster.settle()
     cluster.advance(5 * SECOND)
     assert watcher.payloads() == [b"x"]
+
+
+@pytest.mark.parametrize("keeper", ["n1", "n3"])
+def test_a_will_that_cannot_be_retained_is_published_all_the_same(keeper: str) -> None:
+    """The limit is reached at every node; `keeper` leads the partition of the will's topic."""
+    cluster = SimulatedCluster(3, limits={"retained_messages_max": 1})
+    site = cluster["n1"]
+    watcher = cluster["n2"].client("watcher")
+    watcher.connect()
+    watcher.subscribe("will/#", qos=1)
+    full = site.client("full")
+    full.connect()
+    for other in cluster.live():
+        full.publish(other.names_led("full")[0], b"x", qos=1, retain=True)
+    topic = cluster[keeper].names_led("will/")[0]
+    client = site.client(site.names_led("c")[0])
+    client.connect(will=Will(topic.encode(), b"gone", 1, True))
+    client.lose()
+    cluster.advance(SECOND)
+    assert watcher.payloads() == [b"gone"]
+    late = cluster["n2"].client("late")
+    late.connect()
+    late.subscribe("will/#", qos=1)
+    assert late.payloads() == []

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from folkmoot.delivery.keeping import REFUSED
 from folkmoot.delivery.outbox_publish import OutboxPublishing
 from folkmoot.kernel.clock import SECOND
 from folkmoot.kernel.event import WARNING
@@ -196,5 +197,10 @@ class Wills:
         if will.token and not self._planted.wills_twice:  # another side of a split may publish it as well
             name, number = will_name(will.token), WILL_NUMBER
             fresh.origin = origin_of(name, number)
-        self.entries.publish(session.partition, fresh, None, name, number)
+        if self.entries.publish(session.partition, fresh, None, name, number) & REFUSED:
+            # It cannot be retained, and nobody is left to be told: all current subscribers get it.
+            which: dict[str, object] = {"client": message.publisher, "topic": message.topic.decode()}
+            self.state.event(WARNING, "will_not_retained", which)
+            fresh.retain = False
+            self.entries.publish(session.partition, fresh, None, name, number)
         self.state.counters.wills_published += 1
