@@ -259,3 +259,25 @@ def test_a_will_that_cannot_be_retained_is_published_all_the_same(keeper: str) -
     late.connect()
     late.subscribe("will/#", qos=1)
     assert late.payloads() == []
+
+
+@pytest.mark.parametrize("order", ["n4 n5", "n5 n4"])
+def test_wills_of_two_nodes_that_are_lost_at_once_find_no_subscriber_at_either(order: str) -> None:
+    """A group has its only member at one of them, and each has clients of all leaders that stay."""
+    cluster = SimulatedCluster(5, partitions=8, replicas=3)
+    first, second = order.split()
+    watcher = cluster["n1"].client("watcher")
+    watcher.connect()
+    watcher.subscribe("will", qos=1)
+    member = cluster[second].client("member")
+    member.connect()
+    member.subscribe("$share/g/will", qos=1)
+    wills: list[bytes] = []
+    for leader in ("n1", "n2", "n3"):
+        for node_id in (first, second):
+            client_id = cluster[leader].names_led(f"c-{node_id}-")[0]
+            wills.append(client_id.encode())
+            cluster[node_id].client(client_id).connect(will=will(wills[-1]))
+    cluster[first].up = cluster[second].up = False
+    cluster.advance(10 * SECOND)
+    assert sorted(watcher.payloads()) == sorted(wills)

@@ -157,7 +157,9 @@ class OutboxPublishing:
             else:
                 self._give(home, group, message)
         for name in self.shared.only_elsewhere(route):
-            self._plan.add_member(self.shared.choose_elsewhere(name, route.shared[name]))
+            chosen = self.shared.choose_location(name, None, route.shared[name])
+            if chosen is not None:
+                self._plan.add_member(chosen)
 
     def _give(self, home: int, group: Group, message: Message) -> None:
         """Add a member at this node."""
@@ -215,9 +217,11 @@ class OutboxPublishing:
                     return True
             else:
                 plan.add_task(partition, 0).groups.append(group.name)
-        if plan.is_empty() and locations:
-            plan.add_member(self.shared.choose_elsewhere(lost.group, locations))
-        elif plan.is_empty():
+        if plan.is_empty():
+            location = self.shared.choose_location(lost.group, None, locations)
+            if location is not None:
+                plan.add_member(location)
+        if plan.is_empty():
             unheard = self.state.unheard
             if unheard < 0 or lost.home < 0:
                 return False

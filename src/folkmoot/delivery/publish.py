@@ -111,8 +111,11 @@ class Publishing:
         for node_id in route.nodes:
             plan.add_node(node_id)
         for name in self.shared.only_elsewhere(route):
-            if not (producer and self._entrust(name, message, producer, sequence)):
-                plan.add_member(self.shared.choose_elsewhere(name, route.shared[name]))
+            if producer and self._entrust(name, message, producer, sequence):
+                continue
+            location = self.shared.choose_location(name, None, route.shared[name])
+            if location is not None:
+                plan.add_member(location)
         for chosen in self._chosen:
             plan.add_member(chosen)
         for name in self._choices:

@@ -56,7 +56,7 @@ class Shared:
     def choose_location(
         self, name: bytes, group: Group | None, locations: list[SharedLocation]
     ) -> SharedLocation | None:
-        """Return the location that gets the next message; None: a member of the group here does.
+        """Return the location that gets the next message; None: a member of the group here does, or nobody.
 
         In a round, a location gets as many messages as it has connected members, or, when none is connected anywhere,
         as it has members. Partitions that are away get none, unless all members are there.
@@ -72,6 +72,8 @@ class Shared:
             total = 0 if group is None else len(group.members)
             for location in locations:
                 total += location.count
+        if not total:
+            return None  # they have just lost their last members
         known = name if len(name) <= _NAME_BYTES_MAX else b"%d" % hash64(name)
         number = (self._next.get(known, -1) + 1) % total
         self._next[known] = number
@@ -83,12 +85,6 @@ class Shared:
                 return location
             number -= count
         return None
-
-    def choose_elsewhere(self, name: bytes, locations: list[SharedLocation]) -> SharedLocation:
-        """Return the location that gets the next message of a group without members here."""
-        chosen = self.choose_location(name, None, locations)
-        assert chosen is not None, "a shared subscription elsewhere has members"
-        return chosen
 
     def only_elsewhere(self, route: Route) -> list[bytes]:
         """Return the groups of a route without members here."""

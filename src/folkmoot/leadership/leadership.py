@@ -163,9 +163,13 @@ class Leadership:
                 self._turn_away(partition)
                 self.forward_sender.fail_leaderless(partition)
                 self.interest.from_other_side.pop(partition, None)
-        self.routes.forget_all()
         for node_id in gone:
-            self._gone(node_id)
+            self._forget(node_id)
+        self.routes.forget_all()
+        # Only now: the wills of one node's clients must find no subscriber at another node that is gone.
+        for node_id in gone:
+            self.hosting.gone(node_id)
+            self.orders.gone(node_id)
         # A node that has just started, or returns alone from a split, does not know the subscribers at other nodes. A
         # hosted client's packet that was published now would miss them (A5).
         if len(fresh) == len(members):
@@ -201,13 +205,11 @@ class Leadership:
         self.forward_receiver.moved(partition)
         self.relays.moved(partition)
 
-    def _gone(self, node_id: str) -> None:
-        """A member is up no more, or another process: its clients are disconnected, and it answers nothing."""
+    def _forget(self, node_id: str) -> None:
+        """A member is up no more, or another process: it answers nothing, and nothing is sent to its subscribers."""
         self.forward_sender.gone(node_id)
         self.interest.gone(node_id)
         self.forward_sender.barrier.forget(node_id)
-        self.hosting.gone(node_id)
-        self.orders.gone(node_id)
 
     def _turn_away(self, partition: int) -> None:
         """Refuse clients that wait for a leader of the partition that has their session: there is none."""
