@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from folkmoot.kernel.clock import SECOND
 from tests.harness.peer import EVER, Peer
 from tests.harness.simulated_cluster import SimulatedCluster
@@ -75,3 +77,76 @@ def test_a_new_leader_knows_who_is_away() -> None:
         writer.publish("t/1", b"%d" % number, qos=1)
         writer.disconnect()
     assert sum(len(peer.payloads()) for peer in here) == 60
+
+
+def lasting(cluster: SimulatedCluster, leader: str, qos: int = 1) -> Peer:
+    """A member that a node leads, and that has gone away."""
+    site = cluster[leader]
+    peer = site.client(site.names_led(f"{leader}-member")[0])
+    peer.connect(session_expiry=EVER)
+    peer.subscribe("$share/g/t", qos=qos)
+    peer.disconnect()
+    return peer
+
+
+def writer_at(cluster: SimulatedCluster, node_id: str, expiry_s: int = 0) -> Peer:
+    """A client of a node that leads its partition."""
+    site = cluster[node_id]
+    peer = site.client(site.names_led("writer")[0])
+    peer.connect(session_expiry=expiry_s)
+    return peer
+
+
+@pytest.mark.parametrize("at", ["n1", "n3"])
+@pytest.mark.parametrize(("subscribed", "published"), [(1, 0), (0, 1), (0, 2)])
+def test_what_no_member_keeps_is_dropped(subscribed: int, published: int, at: str) -> None:
+    """QoS 0 while all members are away: the message does not go round among their leaders."""
+    cluster = SimulatedCluster(3)
+    everybody = [lasting(cluster, node_id, subscribed) for node_id in ("n1", "n2")]
+    writer = writer_at(cluster, at, EVER)
+    unmatched = sum(site.node.counters.publish_unmatched for site in cluster.live())
+    writer.publish("t", b"m", qos=published)
+    cluster.advance(SECOND)
+    for peer in everybody:
+        peer.resume()
+        assert peer.payloads() == []
+    assert sum(site.node.counters.publish_unmatched for site in cluster.live()) == unmatched
+
+
+@pytest.mark.parametrize("expiry_s", [0, EVER])
+@pytest.mark.parametrize("qos", [1, 2])
+@pytest.mark.parametrize("at", ["n1", "n3"])
+def test_members_with_full_queues_leave_the_others_what_they_cannot_take(at: str, qos: int, expiry_s: int) -> None:
+    """Two members are full of other messages, and away as the third; what that one cannot take either is dropped."""
+    cluster = SimulatedCluster(3, limits={"queue_messages_max": 4})
+    full = [lasting(cluster, node_id) for node_id in ("n1", "n2")]
+    room = lasting(cluster, "n3")
+    for peer in full:
+        peer.resume()
+        peer.subscribe("own", qos=1)
+        peer.disconnect()
+    writer = writer_at(cluster, at, expiry_s)
+    for number in range(4):
+        writer.publish("own", b"own %d" % number, qos=1)
+    for number in range(6):
+        writer.publish("t", b"%d" % number, qos=qos)
+    cluster.advance(SECOND)
+    room.resume()
+    cluster.advance(SECOND)
+    assert room.payloads() == [b"%d" % number for number in range(4)]
+    for peer in full:
+        peer.resume()
+        assert peer.payloads() == [b"own %d" % number for number in range(4)]
+
+
+def test_a_message_for_readers_that_are_all_slow_ends() -> None:
+    """QoS 0, and no member reads for a moment; another one is asked once, and then the message is dropped."""
+    cluster = SimulatedCluster(3)
+    for node_id in ("n1", "n2"):
+        member = cluster[node_id].client(f"member-{node_id}")
+        member.connect()
+        member.subscribe("$share/g/t", qos=0)
+        assert member.connection is not None
+        cluster[node_id].node.writable(member.connection, False, cluster.now)
+    writer_at(cluster, "n3").publish("t", b"m")
+    assert [site.node.counters.dropped_qos0_slow for site in cluster.live()] == [1, 1, 0]

@@ -12,11 +12,21 @@ from folkmoot.channel.outbox import Outbox
 from folkmoot.delivery.keeping import MATCHED, REFUSED, STORED
 from folkmoot.delivery.plan import Plan
 from folkmoot.delivery.publish import Publishing
-from folkmoot.delivery.shared import ANYWHERE, Lost
+from folkmoot.delivery.shared import ANYWHERE, REFUSALS_MAX, TRANSIENT, TRIES_MAX, Lost, place_of
+from folkmoot.routing.interest import SharedLocation
 from folkmoot.routing.route import Group, Route
 from folkmoot.session.session import Session
 from folkmoot.store.message import Message
-from folkmoot.turn.message import FROM_CLIENT, QUEUE, RESENT, RETAIN, STREAM, TO_GROUPS, Application
+from folkmoot.turn.message import (
+    FROM_CLIENT,
+    QUEUE,
+    RESENT,
+    RETAIN,
+    STREAM,
+    TO_GROUPS,
+    Application,
+    encode_refusals,
+)
 from folkmoot.turn.state import State
 
 __all__ = ["OutboxPublishing"]
@@ -171,8 +181,8 @@ class OutboxPublishing:
             self._plan.add_node(self.node_id).append(group.name)
         elif session.partition != home:
             self._plan.add_task(session.partition, 0).groups.append(group.name)
-        else:
-            self.shared.offer(member, group, message, home)
+        elif not self.shared.offer(member, group, message, home):
+            self.shared.homeless.append(Lost(group.name, message, home, [self.shared.location_of(home)]))
 
     def _promise(self, home: int, message: Message, publisher: Session | None, producer: bytes, number: int) -> int:
         """Write the outbox entry; transient subscribers here alone need none, because they end with the node."""
@@ -203,32 +213,54 @@ class OutboxPublishing:
                     self.state.counters.publish_unmatched += 1
 
     def _pass_on(self, lost: Lost) -> bool:
+        """Give it to another member; False: there is none. What all refuse is dropped, as a full queue drops it."""
         plan = Plan()
-        group = self.publishing.routes.groups.get(lost.group)
-        member = None if group is None else self.shared.choose(group, ANYWHERE)
+        shared = self.shared
         locations = self.publishing.routes.interest.locations_of(lost.group)
-        if member is not None and member.absent and self.shared.is_anybody_there(locations):
-            member = None
-        if group is not None and member is not None:
-            partition = member.session.partition if member.session.persistent else -1
-            together = partition == lost.home or partition < 0 or lost.home < 0  # or in the one batch of a single node
-            if together or not self.outbox.is_needed(lost.home):
-                if self.shared.offer(member, group, lost.message, partition):
-                    return True
-            else:
-                plan.add_task(partition, 0).groups.append(group.name)
-        if plan.is_empty():
-            location = self.shared.choose_location(lost.group, None, locations)
+        others = [one for one in locations if one.location.name not in lost.refused]
+        if not shared.keeps(lost.message):
+            others = [one for one in others if one.count > one.absent]
+        if self._pass_on_here(lost, others, plan):
+            return True
+        if lost.refused:
+            others = self.publishing.routes.interest.within_reach(others)  # a full group lets nothing wait for a leader
+        if plan.is_empty() and len(lost.refused) < REFUSALS_MAX:
+            location = shared.choose_location(lost.group, None, others)
             if location is not None:
                 plan.add_member(location)
         if plan.is_empty():
             unheard = self.state.unheard
-            if unheard < 0 or lost.home < 0:
-                return False
+            known = bool(lost.refused or locations)
+            if unheard < 0 or lost.home < 0 or shared.location_of(unheard) in lost.refused:
+                return known
+            if known:
+                lost.refused.append(shared.location_of(unheard))  # it is asked once
             plan.add_task(unheard, 0).groups.append(lost.group)  # whose leader looks for a member
         tasks = list(plan.tasks.values())
+        refused = encode_refusals(lost.refused)
         if lost.home >= 0:
-            self.outbox.put(lost.home, lost.message, b"", 0, TO_GROUPS, tasks, plan.nodes)
+            self.outbox.put(lost.home, lost.message, refused, 0, TO_GROUPS, tasks, plan.nodes)
         else:
-            self.publishing.forward_sender.publish(lost.message, b"", 0, TO_GROUPS, tasks, plan.nodes)
+            self.publishing.forward_sender.publish(lost.message, refused, 0, TO_GROUPS, tasks, plan.nodes)
         return True
+
+    def _pass_on_here(self, lost: Lost, others: list[SharedLocation], plan: Plan) -> bool:
+        """Give it to a member at this node, or add one to the plan; False: nobody has got it yet."""
+        shared = self.shared
+        group = self.publishing.routes.groups.get(lost.group)
+        if group is None:
+            return False
+        for _ in range(TRIES_MAX):
+            member = shared.choose(group, ANYWHERE, lost.refused)
+            if member is None or (member.absent and shared.is_anybody_there(others)):
+                return False
+            place = place_of(member.session)
+            together = place in (lost.home, TRANSIENT) or lost.home < 0  # or in the one batch of a single node
+            if together or not self.outbox.is_needed(lost.home):
+                if shared.offer(member, group, lost.message, place):
+                    return True
+            elif shared.would_take(member, lost.message):
+                plan.add_task(place, 0).groups.append(group.name)
+                return False
+            lost.refused.append(shared.location_of(place))
+        return False

@@ -157,13 +157,12 @@ class Publishing:
             if self.keeping.takes(task.partition, producer, sequence):
                 self._lose(name, message, task.partition)
         for name in task.groups:
-            group = self.routes.groups.get(name)
-            if group is None or not self.shared.deliver(group, message, task.partition):
-                self._lose(name, message, task.partition)  # its members are gone by now
+            if not self.shared.arrive(name, message, task.partition, application.refused):
+                self.receipts.stored(task.partition)  # until another member has it
 
     def _lose(self, name: bytes, message: Message, partition: int) -> None:
         """Find another member of a group at the end of the turn; the partition keeps the message until then."""
-        self.shared.homeless.append(Lost(name, message, partition))
+        self.shared.homeless.append(Lost(name, message, partition, []))
         self.receipts.stored(partition)
 
     def deliver(self, application: Application, groups: list[bytes]) -> None:
@@ -179,9 +178,7 @@ class Publishing:
             for recipient in route.transient:
                 self.send(recipient, message, None)
         for name in groups:
-            group = self.routes.groups.get(name)
-            if group is None or not self.shared.deliver(group, message, TRANSIENT):
-                self.shared.homeless.append(Lost(name, message, -1))
+            self.shared.arrive(name, message, TRANSIENT, application.refused)
 
     def _live(self, route: Route, message: Message, publisher: Session | None, producer: bytes, sequence: int) -> int:
         result = 0
@@ -209,9 +206,13 @@ class Publishing:
                 result |= MATCHED | STORED
                 continue
             outcome = self.shared.deliver(group, message)
-            if outcome:
-                result |= MATCHED
+            result |= MATCHED
             if outcome == 2:
+                result |= STORED
+            elif not outcome and locations is not None and self.routes.interest.within_reach(locations):
+                # Members elsewhere may take it: what happens at the end of this turn is acknowledged with it.
+                self.shared.homeless.append(Lost(group.name, message, -1, []))
+                self.forward_sender.commits.asked = True
                 result |= STORED
         return result
 

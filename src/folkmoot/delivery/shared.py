@@ -4,6 +4,9 @@ There are two choices. `choose_location`, at the node that publishes the message
 transient members, or a partition with persistent ones), or the members here. `choose`, at the node that has the
 location: one of its members. Only that node knows their windows, so the first choice goes by numbers of members alone.
 
+The members of a location may all refuse a message: their queues are full, or it has QoS 0 and they are not connected.
+Then it goes to another location, and names those that have refused it: none is tried twice.
+
 A *place* is what the second choice is restricted to: the members with transient sessions (TRANSIENT), those with
 sessions of one partition (its number), or all members at this node (ANYWHERE).
 """
@@ -14,18 +17,19 @@ from typing import Final
 
 from folkmoot.kernel.hash import hash64
 from folkmoot.partition.queue import Queue
-from folkmoot.routing.interest import SharedLocation
+from folkmoot.routing.interest import SharedLocation, location_name
 from folkmoot.routing.route import Group, Route, Routes
 from folkmoot.session.connection import OPEN
 from folkmoot.session.session import Session
 from folkmoot.session.subscription import Subscription
 from folkmoot.store.message import Message
 
-__all__ = ["ANYWHERE", "TRANSIENT", "Lost", "Shared"]
+__all__ = ["ANYWHERE", "REFUSALS_MAX", "TRANSIENT", "TRIES_MAX", "Lost", "Shared", "place_of"]
 
 # When the queue of the chosen member is full, this many others are tried: in a large group whose queues are all full
 # a message must not cost a walk over the group.
-_TRIES_MAX: Final = 16
+TRIES_MAX: Final = 16
+REFUSALS_MAX: Final = 64  # by so many locations in all, for the same reason
 # Places that are no partition
 ANYWHERE: Final = -2
 TRANSIENT: Final = -1
@@ -36,12 +40,16 @@ _NAMES_MAX: Final = 100_000  # groups with members at other nodes of which the n
 
 
 class Lost:
-    """A message of a group whose member is lost; home: its partition, where the message was stored, or -1."""
+    """A message of a group whose member is lost, or cannot take it.
 
-    def __init__(self, group: bytes, message: Message, home: int) -> None:
+    home: the partition where the message was stored, or -1; refused: names of locations whose members cannot take it.
+    """
+
+    def __init__(self, group: bytes, message: Message, home: int, refused: list[bytes]) -> None:
         self.group = group
         self.message = message.anew()
         self.home = home
+        self.refused = list(refused)
 
 
 class Shared:
@@ -95,8 +103,8 @@ class Shared:
         reached = self.routes.interest.within_reach(locations)
         return any(location.count > location.absent for location in reached)
 
-    def choose(self, group: Group, place: int) -> Subscription | None:
-        """Return the member at `place` that gets the next message; None: there is none.
+    def choose(self, group: Group, place: int, refused: list[bytes] | None = None) -> Subscription | None:
+        """Return the member at `place`, but at none of the locations `refused`, that gets the next message, if any.
 
         Members are examined in turn, from the one behind the last that was chosen. Of them: the first that is connected
         and has an open window, else the first that is connected, else the first that is persistent.
@@ -110,9 +118,11 @@ class Shared:
             at = (first + step) % count
             member = members[at]
             session = member.session
-            if place != ANYWHERE and place != _place_of(session):
+            if place != ANYWHERE and place != place_of(session):
                 continue
             if session.ended:  # its subscriptions are being removed
+                continue
+            if refused and self.location_of(place_of(session)) in refused:
                 continue
             connection = session.connection
             if connection is not None and connection.state == OPEN:
@@ -126,19 +136,47 @@ class Shared:
         _set_next(group, place, (first + (1 if count <= _LOOKS_MAX else _LOOKS_MAX)) % count)
         return connected if connected is not None else stored
 
-    def deliver(self, group: Group, message: Message, place: int = ANYWHERE) -> int:
+    def deliver(self, group: Group, message: Message) -> int:
         """Give the message to one member: 0 nobody took it, 1 it is sent or waits in memory, 2 it is being stored."""
-        member = self.choose(group, place)
-        return 0 if member is None else self.offer(member, group, message, place)
+        member = self.choose(group, ANYWHERE)
+        return 0 if member is None else self.offer(member, group, message, ANYWHERE)
+
+    def arrive(self, name: bytes, message: Message, place: int, refused: list[bytes]) -> bool:
+        """Give a message that came for a group's members at `place` to one of them.
+
+        False: they are gone by now, or none can take it. Then another one is found at the end of the turn, at any node.
+        refused: the locations that were tried before.
+        """
+        group = self.routes.groups.get(name)
+        member = None if group is None else self.choose(group, place)
+        if group is not None and member is not None:
+            if self.offer(member, group, message, place):
+                return True
+            refused = [*refused, self.location_of(place)]
+        self.homeless.append(Lost(name, message, -1 if place == TRANSIENT else place, refused))
+        return False
+
+    def location_of(self, place: int) -> bytes:
+        """Return the name of the location of a place other than ANYWHERE."""
+        return location_name(self.routes.fabric.node_id if place == TRANSIENT else "", place)
+
+    def would_take(self, member: Subscription, message: Message) -> bool:
+        """Whether a member with a persistent session would probably take a message."""
+        terms = member.as_recipient()
+        return self.queue.would_take(terms.session, message, terms.qos_of(message.qos))
+
+    def keeps(self, message: Message) -> bool:
+        """Whether members that are not connected may keep a message."""
+        return message.qos > 0 or self.queue.state.limits.queue_qos0_offline
 
     def offer(self, member: Subscription, group: Group, message: Message, place: int) -> int:
         """Give the message to a chosen member, or if that one refuses it, to another at the same place."""
         outcome = self._give(member, group, message)
         tries = 0
-        while not outcome and tries < min(_TRIES_MAX, len(group.members)):
+        while not outcome and tries < min(TRIES_MAX, len(group.members)):
             other = group.members[(group.next + tries) % len(group.members)]
             session = other.session
-            here = place == ANYWHERE or place == _place_of(session)
+            here = place == ANYWHERE or place == place_of(session)
             if other is not member and here:
                 outcome = self._give(other, group, message)
             tries += 1
@@ -165,7 +203,7 @@ class Shared:
         group = self.routes.groups.get(name)
         others_decide = home >= 0 and self.routes.fabric.others  # other partitions have changes of their own
         if others_decide or group is None or not self.deliver(group, message):
-            self.homeless.append(Lost(name, message, home))
+            self.homeless.append(Lost(name, message, home, []))
 
     def pass_on_lost(self) -> None:
         """Pass on all messages that lost their member in this turn."""
@@ -177,7 +215,7 @@ class Shared:
                 self.pass_on(entry.group, entry.message, -1)
 
 
-def _place_of(session: Session) -> int:
+def place_of(session: Session) -> int:
     """Return the place of a session's members, other than ANYWHERE."""
     return session.partition if session.persistent else TRANSIENT
 

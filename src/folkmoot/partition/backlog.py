@@ -70,6 +70,11 @@ class Backlog:
         self._count_drop(session, size)
         return False
 
+    def has_room(self, session: Session, size: int) -> bool:
+        """Whether `make_room` would probably find room; nothing is dropped or counted."""
+        limits = self.state.limits
+        return self._fits(session, size) or (limits.queue_full_drops_oldest and size <= limits.queue_bytes_max)
+
     def _is_users(self, session: Session, size: int) -> bool:
         """Whether the quota of the user, or its share of a disk that is low, refuses a message of `size` bytes."""
         account = session.account

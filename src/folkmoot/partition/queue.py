@@ -132,6 +132,14 @@ class Queue:
             return True
         return not session.waiting and session.ready_end == session.queue_next
 
+    def would_take(self, session: Session, message: Message, qos: int) -> bool:
+        """Whether a persistent session would probably take a message now; nothing is counted."""
+        if qos == 0 and self.sends_qos0(session):
+            return True
+        if qos == 0 and not self.state.limits.queue_qos0_offline:
+            return False
+        return self.backlog.has_room(session, message.size)
+
     def give_qos0(self, session: Session, message: Message, retain: bool, identifiers: bytes) -> int:
         """Send QoS 0, or store it behind what is stored if the limits allow: NOT_TAKEN, TAKEN or IN_STORE."""
         if message.asked_again:

@@ -23,7 +23,7 @@ from folkmoot.turn.fabric import Fabric
 from folkmoot.turn.message import ANNOUNCE
 from folkmoot.turn.work import SUBSCRIPTION_STEPS
 
-__all__ = ["Interest", "Location", "SharedLocation", "announced_bytes"]
+__all__ = ["Interest", "Location", "SharedLocation", "announced_bytes", "location_name"]
 
 # in an announced number: the lower bits count the subscribers, the upper ones those that are absent
 _ABSENT_BIT: Final = 32
@@ -40,8 +40,18 @@ class Location:
         # Filters with the number of subscribers; from elsewhere 1 for any; of a shared one also the absent members
         self.names: dict[bytes, int] = {}
 
+    @property
+    def name(self) -> bytes:
+        """Its name, the same at all nodes."""
+        return location_name(self.node_id, self.partition)
+
     def __repr__(self) -> str:
         return f"Location({self.node_id or self.partition!r} filters={len(self.names)})"
+
+
+def location_name(node_id: str, partition: int) -> bytes:
+    """Return the name of a location, the same at all nodes: that of a node, or without one of a partition."""
+    return node_id.encode() if node_id else b"\0%d" % partition  # no id of a node begins like this
 
 
 def announced_bytes(name: bytes) -> int:

@@ -47,6 +47,7 @@ __all__ = [
     "decode_envelope",
     "encode_application",
     "encode_expel",
+    "encode_refusals",
     "encode_envelope",
     "encode_run",
     "get_names",
@@ -89,13 +90,17 @@ RESENT: Final = 128  # an earlier leader of its publisher's session was sent its
 
 
 class Application:
-    """A forwarded message, with its idempotent producer, if it has one; flags: of the envelope."""
+    """A forwarded message, with its idempotent producer, if it has one; flags: of the envelope.
+
+    refused: with TO_GROUPS, names of locations whose members cannot take it.
+    """
 
     def __init__(self, message: Message, producer: bytes, number: int, flags: int) -> None:
         self.message = message
         self.producer = producer
         self.number = number
         self.flags = flags
+        self.refused: list[bytes] = []
 
 
 class Task:
@@ -188,7 +193,20 @@ def decode_application(data: bytes, flags: int) -> Application:
         return Application(decode_message(data, 2), b"", 0, flags)
     end = 2 + length
     producer = data[2:end]
-    return Application(decode_message(data, end + 8), producer, get_u64(data, end), flags)
+    application = Application(decode_message(data, end + 8), producer, get_u64(data, end), flags)
+    if flags & TO_GROUPS:
+        application.producer = b""
+        get_names(producer, 0, application.refused)
+    return application
+
+
+def encode_refusals(locations: list[bytes]) -> bytes:
+    """Return what stands in place of the producer in a message with TO_GROUPS: which locations have refused it."""
+    if not locations:
+        return b""
+    out: list[bytes] = []
+    put_names(out, locations)
+    return b"".join(out)
 
 
 def encode_run(publisher: str, v5: bool, total: int, head: int, packets: bytes) -> bytes:
