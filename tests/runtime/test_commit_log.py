@@ -217,6 +217,8 @@ class Disk:
         self.fdatasync = os.fdatasync
         monkeypatch.setattr(os, "write", self._write)
         monkeypatch.setattr(os, "fdatasync", self._fdatasync)
+        monkeypatch.setattr(commit_log, "sync_folder", lambda _path: None)
+        monkeypatch.setattr(os, "fsync", self._fdatasync)
 
     def _write(self, descriptor: int, data: Any) -> int:
         if self.left < 0:
@@ -290,6 +292,21 @@ def test_a_write_returns_when_it_is_on_the_disk(tmp_path: Path, monkeypatch: pyt
     assert (len(disk.synced), lazy.durable) == (1, lazy.end)
     lazy.sync()
     assert len(disk.synced) == 1, "there was nothing to wait for"
+
+
+def test_after_a_failed_write_a_sync_still_waits_for_what_was_written_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = Disk(monkeypatch)
+    log = created(tmp_path / "log", sync=False)
+    log.append([batch_of(1)])
+    disk.left = 20
+    with pytest.raises(OSError, match="No space"):
+        log.append([batch_of(2)])
+    disk.left, disk.sync_fails = -1, True
+    with pytest.raises(OSError, match="Input/output"):
+        log.sync()
+    assert log.durable < log.end
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -184,13 +184,17 @@ class CommitLog:
 
     def sync(self) -> None:
         """Wait until all that was appended is on the disk; raises OSError."""
-        if self._file >= 0 and self.durable < self.end:
+        if self.durable == self.end:
+            return
+        if self._file < 0:  # a write has failed
+            self._sync_newest()
+        else:
             try:
                 os.fdatasync(self._file)
             except OSError:
                 self._drop()
                 raise
-            self.durable = self.end
+        self.durable = self.end
 
     def trim(self, position: int) -> None:
         """Remove the segments that have nothing from `position` on; it need not be durable."""
