@@ -14,6 +14,7 @@ import pytest
 from folkmoot.kernel.errors import CorruptStore
 from folkmoot.runtime import commit_log
 from folkmoot.runtime.commit_log import CommitLog
+from folkmoot.runtime.directory import sync_folder
 from folkmoot.store.batch import Batch
 
 
@@ -51,6 +52,19 @@ def newest(folder: Path) -> Path:
     return max(folder.glob("*.seg"))
 
 
+def test_a_start_begins_one_segment(tmp_path: Path) -> None:
+    """More of them would have tables made of few rows."""
+    folder = tmp_path / "log"
+    for number in range(3):
+        log = CommitLog(folder, True, False)
+        if not number:
+            log.create()
+        assert [len(ops) for ops, _position in log.replay(0)] == [1] * number
+        log.append([batch_of(number)])
+        assert log.segments == 1
+        log.close()
+
+
 def test_what_was_written_is_read_again_from_any_position(tmp_path: Path) -> None:
     ends = filled(tmp_path / "log", 5)
     for number, position in enumerate(ends):
@@ -78,8 +92,11 @@ def test_a_torn_tail_is_no_part_of_the_log(tmp_path: Path, kind: str) -> None:
     folder = tmp_path / "log"
     ends = filled(folder, 3)
     rng = random.Random(kind)
+    name = newest(folder).name
     whole = newest(folder).read_bytes()
     for cut in range(ends[2], ends[3]):
+        shutil.rmtree(folder)
+        folder.mkdir()
         tail = len(whole) - cut
         torn = {
             "short": whole[:cut],
@@ -87,7 +104,7 @@ def test_a_torn_tail_is_no_part_of_the_log(tmp_path: Path, kind: str) -> None:
             "garbage": whole[:cut] + rng.randbytes(tail),
             "hole": whole[: ends[2]] + bytes(cut - ends[2]) + whole[cut:],
         }[kind]
-        newest(folder).write_bytes(torn)
+        (folder / name).write_bytes(torn)
         log, numbers = opened(folder)
         if torn == whole:
             assert numbers == [1, 2, 3]
@@ -121,8 +138,8 @@ def test_a_sealed_log_tells_damage_to_its_last_write(tmp_path: Path) -> None:
     log.append([batch_of(2)])
     log.seal()
     log.close()
-    assert opened(folder)[1] == [1, 2]
     path = newest(folder)
+    assert opened(folder)[1] == [1, 2]
     data = bytearray(path.read_bytes())
     data[begin + 30] ^= 1
     path.write_bytes(data)
@@ -202,6 +219,7 @@ def test_segments_are_removed_when_nothing_of_them_is_wanted(tmp_path: Path, mon
     for number, position in enumerate(ends):
         log.trim(position)
         assert opened(folder, position)[1] == list(range(number + 1, 10))
+    log.trim(ends[-1])
     assert len(list(folder.glob("*.seg"))) == 1
     assert log.size_bytes() < before
 
@@ -350,3 +368,148 @@ def test_whatever_a_loss_of_power_leaves_all_that_was_durable_is_there(
         survived = log.end
     assert number > 30
     log.close()
+
+
+def lose(descriptor: int, size: int) -> None:
+    """The power fails: of what the kernel had not written, nothing is there, whatever name the file has by now."""
+    os.ftruncate(descriptor, size)
+    os.close(descriptor)
+
+
+@pytest.mark.parametrize("before", [0, 1, 3])
+@pytest.mark.parametrize("writes", [True, False])
+@pytest.mark.parametrize("sync", [True, False])
+def test_what_a_failed_sync_has_left_in_memory_is_written_again_by_the_next_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: int, writes: bool, sync: bool
+) -> None:
+    """The kernel takes it for clean and still shows it, so a sync succeeds and does nothing."""
+    folder = tmp_path / "log"
+    disk = Disk(monkeypatch)
+    log = created(folder, sync)
+    for number in range(before):
+        log.append([batch_of(number)])
+    log.sync()
+    durable = log.durable
+    disk.sync_fails = True
+    if not sync:
+        log.append([batch_of(before)])
+    with pytest.raises(OSError, match="Input/output"):
+        log.append([batch_of(before)]) if sync else log.sync()
+    disk.sync_fails = False
+    log.close()
+    failed = os.open(newest(folder), os.O_RDWR)
+    size = durable - int(newest(folder).stem, 16)
+    log, numbers = opened(folder, sync=sync)
+    assert numbers == list(range(before + 1))
+    assert log.durable == log.end
+    if writes:
+        log.append([batch_of(before + 1)])
+        log.sync()
+        numbers.append(before + 1)
+    log.close()
+    lose(failed, size)
+    for _ in range(2):
+        log, again = opened(folder, sync=sync)
+        assert again == numbers
+        log.close()
+
+
+def test_what_was_applied_needs_no_log_even_if_a_failed_sync_has_lost_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "log"
+    disk = Disk(monkeypatch)
+    log = created(folder)
+    log.append([batch_of(1)])
+    durable = log.durable
+    disk.sync_fails = True
+    with pytest.raises(OSError, match="Input/output"):
+        log.append([batch_of(2)])
+    disk.sync_fails = False
+    log.close()
+    failed = os.open(newest(folder), os.O_RDWR)
+    end = os.fstat(failed).st_size
+    log, numbers = opened(folder, end)
+    assert (numbers, log.end, log.durable) == ([], end, end)
+    log.close()
+    lose(failed, durable)
+    log, numbers = opened(folder, end)
+    assert (numbers, log.end, log.torn_bytes) == ([], end, 0)
+
+
+class Crash(Exception):
+    """The process ends here."""
+
+
+@pytest.mark.parametrize("before", [0, 2])
+@pytest.mark.parametrize("step", range(6))
+def test_a_crash_while_frames_are_written_again_loses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: int, step: int
+) -> None:
+    folder = tmp_path / "log"
+    filled(folder, before + 1)
+    with newest(folder).open("ab") as file:
+        file.write(b"torn")
+    left = [step]
+
+    def counted(call: Any) -> Any:
+        def run(*arguments: Any) -> Any:
+            if not left[0]:
+                raise Crash
+            left[0] -= 1
+            return call(*arguments)
+
+        return run
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", lambda descriptor, data, write=os.write: write(descriptor, data[:50]))
+        for name in ("write", "fdatasync", "rename"):
+            patch.setattr(os, name, counted(getattr(os, name)))
+        patch.setattr(commit_log, "sync_folder", counted(sync_folder))
+        if step < 5:
+            with pytest.raises(Crash):
+                opened(folder)
+        else:
+            opened(folder)
+    for number in range(2):
+        log, numbers = opened(folder)
+        assert numbers == list(range(1, before + 2 + number))
+        log.append([batch_of(before + 2 + number)])
+        log.close()
+
+
+def test_frames_that_cannot_be_written_again_stay_where_they_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "log"
+    filled(folder, 2)
+    names = sorted(folder.iterdir())
+    disk = Disk(monkeypatch)
+    disk.left = 20
+    with pytest.raises(OSError, match="No space"):
+        opened(folder)
+    assert sorted(folder.iterdir()) == names
+    disk.left = -1
+    assert opened(folder)[1] == [1, 2]
+
+
+def test_after_a_failed_sync_no_later_one_makes_it_good(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel reports what it could not write once: the next sync would succeed."""
+    folder = tmp_path / "log"
+    disk = Disk(monkeypatch)
+    log = created(folder, sync=False)
+    log.append([batch_of(1)])
+    disk.sync_fails = True
+    with pytest.raises(OSError, match="Input/output"):
+        log.sync()
+    disk.sync_fails = False
+    with pytest.raises(OSError, match="earlier sync"):
+        log.sync()
+    with pytest.raises(OSError, match="earlier sync"):
+        log.append([batch_of(2)])
+    log.close()
+    assert [int(key[1:]) for ops, _position in log.replay(0) for _kind, key, _value in ops] == [1]
+    log.append([batch_of(2)])
+    log.sync()
+    log.close()
+    assert opened(folder, sync=False)[1] == [1, 2]

@@ -3,12 +3,16 @@
 Owns these files and nothing else. A frame is `store/segment`. Bytes in front of the next segment's first position are
 durable: before a segment begins, the one before it is synced. So a bad frame there is damage; in the newest segment it
 is a torn tail, unless a frame behind it says that it had been durable. Nothing is ever written into what was found: the
-log goes on in a new segment, which begins where the valid frames end, and what a crash has left behind that is no part
-of the log.
+log goes on in a new segment, and what a crash has left behind that is no part of the log.
+
+After a failed sync the kernel takes pages for clean that are not on the disk. It still shows them to whoever reads, and
+a later sync succeeds: there is nothing left to write. So a sync proves nothing for what another process has written. Of
+what a start finds, that is durable which a frame says to be so; frames behind that are written again, elsewhere.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator
 from itertools import pairwise
@@ -18,12 +22,13 @@ from typing import Final
 from folkmoot.kernel.errors import CorruptStore
 from folkmoot.runtime.directory import sync_folder
 from folkmoot.store.batch import Batch
-from folkmoot.store.segment import encode_frame, frame_end, is_durable, operations
+from folkmoot.store.segment import durable_of, encode_frame, frame_end, is_durable, operations
 
 __all__ = ["SEGMENT_BYTES", "CommitLog"]
 
 SEGMENT_BYTES: Final = 16 << 20
 _SUFFIX: Final = ".seg"
+_UNNAMED: Final = "unnamed"  # a segment whose first frames are still being written
 
 
 class CommitLog:
@@ -42,6 +47,7 @@ class CommitLog:
         self._salvage = salvage
         self._file = -1
         self._written = 0  # bytes in the current file
+        self._is_doubtful = False  # a sync has failed: none of this process makes durable what comes after `durable`
 
     def create(self) -> None:
         """Make the log of a new store; raises OSError. From then on, a log without a segment has lost them."""
@@ -61,10 +67,10 @@ class CommitLog:
     def replay(self, applied: int) -> Iterator[tuple[list[tuple[int, bytes, bytes]], int]]:
         """Yield (operations, position after them) of the groups from position `applied` on.
 
-        What is read is on the disk: a process that was killed may have left its last write to the kernel. Raises
-        CorruptStore where the log is damaged, or lacks what it must have: nothing behind that is read; and OSError.
+        They are on the disk before they are yielded: a process that was killed may have left them to the kernel, and
+        one whose sync failed has lost them there. Raises CorruptStore where the log is damaged, or lacks what it must
+        have: nothing behind that is read; and OSError.
         """
-        self._sync_newest()
         starts = self._starts()
         self.end = applied
         while len(starts) > 1 and starts[1] <= applied:
@@ -73,37 +79,68 @@ class CommitLog:
             raise CorruptStore(f"the log {self.folder} lacks what comes before {self._path(starts[0]).name}; {_HINT}")
         if not starts:
             raise CorruptStore(f"the log {self.folder} has lost its segments (*{_SUFFIX}); {_HINT}")
+        is_damaged = False
         for number, start in enumerate(starts):
             path = self._path(start)
             data = path.read_bytes()
             stop = starts[number + 1] - start if number + 1 < len(starts) else -1
             at = max(0, applied - start)
-            while at != stop and at < len(data):
-                end = frame_end(data, at, start + at)
-                if end < 0 or (0 <= stop < end):
-                    break
-                yield operations(data, at, end), start + end
-                at = end
-            self.end = max(self.end, start + at)
-            if at == stop:
-                continue
-            self.torn_bytes = max(0, len(data) - at)
-            if stop >= 0 or is_durable(data, at, start):
-                if not self._salvage:
-                    raise _damaged(path, at)
+            ends = _valid_frames(data, start, at, stop)
+            end = ends[-1] if ends else at
+            is_whole = end == stop
+            if not is_whole:
+                self.torn_bytes = max(0, len(data) - end)
+            is_damaged = not is_whole and (stop >= 0 or is_durable(data, end, start))
+            if is_damaged and not self._salvage:
+                raise _damaged(path, end)
+            if stop < 0 and not is_damaged:
+                self._check_end(path, start + len(data), applied)
+                self._prove(data, start, [at, *ends], applied)
+            for behind in ends:
+                yield operations(data, at, behind), start + behind
+                at = behind
+            self.end = start + end
+            if is_damaged:
                 for later in starts[number + 1 :]:
                     self._path(later).unlink()
-                self._begin()  # what is behind the damage is no part of the log any more
-                return
+                break
         self.durable = self.end
-        self._check_end(starts, applied)
+        self._is_doubtful = False
+        if is_damaged:
+            self._begin()  # what is behind the damage is no part of the log any more
 
-    def _check_end(self, starts: list[int], applied: int) -> None:
+    def _check_end(self, path: Path, end: int, applied: int) -> None:
         """What was applied was durable before, so a log that ends earlier has lost its end; unless nobody waits."""
-        if self._sync and not self._salvage:
-            path = self._path(starts[-1])
-            if starts[-1] + path.stat().st_size < applied:
-                raise _damaged(path, path.stat().st_size)
+        if self._sync and not self._salvage and end < applied:
+            raise _damaged(path, path.stat().st_size)
+
+    def _prove(self, data: bytes, start: int, bounds: list[int], applied: int) -> None:
+        """Make the frames between `bounds` of the newest segment durable; raises OSError.
+
+        Those that are not proved to be so are written again, in a new segment. That one may have the name of the one in
+        which they were found, so it gets its name when it is on the disk: a crash leaves one of the two, whole.
+        """
+        proved = max([self.durable, start, *[durable_of(data, at) for at in bounds[:-1]]])
+        if proved >= start + bounds[-1]:
+            return
+        position = max(proved, applied)  # what was applied is in the tables, and is not needed here
+        frames = data[position - start : bounds[-1]]
+        path = self.folder / _UNNAMED
+        self.close()
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        try:
+            written = 0
+            while written < len(frames):
+                written += os.write(self._file, frames[written:])
+            os.fdatasync(self._file)
+            path.rename(self._path(position))
+            sync_folder(self.folder)
+        except OSError:
+            self._drop()
+            path.unlink(missing_ok=True)
+            raise
+        self._written = len(frames)
+        self.segments += 1
 
     # Writing
 
@@ -123,9 +160,7 @@ class CommitLog:
             if self._sync:
                 os.fdatasync(self._file)
         except OSError:
-            if self._sync:
-                self.end = self.durable  # a seal was not synced, and may be lost with what failed behind it
-            self._drop()
+            self._fail()
             raise
         self._written += len(frame)
         self.end += len(frame)
@@ -163,11 +198,36 @@ class CommitLog:
 
     def _finish(self) -> None:
         """Make all that was written so far durable, and close the file."""
+        self.sync()
         if self._file >= 0:
-            os.fdatasync(self._file)
             self._drop()
-        else:
-            self._sync_newest()
+
+    def _drop(self) -> None:
+        descriptor, self._file = self._file, -1
+        os.close(descriptor)
+
+    def _fail(self) -> None:
+        """A write or sync has failed: the log goes on in another file."""
+        if self._sync:
+            self.end = self.durable  # a seal was not synced, and may be lost with what failed behind it
+        if self._file >= 0:
+            self._drop()
+
+    def sync(self) -> None:
+        """Wait until all that was appended is on the disk; raises OSError, after a failed sync always."""
+        if self.durable == self.end:
+            return
+        if self._is_doubtful:
+            raise OSError(errno.EIO, "an earlier sync of the log has failed")
+        try:
+            if self._file >= 0:
+                os.fdatasync(self._file)
+            else:
+                self._sync_newest()
+        except OSError:
+            self._is_doubtful = not self._sync
+            self._fail()
+            raise
         self.durable = self.end
 
     def _sync_newest(self) -> None:
@@ -177,24 +237,6 @@ class CommitLog:
                 os.fsync(descriptor)
             finally:
                 os.close(descriptor)
-
-    def _drop(self) -> None:
-        descriptor, self._file = self._file, -1
-        os.close(descriptor)
-
-    def sync(self) -> None:
-        """Wait until all that was appended is on the disk; raises OSError."""
-        if self.durable == self.end:
-            return
-        if self._file < 0:  # a write has failed
-            self._sync_newest()
-        else:
-            try:
-                os.fdatasync(self._file)
-            except OSError:
-                self._drop()
-                raise
-        self.durable = self.end
 
     def trim(self, position: int) -> None:
         """Remove the segments that have nothing from `position` on; it need not be durable."""
@@ -211,6 +253,17 @@ class CommitLog:
         """Close the file; idempotent."""
         if self._file >= 0:
             self._drop()
+
+
+def _valid_frames(data: bytes, start: int, at: int, stop: int) -> list[int]:
+    """Return the ends of the valid frames from `at` on, up to `stop` if there is one; start: position of `data`."""
+    ends: list[int] = []
+    while at != stop and at < len(data):
+        at = frame_end(data, at, start + at)
+        if at < 0 or (0 <= stop < at):
+            break
+        ends.append(at)
+    return ends
 
 
 _HINT: Final = "nothing was changed. Restore the data folder from a backup or a replica"

@@ -78,7 +78,9 @@ class Disk(WriteTarget):
         try:
             if not available(REOPEN_FILES):
                 return False
-            return self.folder.free_bytes() >= max(self.free_bytes_min, self._store.log_bytes() + REOPEN_BYTES)
+            log = self._store.log_bytes()
+            again = 0 if self._forced else log  # what no sync was waited for is written again, as a log
+            return self.folder.free_bytes() >= max(self.free_bytes_min, log + again + REOPEN_BYTES)
         except OSError:  # the last descriptor was taken
             return False
 

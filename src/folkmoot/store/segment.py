@@ -24,7 +24,7 @@ from google_crc32c import value as crc32c
 from folkmoot.kernel.pack import get_u32, get_u64, get_varint, u32, u64
 from folkmoot.store.batch import DELETE, Batch, encode_ops
 
-__all__ = ["HEADER_BYTES", "encode_frame", "frame_end", "is_durable", "operations"]
+__all__ = ["HEADER_BYTES", "durable_of", "encode_frame", "frame_end", "is_durable", "operations"]
 
 HEADER_BYTES: Final = 28
 _MAGIC: Final = b"\xf1FMl"
@@ -50,12 +50,17 @@ def frame_end(data: bytes, start: int, position: int) -> int:
     return end
 
 
+def durable_of(data: bytes, start: int) -> int:
+    """Return the position up to which the log was on the disk when the valid frame at `start` was written."""
+    return get_u64(data, start + 20)
+
+
 def is_durable(data: bytes, start: int, base: int) -> bool:
     """Tell whether a valid frame behind `start` says that the bytes there were durable; base: position of `data`."""
     lost = base + start
     at = data.find(_MAGIC, start + 1)
     while at >= 0:
-        if frame_end(data, at, base + at) >= 0 and get_u64(data, at + 20) > lost:
+        if frame_end(data, at, base + at) >= 0 and durable_of(data, at) > lost:
             return True
         at = data.find(_MAGIC, at + 1)
     return False
