@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
+import errno
+import os
 import time
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from folkmoot.config.settings import Settings
 from folkmoot.kernel.clock import HOUR
+from folkmoot.kernel.errors import StoreError
 from folkmoot.node import NodeConfig
-from folkmoot.runtime.serve import ended, on_exception, open_node, trace_of
+from folkmoot.runtime import directory, serve
+from folkmoot.runtime.log import Log
+from folkmoot.runtime.serve import ServingNode, ended, on_exception, open_node, trace_of
 from folkmoot.store.memory import MemoryStore
 from tests.runtime.fake import FakeLoop
 
@@ -124,3 +132,67 @@ def test_a_trace_begins_where_it_happened() -> None:
         trace = trace_of(error)
     assert [line.split()[1] for line in trace] == ["inner", "test_a_trace_begins_where_it_happened"]
     assert all(line.startswith("test_serve:") for line in trace)
+
+
+class Mark:
+    """A node that serves nobody: what its folder says when it would begin to, and at its end."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.boot = folder / "boot"
+        self.data = folder / "data"
+        self.writes = True  # its first batch is written while it serves
+        self.seen = ""
+        monkeypatch.setattr(directory, "BOOT_ID", self.boot)
+        monkeypatch.setattr(serve, "serve_until_stopped", self._look)
+
+    def read(self) -> str:
+        mark = self.data / "running"
+        return mark.read_text() if mark.exists() else ""
+
+    async def _look(self, serving: ServingNode, *_others: object) -> None:
+        self.seen = self.read()
+        if self.writes:
+            serving.disk.begun()
+
+    def run(self, durability: str, boot: str) -> tuple[str, str]:
+        """The mark when the node would begin to serve, and when it has stopped."""
+        self.boot.write_text(boot)
+        node = {"data": str(self.data), "id": "n1", "durability": durability}
+        settings = Settings.model_validate({"node": node, "listeners": [{"address": "127.0.0.1:0"}]})
+        asyncio.run(serve.run(settings, None, None, Log("error", "text"), None))
+        return self.seen, self.read()
+
+
+@pytest.mark.parametrize("writes", [True, False])
+def test_a_node_whose_writes_wait_for_no_disk_marks_it_before_it_serves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, writes: bool
+) -> None:
+    """Otherwise it would not doubt the disk when the power fails right after its first answer."""
+    mark = Mark(tmp_path, monkeypatch)
+    mark.writes = writes
+    assert mark.run("os", "first") == ("first", "")
+    assert mark.run("fsync", "second") == ("", "")
+
+
+def test_a_node_that_doubts_its_disk_does_so_until_it_has_written_that_down(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mark = Mark(tmp_path, monkeypatch)
+    mark.run("os", "first")
+    (mark.data / "running").write_text("first")
+    mark.writes = False
+    assert mark.run("os", "second") == ("first", "first")
+    mark.writes = True
+    assert mark.run("os", "second") == ("first", "")
+
+
+def test_a_folder_that_cannot_be_marked_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_folder: directory.DataFolder, forced: bool) -> None:
+        (tmp_path / "data" / "running").touch()
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    mark = Mark(tmp_path, monkeypatch)
+    monkeypatch.setattr(directory.DataFolder, "begin", fail)
+    with pytest.raises(StoreError, match=rf"cannot write in the data folder {mark.data}: No space left on device;"):
+        mark.run("os", "first")
+    assert not (mark.data / "running").exists(), "nothing was lost"

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from folkmoot.config.settings import Settings
+from folkmoot.kernel.errors import StoreError
 from folkmoot.runtime.commit import WriteTarget
 from folkmoot.runtime.descriptors import Spare, available
 from folkmoot.runtime.directory import DataFolder
@@ -50,7 +51,8 @@ class Disk(WriteTarget):
         self.spare = Spare()
         self._store.relieve = self.spare.release
         self.torn_bytes = self._store.torn_bytes
-        self.incomplete = node.salvage or self.folder.lost()  # what was acknowledged may be missing at the end
+        self._lost = self.folder.lost()
+        self.incomplete = node.salvage or self._lost  # what was acknowledged may be missing at the end
         self._forced = options.sync
         self._begun = False
         self._short = False
@@ -115,8 +117,23 @@ class Disk(WriteTarget):
         self._low = free < least + (least // 4 if self._low else 0)
         return self._low
 
+    def begin(self) -> None:
+        """Record that the node runs, before it tells anybody of a write that waits for no disk; raises StoreError.
+
+        What says that the last node has lost writes stays until this one has written down that it doubts its disk.
+        """
+        if self._forced or self._lost:
+            return
+        try:
+            self.begun()
+        except OSError as error:
+            raise StoreError(
+                f"cannot write in the data folder {self.folder.path}: {error.strerror}; "
+                "free some space, or make it writable for this user"
+            ) from error
+
     def begun(self) -> None:
-        """Record that the node runs, once its first writes are on disk; idempotent."""
+        """Record that the node runs, once its first writes are there; idempotent."""
         if not self._begun:
             self._begun = True
             self.folder.begin(self._forced)

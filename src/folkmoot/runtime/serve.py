@@ -276,6 +276,7 @@ async def run_node(
         watch_signals(serving, reload)
         turns.begin()
         room.look()  # before other nodes learn of this one: with a full disk it must not become a leader
+        disk.begin()
         await serve_until_stopped(serving, room, listeners, service, seeker_of(serving, lookup))
     finally:
         turns.stop_timers()
