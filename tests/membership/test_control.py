@@ -1165,3 +1165,17 @@ def behind_firewall(planted: list[str]) -> tuple[Cluster, Machine]:
             cluster.reset(machine, other)
     cluster.until(lambda: served(cluster, machine), 5 * S)
     return cluster, machine
+
+
+@pytest.mark.parametrize(
+    ("lineage", "ancestors"), [(12345, [12345]), (12345, [1, 12345, 2]), (12345, [7, 8, 7]), (0, [0])]
+)
+def test_a_greeting_whose_lineage_descends_from_itself_is_refused(lineage: int, ancestors: list[int]) -> None:
+    cluster = begun(5, 3)
+    machine = cluster.machines[0]
+    greeting = Greeting(control(machine).cluster, lineage)
+    greeting.live = True
+    greeting.ancestors = ancestors
+    greeting.shared = [1] * len(ancestors)
+    with pytest.raises(ValueError, match="descends"):
+        control(machine).receive("n2", CONTROL, greeting.encoded(), machine.clock(cluster.now))

@@ -295,6 +295,9 @@ def test_three_lineages_that_outrank_each_other_have_one_trunk() -> None:
         assert trunk_of(list(order)) is stranger
     for order in permutations([weak, child, stranger, Lineage(1, [], 0)]):
         assert trunk_of(list(order)).lineage == 1
+    circle = [Lineage(5, [1, 7], 10), Lineage(6, [1, 5], 30), Lineage(7, [1, 6], 20)]
+    for order in permutations(circle):
+        assert trunk_of(list(order)).lineage == 6, "no correct members say so; whoever hears it decides the same"
     assert trunk_of([child]) is child
     assert trunk_of([child, weak]) is weak
 

@@ -255,6 +255,8 @@ def decode_greeting(body: bytes) -> Greeting:
     greeting.shared = _take_integers(cursor, _LINEAGES_MAX)
     if len(greeting.shared) != len(greeting.ancestors):
         raise ValueError("a greeting has as many shared counters as ancestors")
+    if len({greeting.lineage, *greeting.ancestors}) <= len(greeting.ancestors):
+        raise ValueError(f"the lineage {greeting.lineage} descends from itself, or twice from another one")
     greeting.linked = _take_integers(cursor, _DISKS_MAX)
     greeting.addresses = [cursor.text() for _ in range(cursor.count(_ADDRESSES_MAX))]
     greeting.founder = cursor.text()

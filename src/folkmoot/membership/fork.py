@@ -122,11 +122,15 @@ def outranks(one: Lineage, other: Lineage) -> bool:
 
 
 def trunk_of(lineages: list[Lineage]) -> Lineage:
-    """Return the trunk of all lineages that have met: of those without an ancestor among them the one before all."""
+    """Return the trunk of all lineages that have met: of those without an ancestor among them the one before all.
+
+    If each says that it descends from another one, which no correct members do, none is taken to descend from any.
+    """
     assert lineages, "there is a lineage"
     met = {one.lineage for one in lineages}
     eldest = [one for one in lineages if not met.intersection(one.ancestors)]
-    assert eldest, "not every lineage descends from another one"
+    if not eldest:
+        eldest = [Lineage(one.lineage, [], one.strength) for one in lineages]
     trunk = eldest[0]
     for one in eldest:
         if outranks(one, trunk):
