@@ -302,13 +302,17 @@ class Election:
         member = self._member
         log = member.log
         if message.verdict == REFUSED:
-            self._behind.pop(self.source, None)
-            self.source = 0
+            self._drop_source()
             return
         last = message.index + len(message.entries)
         if message.index < log.commit or log.term_at(message.index) != message.log_term:
             return
         if last > message.commit or (not message.entries and last < message.commit):
+            return
+        last_term = message.entries[-1].term if message.entries else message.log_term
+        is_shorter = message.commit < self._behind.get(self.source, (0, 0))[1]
+        if is_shorter or (last == message.commit and log.is_behind(last, last_term)):
+            self._drop_source()  # it has not the log of which it spoke: nothing may be removed for that
             return
         self.reset()
         self.is_partial = last < message.commit
@@ -317,12 +321,15 @@ class Election:
         if self.is_partial:
             self.fetch(last)
             return
-        assert not log.is_behind(last, message.entries[-1].term if message.entries else message.log_term), (
-            "the log ends with the source's"
-        )
+        assert not log.is_behind(last, last_term), "the log ends with the source's"
         self.source = 0
         self._behind = {}
         self._ask(VOTE, member.term)
+
+    def _drop_source(self) -> None:
+        """Fetch no more from this voter; another one may answer."""
+        self._behind.pop(self.source, None)
+        self.source = 0
 
     # Votes for others
 
