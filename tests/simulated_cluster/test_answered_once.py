@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from folkmoot.kernel.clock import SECOND
-from folkmoot.mqtt.kind import PUBACK
+from folkmoot.mqtt.kind import PUBACK, PUBREC
 from folkmoot.mqtt.packet import Ack, Packet, Pingreq, Publish, Suback, Subscribe, Unsuback, Unsubscribe
 from tests.harness.peer import EVER
 from tests.harness.simulated_cluster import SimulatedCluster
@@ -14,6 +14,7 @@ REPEATED: dict[str, tuple[Packet, type[Packet]]] = {
     "QoS 2": (Publish(b"x", b"m", 2, dup=True, packet_id=7), Ack),
     "an unknown filter": (Unsubscribe(8, [b"unknown"]), Unsuback),
     "a refused filter": (Subscribe(9, [(b"$share/x", 1)]), Suback),
+    "an unknown packet id": (Ack(PUBREC, 999), Ack),
 }
 
 

@@ -150,12 +150,13 @@ class Control:
         if outcome == 2 or (outcome == 0x92 and code >= 0x80):
             return
         self.counters.sent_pubrel += 1
-        if outcome == 0:
-            connection.put(_PUBREL_HEAD + U16[packet_id])
-        elif outcome == 0x92 and connection.v5:
-            connection.put(encode(Ack(PUBREL, packet_id, reason.PACKET_IDENTIFIER_NOT_FOUND), 5))
-        else:
-            self.commits.acknowledge(connection, _PUBREL_HEAD + U16[packet_id], outcome == 1)
+        data = _PUBREL_HEAD + U16[packet_id]
+        if outcome == 0x92 and connection.v5:
+            data = encode(Ack(PUBREL, packet_id, reason.PACKET_IDENTIFIER_NOT_FOUND), 5)
+        if session.persistent:
+            self.commits.acknowledge(connection, data, outcome == 1)
+        else:  # none of its PUBREL waits, so they stay in order [MQTT-4.6.0-4]
+            connection.put(data)
 
     def _disconnect(self, connection: Connection, packet: Disconnect) -> None:
         """Handle DISCONNECT [MQTT-3.14.4-3] [MQTT-3.1.2-10]."""
