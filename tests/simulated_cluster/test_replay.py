@@ -5,12 +5,15 @@ from __future__ import annotations
 import pytest
 
 from folkmoot.kernel.clock import SECOND
-from folkmoot.mqtt.packet import PUBACK, Ack, Publish, Suback, Subscribe
+from folkmoot.mqtt.packet import PUBACK, Ack, Publish, Suback, Subscribe, Unsuback, Unsubscribe
 from folkmoot.streams.config import StreamConfig
+from folkmoot.turn.fabric import Fabric
+from tests.harness import simulated_cluster
 from tests.harness.peer import Peer
 from tests.harness.simulated_cluster import SimulatedCluster, Site
 
 WIDE = StreamConfig("wide", b"w/#", 6)
+EVERYWHERE = StreamConfig("wide", b"w/#", 64)  # every node leads some of its partitions
 BRIEF = StreamConfig("brief", b"b/#", 4, retention_us=5 * SECOND)
 TOPICS = 12
 
@@ -188,6 +191,128 @@ def test_latest_waits_for_a_leader_that_is_away(cluster: SimulatedCluster) -> No
         source.publish(f"w/{number}", b"%d" % number, qos=1)
     cluster.advance(SECOND)
     assert values(peer) == list(range(12))
+
+
+def serves(cluster: SimulatedCluster, peer: Peer) -> bool:
+    """Whether a client gets the answers to a few packets within seconds."""
+    topic = b"t/" + peer.client_id.encode()
+    peer.send(Subscribe(71, [(topic, 1)]), Publish(topic, b"m", 1, packet_id=72), Unsubscribe(73, [topic]))
+    cluster.advance(3 * SECOND)
+    return {type(packet) for packet in peer.receive()} == {Suback, Publish, Ack, Unsuback}
+
+
+@pytest.mark.parametrize("policy", ["majority", "available"])
+def test_latest_is_refused_while_a_partition_has_no_leader_and_others_are_served(policy: str) -> None:
+    cluster = SimulatedCluster(3, replicas=1, streams=[EVERYWHERE], split_policy=policy)
+    site = cluster["n1"]
+    other = reader(site, site.names_led("v")[0], lasting=True)
+    cluster["n3"].kill()
+    cluster.advance(10 * SECOND)
+    for lasting in (False, True):
+        peer = reader(site, site.names_led("r")[0], lasting=lasting)
+        peer.send(Subscribe(9, [(b"$stream/wide/latest/#", 1), (b"plain", 1), (b"$stream/wide/earliest/#", 1)]))
+        cluster.advance(SECOND)
+        answer = peer.take(Suback, 9)
+        assert answer.codes == [0x83, 1, 1]
+        assert answer.properties is not None
+        assert "of the stream has no copies in sync here, or too few" in (answer.properties.reason or "")
+        assert serves(cluster, other)
+        peer.disconnect()
+
+
+@pytest.mark.parametrize("lasting", [False, True])
+def test_latest_is_refused_when_the_leader_that_was_asked_does_not_come_back(lasting: bool) -> None:
+    cluster = SimulatedCluster(3, replicas=1, streams=[EVERYWHERE])
+    site = cluster["n1"]
+    other = reader(site, site.names_led("v")[0], lasting=True)
+    peer = reader(site, site.names_led("r")[0], lasting=lasting)
+    cluster["n3"].up = False
+    peer.send(Subscribe(9, [(b"$stream/wide/latest/#", 1)]))
+    cluster.advance(SECOND // 2)
+    assert peer.inbox == []
+    cluster.advance(10 * SECOND)
+    assert peer.take(Suback, 9).codes == [0x83]
+    assert serves(cluster, other)
+
+
+def test_latest_is_refused_while_too_few_copies_are_in_sync(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(simulated_cluster, "SECOND", 30 * SECOND)  # copies are not replaced soon, as by default
+    cluster = SimulatedCluster(3, replicas=2, min_in_sync=2, streams=[EVERYWHERE])
+    site = cluster["n1"]
+    other = reader(site, site.names_led("v")[0])
+    peer = reader(site, site.names_led("r")[0])
+    cluster["n3"].kill()
+    cluster.advance(2 * SECOND)
+    peer.send(Subscribe(9, [(b"$stream/wide/latest/#", 1)]))
+    cluster.advance(SECOND)
+    assert peer.take(Suback, 9).codes == [0x83]
+    other.send(Subscribe(1, [(b"plain", 1)]))
+    cluster.advance(SECOND)
+    assert other.take(Suback, 1).codes == [1]
+
+
+def delay(site: Site, host: str) -> list[int]:
+    """Have a node take stream partitions that another one leads for not opened yet; return these partitions."""
+    fabric = fabric_of(site)
+    partitions = sorted({log.store_partition for log in site.node.streams.streams[0].logs})
+    delayed = [partition for partition in partitions if fabric.leaders[partition] == host]
+    assert delayed
+    for partition in delayed:
+        fabric.open[partition] = False
+    return delayed
+
+
+def fabric_of(site: Site) -> Fabric:
+    assert site.node.cluster_node is not None
+    return site.node.cluster_node.fabric
+
+
+@pytest.mark.parametrize("where", ["here", "led here", "led elsewhere"])
+def test_latest_that_waits_for_a_leader_holds_up_its_own_client_only(where: str) -> None:
+    cluster = SimulatedCluster(3, replicas=2, streams=[EVERYWHERE])
+    site, leader = cluster["n1"], cluster["n2" if where == "led elsewhere" else "n1"]
+    other = reader(site, site.names_led("v")[0], lasting=True)
+    peer = reader(site, leader.names_led("r")[0], lasting=where != "here")
+    delayed = delay(leader, "n3")
+    peer.send(Subscribe(9, [(b"before", 1), (b"$stream/wide/latest/#", 1)]), Unsubscribe(10, [b"before"]))
+    for _ in range(3):
+        assert serves(cluster, other)
+        assert peer.receive() == []
+    turns = leader.node._broker.state.work.turn
+    cluster.advance(SECOND // 100)
+    assert leader.node._broker.state.work.turn - turns < 10, "who waits takes no turns"
+    for partition in delayed:
+        fabric_of(leader).open[partition] = True
+    leader.node._broker.query.inquiries.opened()
+    cluster.advance(SECOND)
+    answer, later = peer.receive()
+    assert isinstance(answer, Suback)
+    assert isinstance(later, Unsuback)
+    assert (answer.codes, later.codes) == ([1, 1], [0])
+    for number in range(TOPICS):
+        other.publish(f"w/{number}", b"%d" % number, qos=1)
+    cluster.advance(SECOND)
+    assert values(peer) == list(range(TOPICS))
+
+
+@pytest.mark.parametrize("where", ["here", "led here", "led elsewhere"])
+def test_a_client_that_goes_while_latest_waits_leaves_nothing_behind(where: str) -> None:
+    cluster = SimulatedCluster(3, replicas=2, streams=[EVERYWHERE])
+    site, leader = cluster["n1"], cluster["n2" if where == "led elsewhere" else "n1"]
+    witness = reader(cluster["n3"], "witness")
+    witness.subscribe("said", qos=1)
+    peer = reader(site, leader.names_led("r")[0], lasting=where != "here")
+    delay(leader, "n3")
+    peer.send(Subscribe(9, [(b"$stream/wide/latest/#", 1)]), Publish(b"said", b"last", 1, packet_id=5))
+    cluster.advance(SECOND // 10)
+    broker = leader.node._broker
+    peer.lose()
+    cluster.advance(SECOND)
+    assert witness.payloads() == [b"last"], "what it sent before it went counts"
+    assert len(broker.query.feeds) == len(broker.query.inquiries) == len(broker.state.work) == 0
+    assert not broker.query.inquiries._waiting
+    session = broker.state.sessions.get(peer.client_id)
+    assert session is None if where == "here" else session is not None and session.connection is None
 
 
 def test_a_subscription_that_ends_leaves_no_question_behind(cluster: SimulatedCluster) -> None:

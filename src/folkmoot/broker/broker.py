@@ -110,6 +110,7 @@ class Broker:
             if connection.dirty:
                 self.state.outputs_gone = True
             connection.dirty = True  # its output goes nowhere
+            self.state.work.give_up(connection)
             self.state.work.wait(connection)
         else:
             self._end(connection, why)
@@ -210,7 +211,6 @@ class Broker:
         self.query.answers.committed()
         self.query.orders.committed()
         self.delivery.publications.committed()
-        self.query.feeds.committed()
         self.delivery.forward_receiver.committed()
         self.completed()
 

@@ -8,7 +8,7 @@ messages that it queued: after a crash it continues exactly there.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from typing import Final
 
 from folkmoot.kernel.errors import CorruptStore
@@ -145,7 +145,6 @@ class Feeds:
         self.waiting: dict[Feed, None] = {}
         self.failures: list[tuple[Subscription, str]] = []  # feeds that cannot continue, and why
         self._known: dict[str, dict[bytes, Feed]] = {}  # by client id and filter
-        self._owed: deque[tuple[int, int]] = deque()  # turns that are held up, and the turn whose commit releases each
         self._growth = 0  # of the ends of streams elsewhere, when they were last checked
 
     def __len__(self) -> int:
@@ -341,21 +340,6 @@ class Feeds:
                 self.state.work.steps += len(known) * len(mine)
                 for feed in known.values():
                     feed.pass_over(self, mine)
-
-    def hold(self) -> int:
-        """Hold the acknowledgements of this turn until `release`; return the turn's token."""
-        self.commits.ask(1, 0)
-        return self.state.writer.token
-
-    def release(self, token: int, saved: bool) -> None:
-        """Release held acknowledgements; `saved`: when this turn is committed."""
-        self._owed.append((self.commits.newest_token() if saved else 0, token))
-
-    def committed(self) -> None:
-        """More turns are committed: release the turns that waited for them."""
-        owed = self._owed
-        while owed and owed[0][0] <= self.commits.committed_token:
-            self.commits.answered(owed.popleft()[1], 1, 0)
 
     def grown(self) -> None:
         """Streams have new records: continue the replays that wait for them."""

@@ -55,6 +55,11 @@ class Start:
         self.kind = kind
         self.number = number
 
+    @property
+    def is_latest(self) -> bool:
+        """Whether it is what comes from now on: a SUBSCRIBE is not acknowledged before that is known (`newest`)."""
+        return self.kind == _LATEST
+
 
 def parse_replay(name: bytes, streams: Streams, levels_max: int) -> ReplayWish:
     """Read `$stream/NAME/FROM/FILTER`; `error` says what is wrong with it, or is empty."""
@@ -123,10 +128,7 @@ def _gone(offset: int, oldest: int) -> str:
 
 
 class ReplayFeed(Feed):
-    """Reads the partitions of a stream in turn, a page each; it asks other leaders for the pages of theirs.
-
-    A subscription to new records is acknowledged when their first offset is known: `_held` is the turn that waits.
-    """
+    """Reads the partitions of a stream in turn, a page each; it asks other leaders for the pages of theirs."""
 
     def __init__(
         self, subscription: Subscription, token: int, stream: Stream, start: Start, offsets: list[int]
@@ -139,14 +141,12 @@ class ReplayFeed(Feed):
         self._asked: list[Inquiry | None] = [None] * len(offsets)
         self._pages: list[Answer | None] = [None] * len(offsets)
         self._feeds: Feeds | None = None
-        self._held = 0
         self._why = ""  # why it cannot continue
         self._fault = ""  # why it cannot continue for now
 
-    def asked_again(self, feeds: Feeds) -> None:
-        """Answer a repeated SUBSCRIBE at another leader like the first one."""
-        if UNKNOWN in self.offsets and self.start.kind == _LATEST and not self._held:
-            self._held = feeds.hold()
+    def is_late(self) -> bool:
+        """Whether it is of new records, and was stored before their first offsets were known, by an older version."""
+        return self.start.is_latest and UNKNOWN in self.offsets
 
     # -- calls of Feeds -----------------------------------------------------------------------------------------------
 
@@ -154,8 +154,6 @@ class ReplayFeed(Feed):
         """Ask for the start, where this node does not know it."""
         self._feeds = feeds
         if UNKNOWN in self.offsets:
-            if self.start.kind == _LATEST:
-                self._held = feeds.hold() if self.token else 0  # a restored subscription is acknowledged already
             self._resolve(feeds)
 
     def end(self) -> None:
@@ -167,7 +165,6 @@ class ReplayFeed(Feed):
             if inquiry is not None:
                 feeds.inquiries.drop(inquiry)
                 self._asked[index] = None
-        self._release(feeds, False)
 
     def rest(self) -> None:
         """Free the pages: they are asked for again when the session takes messages."""
@@ -231,15 +228,8 @@ class ReplayFeed(Feed):
         self.offsets[index] = offset
         if self._why or UNKNOWN not in self.offsets:
             session = self.subscription.session
-            lasts = session.persistent and not session.ended
-            if lasts:
+            if not session.ended:
                 self.save(feeds)
-            self._release(feeds, lasts)
-
-    def _release(self, feeds: Feeds, saved: bool) -> None:
-        if self._held:
-            feeds.release(self._held, saved)
-            self._held = 0
 
     # -- answers of other nodes ---------------------------------------------------------------------------------------
 
@@ -257,7 +247,6 @@ class ReplayFeed(Feed):
             self._pages[index] = answer
         elif answer.status != FOUND or not numbers:
             self._fault = answer.text or f"the beginning of partition {index} is not known: {answer!r}"
-            self._release(feeds, False)
         elif inquiry.what == SEEK:
             self._begin_at(feeds, index, numbers[0], 0)
         else:

@@ -202,6 +202,8 @@ class Hosting:
         else:
             self._backlog_of(connection, len(rest)).append((packet, first, rest))
             work.steps += 1
+            if first == CLOSED or first == GOODBYE:
+                work.give_up(connection)
         work.wait(connection)
 
     def _handle(self, connection: Connection, remote: Remote, packet: int, first: int, rest: bytes) -> bool:
@@ -234,7 +236,7 @@ class Hosting:
         assert remote is not None, "a hosted connection is elsewhere"
         work = self.state.work
         if connection.state == CONNECTION_CLOSED or remote.gone:
-            connection.task = None
+            connection.drop_task()
             self._forget_backlog(connection)
             return
         if not work.begin(connection):
@@ -341,7 +343,7 @@ class Hosting:
         if self.remotes.get((remote.node_id, remote.number)) is connection:
             del self.remotes[(remote.node_id, remote.number)]
         self.commits.throttle.forget(connection)
-        connection.task = None
+        connection.drop_task()
         self._forget_backlog(connection)
 
     def inform(self) -> None:

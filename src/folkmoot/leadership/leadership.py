@@ -506,7 +506,8 @@ class Leadership:
             self.attaching.attach_proxy(connection)
             task = connection.task
             if task is not None and connection.relay is not None:  # it is not answered: the next leader does that
-                connection.task = None
+                self.state.work.wake(connection)
+                connection.drop_task()
                 first, rest = task.packet()
                 self.relays.forward(connection.relay, first, rest)
         elif session.will is not None:

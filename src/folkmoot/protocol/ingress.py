@@ -319,7 +319,7 @@ class Ingress:
 
     def drop(self, connection: Connection) -> None:
         """Forget the input of a connection that takes none any more."""
-        connection.task = None
+        connection.drop_task()
         connection.rest = b""
         connection.rest_pos = 0
         connection.parts = None

@@ -98,6 +98,7 @@ class Lifecycle:
     def detach(self, connection: Connection, goodbye: bool) -> None:
         """Detach a session from its connection; `goodbye`: the client sent DISCONNECT with reason 0."""
         connection.broken = not goodbye
+        self.state.work.wake(connection)
         report_denied(self.state, connection)
         if connection.opened_us and connection.remote is None:
             if self.state.listening:

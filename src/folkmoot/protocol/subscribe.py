@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from folkmoot.delivery.sys import SysTopics
 from folkmoot.feed.feed import Feed, Feeds
-from folkmoot.feed.replay import ReplayFeed, Start, first_offsets, parse_replay
+from folkmoot.feed.newest import Newest
+from folkmoot.feed.replay import UNKNOWN, ReplayFeed, Start, first_offsets, parse_replay
 from folkmoot.feed.retained_feed import maybe_retained_feed
 from folkmoot.kernel.event import WARNING
 from folkmoot.mqtt import reason
@@ -26,7 +27,7 @@ from folkmoot.session.subscription import (
 )
 from folkmoot.store.key import SUBSCRIPTION, name_prefix
 from folkmoot.store.row import SubscriptionRow, encode_subscription
-from folkmoot.streams.table import Streams
+from folkmoot.streams.table import Stream, Streams
 from folkmoot.topics.name import check_filter, has_wildcard, split_share
 from folkmoot.turn.commit import Commits
 from folkmoot.turn.source import is_later, source_of
@@ -37,6 +38,7 @@ __all__ = ["Subscribing", "subscription_key"]
 
 _SHARE = b"$share/"
 _REASONS_MAX = 16  # in a SUBACK, which has at most 1,024 characters for them
+_WAITS = -1  # in place of a code: the filter waits for an answer of another node
 
 
 def subscription_key(session: Session, name: bytes) -> bytes:
@@ -45,9 +47,13 @@ def subscription_key(session: Session, name: bytes) -> bytes:
 
 
 class SubscribeTask(Task):
-    """A SUBSCRIBE whose filters are added over as many turns as that takes; SUBACK ends it."""
+    """A SUBSCRIBE whose filters are added over as many turns as that takes; SUBACK ends it.
+
+    newest: what it waits for while it sleeps, to begin a replay.
+    """
 
     def __init__(self, subscribing: Subscribing, connection: Connection, packet: Subscribe, identifier: int) -> None:
+        super().__init__()
         self.subscribing = subscribing
         self.connection = connection
         self.source = packet
@@ -55,6 +61,7 @@ class SubscribeTask(Task):
         self.codes: list[int] = []
         self.started: list[Subscription] = []
         self.reasons: list[str] = []
+        self.newest: Newest | None = None
 
     def go_on(self) -> bool:
         """Add more of them."""
@@ -64,11 +71,18 @@ class SubscribeTask(Task):
         """Return the SUBSCRIBE."""
         return 0x82, body_of(encode(self.source, self.connection.version))
 
+    def drop(self) -> None:
+        """Forget the questions."""
+        if self.newest is not None:
+            self.newest.end()
+            self.newest = None
+
 
 class UnsubscribeTask(Task):
     """An UNSUBSCRIBE whose filters are removed over as many turns as that takes; UNSUBACK ends it."""
 
     def __init__(self, subscribing: Subscribing, connection: Connection, packet: Unsubscribe) -> None:
+        super().__init__()
         self.subscribing = subscribing
         self.connection = connection
         self.source = packet
@@ -108,7 +122,8 @@ class Subscribing:
     def subscribe(self, connection: Connection, packet: Subscribe) -> None:
         """Answer each filter with the granted QoS or a reason [MQTT-3.8.4-6]; SUBACK leaves when all is complete.
 
-        With many filters this takes several turns, and is the task of the connection.
+        With many filters this takes several turns, and is the task of the connection. So it is while a replay of new
+        records waits to know where they begin: only this client waits.
         """
         properties = packet.properties
         identifier = 0
@@ -134,7 +149,10 @@ class Subscribing:
                 return False
             name, options = entries[len(codes)]
             work.steps += PACKET_STEPS + len(name) // FILTER_BYTES_PER_STEP
-            code = self._entry(connection, session, name, options, task.identifier, task.started)
+            code = self._entry(task, session, name, options)
+            if code == _WAITS:
+                task.asleep = True
+                return False
             if code >= 0x80:
                 if len(task.reasons) < _REASONS_MAX:
                     task.reasons.append(f"{name.decode()}: {self._why}")
@@ -162,16 +180,12 @@ class Subscribing:
         data = encode(Suback(packet_id, codes, properties), 5)
         return data if len(data) <= connection.packet_bytes_max else encode(Suback(packet_id, codes, None), 5)
 
-    def _entry(
-        self,
-        connection: Connection,
-        session: Session,
-        name: bytes,
-        options: int,
-        identifier: int,
-        started: list[Subscription],
-    ) -> int:
-        """Add one subscription; return its code for SUBACK and append it to `started` if it is granted."""
+    def _entry(self, task: SubscribeTask, session: Session, name: bytes, options: int) -> int:
+        """Add one subscription; return its code for SUBACK and append it to `started` if it is granted.
+
+        _WAITS: the same is to be tried again, when the task is woken.
+        """
+        connection = task.connection
         topic_filter = name
         share = b""
         replay: ReplayFeed | None = None
@@ -189,7 +203,7 @@ class Subscribing:
         if name.startswith(REPLAY_PREFIX):
             going = self._find_going(connection, session, name)
             if going is not None:
-                started.append(going)
+                task.started.append(going)
                 return going.options & QOS_MASK
         offsets: list[int] = []
         stream = None
@@ -205,11 +219,15 @@ class Subscribing:
             stream = wish.stream
             start = wish.start
         known = session.subscriptions.get(name)
-        code = self._refusal(connection, session, name, topic_filter, share, known is None)
+        code = (
+            self._denial(connection, session, name, topic_filter, share)
+            or self._find_newest(task, stream, start, offsets)
+            or self._count_pattern(session, name, known is None)
+        )
         if code:
             return code
         granted = min(options & QOS_MASK, self.state.limits.qos_max)
-        subscription = Subscription(session, name, topic_filter, share, options & ~QOS_MASK | granted, identifier)
+        subscription = Subscription(session, name, topic_filter, share, options & ~QOS_MASK | granted, task.identifier)
         self._store(session, subscription, known)
         if stream is not None and start is not None:
             token = self.commits.newest_token()
@@ -223,19 +241,44 @@ class Subscribing:
                 feed = maybe_retained_feed(subscription, self.feeds, self.retained)
                 if feed is not None:
                     self._start(session, feed)
-        started.append(subscription)
+        task.started.append(subscription)
         return granted
 
-    def _refusal(
-        self, connection: Connection, session: Session, name: bytes, topic_filter: bytes, share: bytes, new: bool
-    ) -> int:
-        """Return why a filter is not allowed, as a reason code, or 0; count the pattern of a new one."""
+    def _find_newest(self, task: SubscribeTask, stream: Stream | None, start: Start | None, offsets: list[int]) -> int:
+        """Find where a replay of new records begins, for `offsets`; return 0, a reason code, or _WAITS.
+
+        A partition without a leader may stay so: the client is told instead of waiting.
+        """
+        if stream is None or start is None or not start.is_latest or UNKNOWN not in offsets:
+            return 0
+        newest = task.newest
+        if newest is None:
+            if task.connection.again:  # what the client has sent since is handled in this same turn
+                raise MalformedPacket(reason.SERVER_BUSY, "lost in a change of leaders: connect, send again")
+            newest = Newest(self.feeds.inquiries, self.state.work, task.connection, stream)
+            task.newest = newest
+        newest.look(self.state.leads)
+        self._why = newest.why
+        if not self._why and UNKNOWN in newest.offsets:
+            if not task.given_up:
+                return _WAITS
+            self._why = "the client has gone"
+        offsets[:] = newest.offsets
+        task.drop()
+        return reason.IMPLEMENTATION_SPECIFIC_ERROR if self._why else 0
+
+    def _denial(self, connection: Connection, session: Session, name: bytes, topic_filter: bytes, share: bytes) -> int:
+        """Return a reason code if the rules do not allow a filter, else 0."""
         self.state.work.steps += RULE_STEPS * len(self.state.policy.rules)
         if not self.state.policy.may_subscribe(session.client_id, connection.username, topic_filter, share):
             self.state.counters.acl_denied_subscribe += 1
             note_denied(self.state, connection, SUBSCRIBE_DENIED, name)
             self._why = "not allowed to subscribe"
             return reason.NOT_AUTHORIZED
+        return 0
+
+    def _count_pattern(self, session: Session, name: bytes, new: bool) -> int:
+        """Count the pattern of a new filter; return a reason code if there are too many, else 0."""
         most = self.state.limits.filter_patterns_max
         found = session.count_pattern(name, 1, most) if new else FITS
         if found == FITS:
@@ -255,9 +298,8 @@ class Subscribing:
         Its records may have reached the client: the replay continues and must not begin again (A9).
         """
         feed = self.feeds.find(session, name)
-        if not isinstance(feed, ReplayFeed) or is_later(source_of(connection), feed.source):
+        if not isinstance(feed, ReplayFeed) or is_later(source_of(connection), feed.source) or feed.is_late():
             return None
-        feed.asked_again(self.feeds)
         return feed.subscription
 
     def _start(self, session: Session, feed: Feed) -> None:

@@ -56,7 +56,17 @@ class PeerInfo:
 
 
 class Task:
-    """A packet whose handling is continued in the client's next turn; nothing that follows it is handled before."""
+    """A packet whose handling is continued in the client's next turn; nothing that follows it is handled before.
+
+    asleep: it waits for something else than its turn, until `Work.wake`; given_up: its client has gone, so it must not.
+    """
+
+    def __init__(self) -> None:
+        self.asleep = False
+        self.given_up = False
+
+    def drop(self) -> None:
+        """Forget what it waits for: this node does not continue it."""
 
     @abstractmethod
     def go_on(self) -> bool:
@@ -112,7 +122,8 @@ class Connection:
         self.rest_pos = 0
         self.credit = 0  # steps that it may spend; negative: a debt
         self.credit_turn = 0  # the turn in which it got the last quantum
-        self.queued = False  # it is on the waiting list
+        self.queued = False  # it is on the waiting list, or set aside
+        self.aside = False  # not on the list: its task sleeps
         self.task: Task | None = None  # a packet that takes longer than a turn
         self.backlog: deque[tuple[int, int, bytes]] | None = None  # its packets that wait, if it is at another node
         self.backlog_bytes = 0  # of these
@@ -200,6 +211,12 @@ class Connection:
         if self.lane is not None and self.lane.room <= 0:
             return False
         return self.writable and self.out_bytes < self.send_bytes_max
+
+    def drop_task(self) -> None:
+        """End a packet that takes longer than a turn, unhandled."""
+        if self.task is not None:
+            self.task.drop()
+            self.task = None
 
     def put(self, data: bytes) -> None:
         """Append bytes to the output."""

@@ -135,14 +135,36 @@ class Work:
         self.stop = stop
 
     def wait(self, connection: Connection) -> None:
-        """Put a client on the waiting list, if it is not there; one that has credit left comes first."""
+        """Put a client on the waiting list, if it is not there; one that has credit left comes first.
+
+        One whose task sleeps is set aside instead: it takes no steps until `wake`.
+        """
         if not connection.queued:
             connection.queued = True
+            task = connection.task
+            if task is not None and task.asleep:
+                connection.aside = True
+                return
             self.waits += 1
             if connection.credit > 0 and connection.credit_turn == self.turn:
                 self._fresh.append(connection)
             else:
                 self._waiting.append(connection)
+
+    def wake(self, connection: Connection) -> None:
+        """Have the task of a client go on, if it sleeps."""
+        if connection.task is not None:
+            connection.task.asleep = False
+        if connection.aside:
+            connection.aside = False
+            connection.queued = False
+            self.wait(connection)
+
+    def give_up(self, connection: Connection) -> None:
+        """The client has gone: its task waits for nothing any more."""
+        if connection.task is not None:
+            connection.task.given_up = True
+            self.wake(connection)
 
     def begin_rounds(self) -> None:
         """Begin the rounds of this turn: half of its steps are for clients whose input waits, whatever came before."""
