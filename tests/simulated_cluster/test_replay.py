@@ -315,6 +315,27 @@ def test_a_client_that_goes_while_latest_waits_leaves_nothing_behind(where: str)
     assert session is None if where == "here" else session is not None and session.connection is None
 
 
+@pytest.mark.parametrize("start", ["earliest", "latest"])
+def test_an_answer_is_awaited_while_another_leader_opens(start: str) -> None:
+    cluster = SimulatedCluster(3, replicas=2, streams=[EVERYWHERE])
+    fill(cluster, 24)
+    site = cluster["n3"]
+    delayed = delay(site, "n1")
+    peer = reader(site)
+    cluster.cut("n2", "n1", "n3")
+    peer.send(Subscribe(9, [(b"$stream/wide/%s/#" % start.encode(), 1)]))
+    cluster.advance(SECOND // 10)
+    for partition in delayed:
+        fabric_of(site).open[partition] = True
+    site.node._broker.query.inquiries.opened()
+    cluster.advance(SECOND // 10)
+    cluster.heal()
+    cluster.advance(SECOND)
+    assert "peer_nonsense" not in site.kinds()
+    assert peer.take(Suback, 9).codes == [1]
+    assert values(peer) == (list(range(24)) if start == "earliest" else [])
+
+
 def test_a_subscription_that_ends_leaves_no_question_behind(cluster: SimulatedCluster) -> None:
     fill(cluster, 24)
     for site in cluster.live():

@@ -256,11 +256,13 @@ class ReplayFeed(Feed):
         feeds.wake(self)
 
     def again(self) -> None:
-        """Ask the present leaders."""
+        """Ask the present leaders; answers to questions that are not void still come."""
         feeds = self._feeds
         assert feeds is not None, "a feed that asks has begun"
         for index in range(len(self._asked)):
-            self._asked[index] = None
+            inquiry = self._asked[index]
+            if inquiry is not None and inquiry.void:
+                self._asked[index] = None
         if UNKNOWN in self.offsets:
             self._resolve(feeds)
         feeds.wake(self)
