@@ -315,6 +315,36 @@ def test_a_client_that_goes_while_latest_waits_leaves_nothing_behind(where: str)
     assert session is None if where == "here" else session is not None and session.connection is None
 
 
+@pytest.mark.parametrize("there", [("n2", "n3"), ("n1", "n2"), ("n2", "n1")])
+def test_latest_that_waits_goes_to_the_next_leader_of_the_session(there: tuple[str, str]) -> None:
+    """A client at the next leader itself connects and asks again, if a partition is not open there either."""
+    before, after = there
+    cluster = SimulatedCluster(3, replicas=3, streams=[EVERYWHERE])
+    site, leader = cluster["n1"], cluster[before]
+    peer = reader(site, leader.names_led("r")[0], lasting=True)
+    delayed = delay(leader, "n3")
+    peer.send(Subscribe(9, [(b"$stream/wide/latest/#", 1)]))
+    cluster.advance(SECOND // 10)
+    assert peer.receive() == []
+    cluster.hand_partition_to(site.node._state.partition_of(peer.client_id.encode()), after)
+    cluster.advance(5 * SECOND)
+    for partition in delayed:
+        fabric_of(leader).open[partition] = True
+    cluster.settle()
+    if after == "n1":
+        peer.expect_close(0x89)
+        peer.connect(clean_start=False, session_expiry=1000)
+        peer.send(Subscribe(9, [(b"$stream/wide/latest/#", 1)]))
+        cluster.advance(SECOND)
+    assert peer.take(Suback, 9).codes == [1]
+    source = reader(site, "source")
+    for number in range(TOPICS):
+        source.publish(f"w/{number}", b"%d" % number, qos=1)
+    cluster.advance(SECOND)
+    assert values(peer) == list(range(TOPICS))
+    assert len(leader.node._broker.state.work) == 0
+
+
 @pytest.mark.parametrize("start", ["earliest", "latest"])
 def test_an_answer_is_awaited_while_another_leader_opens(start: str) -> None:
     cluster = SimulatedCluster(3, replicas=2, streams=[EVERYWHERE])
