@@ -13,10 +13,10 @@ SEEDS = 1000 if SOAK else 60
 
 FOUND = {
     "away_early": (2, 20),
-    "believes_claims": (2, 30),
+    "believes_claims": (51, 30),
     "fork_beside": (14, 40),
     "found_beside": (38, 60),
-    "grant_alone": (141, 60),
+    "grant_alone": (238, 60),
     "ignores_links": (19, 50),
     "stays_set_back": (113, 50),
 }

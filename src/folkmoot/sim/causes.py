@@ -277,10 +277,11 @@ class Causes(Judge):
 
     def group_missed(self, message: Message, members: list[tuple[SessionRecord, Sub]]) -> bool:
         """Whether no member subscribed on the side that took the message, or the session of one has expired there."""
-        for record, _ in members:
-            if record.expiry_low_s < NEVER_EXPIRES_S and self._on_two_sides(record.links, record.created_us):
-                return self._excuse("A1", "finite session on two sides")
         links = [attempt.link for attempt in message.attempts]
+        for record, _ in members:
+            here = [*links, *record.links_since(message.first_us)]
+            if record.expiry_low_s < NEVER_EXPIRES_S and self._on_two_sides(here, message.first_us):
+                return self._excuse("A1", "finite session on two sides")
         since = min([sub.asked_us for _, sub in members])
         until = min(message.acked_us, self.world.now)
         known = [sub.link for _, sub in members if sub.link is not None]
