@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import itertools
 import os
 import time
 from pathlib import Path
@@ -43,33 +44,14 @@ class Bench:
         on_exception(self.serving, {"message": "m", **context})
 
 
-class SlowStore(MemoryStore):
-    """While it is read, the wall clock is set back."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.wall_us = 1_600_000_000_000_000
-
-    def wall_ns(self) -> int:
-        return self.wall_us * 1000
-
-    def get(self, key: bytes) -> bytes | None:
-        self.wall_us -= HOUR
-        return super().get(key)
-
-    def scan(self, start: bytes, end: bytes, limit: int) -> list[tuple[bytes, bytes]]:
-        self.wall_us -= HOUR
-        return super().scan(start, end, limit)
-
-
 def test_the_time_of_a_node_goes_on_when_the_wall_clock_is_set_back_during_its_start(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """It would stand still for as long as the step, and so would the lease of the node, by its own count."""
-    store = SlowStore()
-    monkeypatch.setattr(time, "time_ns", store.wall_ns)
+    walls_us = itertools.count(1_600_000_000_000_000, -HOUR)
+    monkeypatch.setattr(time, "time_ns", lambda: next(walls_us) * 1000)
     loop: Any = FakeLoop()
-    turns = open_node(NodeConfig(), store, loop)
+    turns = open_node(NodeConfig(), MemoryStore(), loop)
     turns.ask(turns.node.wake)
     assert turns.node.now == turns.now
     assert turns.clock.has_stepped(), "the node is told of the step"
