@@ -509,12 +509,16 @@ class Causes(Judge):
         return life.link.closed_at_bytes < life.goodbye_bytes
 
     def due_until(self, life: Life, due_us: int, delay_us: int, slack_us: int) -> int:
-        """A new leader of the session may restart the delay; there is one some time after the end of the trouble."""
+        """A new leader of the session may restart the delay.
+
+        There is one some time after the end of the trouble, or when a member that leaves has handed over.
+        """
         end = self.history.trouble_end(life.link.ended_us - _BEFORE_US, due_us + slack_us)
         while end and end + _NOTICE_US + delay_us > due_us:
             due_us = end + _NOTICE_US + delay_us
             end = self.history.trouble_end(life.link.ended_us - _BEFORE_US, due_us + slack_us)
-        return due_us
+        moved_us = self.history.hand_over_end(life.link.ended_us - _BEFORE_US, due_us + slack_us)
+        return max(due_us, moved_us + delay_us) if moved_us else due_us
 
     # Others
 

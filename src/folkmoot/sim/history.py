@@ -189,6 +189,16 @@ class History:
                 return True
         return False
 
+    def hand_over_end(self, since_us: int, until_us: int) -> int:
+        """Return when the last member had left that may have given leaderships to others in this time; 0 for none."""
+        last = 0
+        for host in self.hosts:
+            for told_us in host.leaves_us:
+                left_us = min([at for at in host.stops_us if at > told_us], default=self.world.now)
+                if told_us <= until_us and left_us >= since_us:
+                    last = max(last, left_us)
+        return last
+
     def changed(self, since_us: int, until_us: int) -> bool:
         """Whether machines came or went, or reached others than before, in this time."""
         return any(since_us <= begin_us <= until_us for begin_us, _masks, _most in self._epochs)

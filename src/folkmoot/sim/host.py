@@ -60,6 +60,7 @@ class Host(Machine):
         self._make_node = make_node
         self._turn_set = False
         self.leaving = False
+        self.leaves_us: list[int] = []  # when it was told to leave
         self.told_to_leave = False  # by an operator, whatever the node has answered: it may leave at any time
         self.stopping = False  # told to stop in good order; it does not want to be a member until it starts
         # no node would remain; but a node that was cut off in the meantime continues with the order
@@ -147,6 +148,7 @@ class Host(Machine):
             self.member = False
             self.leaving = True
             self.told_to_leave = True
+            self.leaves_us.append(self.world.now)
             self.tell(self._leave)
 
     def _leave(self) -> None:
