@@ -33,6 +33,8 @@ class Machines:
         self.cuts: set[tuple[str, str]] = set()
         self.hosts: list[Any] = [
             SimpleNamespace(
+                leaves_us=[],
+                stops_us=[],
                 name=f"n{number}",
                 up=True,
                 paused=False,
@@ -876,6 +878,30 @@ def test_the_delay_of_a_will_starts_again_when_machines_start_in_the_moment_in_w
             machines.run(number, up=up)
     machines.wait(3 * SECOND)
     connect()
+    machines.wait(2 * HEAL_US)
+    assert WillChecker(ledger, []).outcome(life) == outcome
+
+
+@pytest.mark.parametrize(("told", "outcome"), [(True, "maybe"), (False, "yes")])
+def test_the_delay_of_a_will_starts_again_where_a_member_that_leaves_hands_over(told: bool, outcome: str) -> None:
+    """It has gone three seconds after the end of the connection; the client is back before the delay is over again."""
+    machines = Machines()
+    trouble: Any = SimpleNamespace(alone=False)
+    ledger = Ledger(machines.world, machines.hosts, trouble, machines.judge())
+    life = machines.life(1, NEVER_EXPIRES_S)
+    life.link.read_bytes, life.expiry_high_s, life.resumed = 0, NEVER_EXPIRES_S, True
+    ledger.connecting(life)
+    life.will = ledger.publish("c", Publish(b"will", b"w", 2), once=True)
+    life.will_delay_s = 2
+    machines.wait(SECOND)
+    life.link.cut_us = life.link.ended_us = machines.world.now
+    if told:
+        machines.hosts[2].leaves_us.append(machines.world.now + SECOND)
+        machines.hosts[2].stops_us.append(machines.world.now + 3 * SECOND)
+    machines.wait(4 * SECOND)
+    again = machines.life(1, NEVER_EXPIRES_S)
+    again.link.read_bytes, again.expiry_high_s, again.resumed = 0, NEVER_EXPIRES_S, True
+    ledger.connecting(again)
     machines.wait(2 * HEAL_US)
     assert WillChecker(ledger, []).outcome(life) == outcome
 
