@@ -81,8 +81,8 @@ def test_a_client_that_acknowledges_faster_than_its_leader_handles_is_not_read()
     check(cluster)
 
 
-@pytest.mark.parametrize("kind", [PUBACK, PUBREC, PUBCOMP])
-def test_acknowledgements_wait_unread_until_there_is_a_leader(kind: int) -> None:
+def orphaned() -> tuple[SimulatedCluster, Peer]:
+    """Return a client that is connected to n1, and whose session nobody leads: n2 had the only copy."""
     cluster = SimulatedCluster(3, replicas=1, split_policy="majority")
     site, leader = cluster["n1"], cluster["n2"]
     peer = site.client(leader.names_led("c")[0])
@@ -90,6 +90,13 @@ def test_acknowledgements_wait_unread_until_there_is_a_leader(kind: int) -> None
     cluster.run()
     leader.kill()
     cluster.advance(3 * SECOND)
+    return cluster, peer
+
+
+@pytest.mark.parametrize("kind", [PUBACK, PUBREC, PUBCOMP])
+def test_acknowledgements_wait_unread_until_there_is_a_leader(kind: int) -> None:
+    cluster, peer = orphaned()
+    site, leader = cluster["n1"], cluster["n2"]
     relay = relay_of(site)
     for _ in range(6):
         flood(peer, kind)
@@ -108,13 +115,8 @@ def test_acknowledgements_wait_unread_until_there_is_a_leader(kind: int) -> None
 
 
 def test_what_has_come_unread_before_the_end_of_a_connection_is_passed_on() -> None:
-    cluster = SimulatedCluster(3, replicas=1, split_policy="majority")
+    cluster, peer = orphaned()
     site, leader = cluster["n1"], cluster["n2"]
-    peer = site.client(leader.names_led("c")[0])
-    peer.connect(session_expiry=EVER)
-    cluster.run()
-    leader.kill()
-    cluster.advance(3 * SECOND)
     for _ in range(4):
         flood(peer, PUBACK)
         cluster.advance(20_000)

@@ -29,9 +29,9 @@ def evict_risk(picture: Picture, node_id: str) -> str:
     if only:
         cost = f"{node_id} has the only copy of {named(only)}, which nobody could serve until it is back"
         return f"{cost}: wait until others have copies. {_forced('evict', node_id)}"
-    leaving = [member.node_id for member in view.members if member.node_id != node_id]
-    if leaving and not [one for one in view.members if one.node_id != node_id and one.state != LEAVING]:
-        cost = f"nobody would be left to serve, because {', '.join(leaving)} leaves"
+    others = [member for member in view.members if member.node_id != node_id]
+    if others and all(member.state == LEAVING for member in others):
+        cost = f"nobody would be left to serve, because {', '.join([member.node_id for member in others])} leaves"
         return f"{cost}: take that back first (folkmoot leave NODE --undo). {_forced('evict', node_id)}"
     return ""
 
