@@ -18,6 +18,7 @@ import pytest
 
 from folkmoot.mqtt.packet import PUBACK, Connack, Connect, Disconnect, Publish
 from tests.integration.serving import CERTIFICATES, RawClient, Serving, await_true, tls_arguments
+from tests.jepsen.rig import FAKETIME
 
 ANY = "127.0.0.1:0"
 
@@ -308,3 +309,18 @@ def test_many_listeners_of_one_kind(tmp_path: Path) -> None:
     listeners = ["--mqtt", ANY, "--mqtts", ANY, *tls_arguments(), "--ws", ANY]
     with Serving(tmp_path / "data", *listeners) as node:
         assert {"mqtt", "mqtts", "ws"} <= set(node.places)
+
+
+@pytest.mark.skipif(not FAKETIME, reason="libfaketime is missing (Debian and Ubuntu: the package faketime)")
+def test_a_node_alone_follows_the_clock_of_its_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = tmp_path / "clock"
+    clock.write_text("+0s\n")
+    monkeypatch.setenv("LD_PRELOAD", FAKETIME)
+    monkeypatch.setenv("FAKETIME_CACHE_DURATION", "1")
+    monkeypatch.setenv("FAKETIME_DONT_FAKE_MONOTONIC", "1")
+    monkeypatch.setenv("FAKETIME_TIMESTAMP_FILE", str(clock))
+    with Serving(tmp_path / "data", "--mqtt", ANY) as node:
+        (tmp_path / "new").write_text("+3600s\n")
+        (tmp_path / "new").replace(clock)
+        await_true(lambda: "time_set" in node.log())
+        assert 3_599 <= int(node.log().partition("by_us=")[2].split()[0]) / 1e6 <= 3_601

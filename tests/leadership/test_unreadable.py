@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from folkmoot.kernel.clock import SECOND
-from folkmoot.mqtt.packet import Publish
+from folkmoot.kernel.errors import CorruptStore
+from folkmoot.mqtt.packet import Publish, Will
 from folkmoot.store.key import CHUNK, PRODUCER, QUEUE
 from folkmoot.streams.config import StreamConfig
 from tests.harness.box import Box
@@ -76,3 +79,24 @@ def test_a_message_whose_producer_cannot_be_read_leaves_no_receipt_open() -> Non
     source.expect_close(0x80)
     assert box.node._broker.turn.receipts.current is None
     assert goes_on(box)
+
+
+def test_a_will_is_not_forgotten_where_it_cannot_be_read_whether_it_was_published_before() -> None:
+    box = Box(partitions=1)
+    peer = box.client("c")
+    named = [("folkmoot-producer", "p"), ("folkmoot-seq", "1")]
+    peer.connect(session_expiry=EVER, will=Will(b"will", b"gone", 1, True))
+    peer.publish("t", b"x", qos=1, user_properties=named)
+    state = box.node._broker.state
+    will = state.sessions["c"].will
+    assert will is not None
+    will.token = 7  # as in a cluster: another side of a split may have published it
+    state.reader = Unreadable(state.reader, PRODUCER)
+    with pytest.raises(CorruptStore):
+        peer.lose()
+    box.client("other").connect()  # the node goes on, and writes what that turn had changed
+    box.crash()
+    reader = box.client("reader")
+    reader.connect()
+    reader.subscribe("will", qos=1)
+    assert reader.payloads() == [b"gone"]

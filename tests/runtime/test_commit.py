@@ -244,12 +244,12 @@ def test_a_full_disk_is_reported_and_the_same_batches_are_written_when_there_is_
     assert bench.committer.close()
 
 
-def test_stopping_while_the_disk_is_full_ends(bench: Bench) -> None:
+def test_stopping_while_the_disk_is_full_ends_and_says_that_something_is_not_written(bench: Bench) -> None:
     bench.disk.errors = [StoreFull("no space")]
     bench.submit(1)
     bench.disk.go.release()
     bench.loop.run_one()
-    assert bench.committer.close()
+    assert not bench.committer.close()
     assert bench.disk.groups == []
     assert bench.told.what == ["stuck: no space"]
 
@@ -263,7 +263,7 @@ def test_a_reopening_that_the_loop_reaches_after_the_end_is_not_made(bench: Benc
     bench.loop.run_one()
     assert bench.loop.arrived.acquire(timeout=WAIT_S), "the thread asks for it"
     bench.loop.arrived.release()
-    assert bench.committer.close()
+    assert not bench.committer.close()
     bench.loop.run_one()
     assert bench.disk.reopened == 0
     assert bench.told.what == ["stuck: no space"]

@@ -160,7 +160,7 @@ class Wills:
         return aside
 
     def publish(self, session: Session) -> None:
-        """Publish the will and forget it."""
+        """Publish the will and forget it; raises CorruptStore if it cannot be read whether it was published before."""
         will = session.will
         if will is None:
             return
@@ -179,7 +179,6 @@ class Wills:
                 session = self._set_aside(session, will)
             self._hold(session)
             return
-        self._forget(session)
         message = will.message
         fresh = Message(
             message.topic,
@@ -203,4 +202,5 @@ class Wills:
             self.state.event(WARNING, "will_not_retained", which)
             fresh.retain = False
             self.entries.publish(session.partition, fresh, None, name, number)
+        self._forget(session)  # only now: a row that cannot be read may have kept it from being published
         self.state.counters.wills_published += 1

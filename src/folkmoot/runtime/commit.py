@@ -96,6 +96,7 @@ class Committer:
         self._loop = loop
         self._queue: SimpleQueue[Batch | RowChange | None] = SimpleQueue()
         self._closing = False
+        self._gave_up = False  # it was closed while the disk was full
         self._sealed = True
         self._thread = threading.Thread(target=self._run, name="folkmoot-commit", daemon=True)
         self._thread.start()
@@ -113,14 +114,14 @@ class Committer:
         self._queue.put(_RECLAIM)
 
     def close(self, timeout_s: float = 10.0) -> bool:
-        """Write what waits and end the thread; return False if the disk is still full after the timeout.
+        """Write what waits and end the thread; return False if something is not written: the disk is full, or hangs.
 
         To be called in the loop's thread. The store is not reopened any more.
         """
         self._closing = True
         self._queue.put(None)
         self._thread.join(timeout_s)
-        return not self._thread.is_alive()
+        return not self._thread.is_alive() and not self._gave_up
 
     def _run(self) -> None:
         try:
@@ -203,12 +204,14 @@ class Committer:
         pause = threading.Event()
         while not self._target.has_room():
             if self._closing:
+                self._gave_up = True
                 return False
             pause.wait(RETRY_S)
         reopened = Reopening(self._target)
         self._tell(self._reopen, reopened)
         while not reopened.done.wait(RETRY_S):
             if self._closing:  # it will not be reopened
+                self._gave_up = True
                 return False
         if reopened.error is not None:
             self._tell(self._listener.failed, reopened.error)

@@ -330,9 +330,9 @@ async def serve_until_stopped(
     watch = StallWatch(serving.turns, STALL_US if cluster is None else cluster.stall_us)
     memory = MemoryWatch(serving.turns)
     memory.start()
+    watch.start()
     if serving.peers is not None:
         serving.peers.start(serving.turns, serving.say)
-        watch.start()
     tasks: list[asyncio.Future[None]] = []
 
     def begin(work: Coroutine[Any, Any, None], at_error: Callable[[Exception], None]) -> None:
