@@ -342,15 +342,18 @@ class Client(Caller):
 
     def link_data(self, link: Link, data: bytes) -> None:
         """Take bytes from the node, unless they come over an abandoned connection."""
-        if link is not self.link:
+        if not self._has(link):
             return
         try:
             for first, body in self._framer.feed(data):
                 self._handle(decode(first, body, self.profile.version), len(body))
-                if link is not self.link:
+                if not self._has(link):
                     return
         except MalformedPacket as error:
             self.fault(f"malformed packet from the node: {error}")
+
+    def _has(self, link: Link) -> bool:
+        return link is self.link
 
     def _handle(self, packet: Packet, size: int) -> None:
         self.world.note(self.name, "<-", self.current.name, packet)

@@ -133,12 +133,7 @@ class Simulation:
         self._make_core = make_core
         self.network = Network(world, world.fork(), self.swarm.latency_us, self.swarm.split)
         self.site = Site([self._host(host_class, disk_class, number + 1) for number in range(nodes)])
-        self.mesh: Mesh | None = None
-        if nodes > 1:
-            for spare in range(self.swarm.spares):
-                self.site.hosts.append(self._host(host_class, disk_class, nodes + spare + 1))
-                self.site.hosts[-1].member = False
-            self._connect_hosts()
+        self.mesh = self._connect_hosts(host_class, disk_class) if nodes > 1 else None
         hosts = self.site.hosts
         fleet = Fleet(self.swarm, world.fork())
         self.trouble = Trouble(world, hosts, self.swarm.replicas)
@@ -201,17 +196,22 @@ class Simulation:
         host.witness = self.swarm.is_witness(number)
         return host
 
-    def _connect_hosts(self) -> None:
+    def _connect_hosts(self, host_class: type[Host], disk_class: type[Disk]) -> Mesh:
         world = self.world
+        for _ in range(self.swarm.spares):
+            spare = self._host(host_class, disk_class, len(self.site.hosts) + 1)
+            spare.member = False
+            self.site.hosts.append(spare)
         latency_us = self.swarm.mesh_latency_us or self.swarm.latency_us
-        self.mesh = Mesh(world, world.fork(), latency_us, self.swarm.split)
+        mesh = Mesh(world, world.fork(), latency_us, self.swarm.split)
         clocks = world.fork()
         for number, host in enumerate(self.site.hosts, 1):
             host.peering = Peering(host, peer_address(number))
-            self.mesh.listen(host.peering.address, host.peering)
+            mesh.listen(host.peering.address, host.peering)
             if self.swarm.has("clock drift"):
                 host.clock_drift_ppm = clocks.between(-500, 500)
                 host.clock_offset_us = clocks.between(-CLOCK_STEP_US, CLOCK_STEP_US)
+        return mesh
 
     def _prepare(self) -> None:
         if self.swarm.short_queues:
