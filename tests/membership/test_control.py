@@ -875,6 +875,21 @@ def test_a_member_that_is_forgotten_comes_back_as_another() -> None:
     assert machine.disk != before
 
 
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("count", [3, 7])
+def test_an_even_number_of_voters_does_not_last(count: int, seed: int) -> None:
+    """Its two halves can be cut apart, and then none elects a leader, though one may be linked to most members."""
+    cluster = Cluster(seed, count)
+    for machine in cluster.machines:
+        cluster.start(machine)
+    even_ms = 0
+    while not cluster.is_whole():
+        cluster.run(MS)
+        logs = [one.control.log for one in cluster.machines if one.control is not None and one.control.controller]
+        even_ms += any(log is not None and len(log.voters) % 2 == 0 for log in logs)
+    assert 0 < even_ms <= 50 * (count // 3), "what links and disks of the model take"
+
+
 @pytest.mark.parametrize("seed", range(10))
 def test_members_stop_one_after_the_other_and_the_last_one_goes_on(seed: int) -> None:
     cluster = begun(seed, 3)

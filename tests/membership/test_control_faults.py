@@ -14,11 +14,11 @@ SEEDS = 1000 if SOAK else 60
 FOUND = {
     "away_early": (2, 20),
     "believes_claims": (51, 30),
-    "fork_beside": (14, 40),
+    "fork_beside": (24, 40),
     "found_beside": (38, 60),
-    "grant_alone": (238, 60),
-    "ignores_links": (19, 50),
-    "stays_set_back": (113, 50),
+    "grant_alone": (277, 60),
+    "ignores_links": (78, 50),
+    "stays_set_back": (149, 50),
 }
 """For each bug where to begin, and within how many seeds from there one finds it; the first does today, for speed."""
 

@@ -190,6 +190,11 @@ class ConfigurationLog:
         """The disks that vote, ascending, in the newest configuration of Raft that this member has."""
         return self._raft.log.configuration().voters
 
+    def needs(self, disk: int) -> bool:
+        """Whether a disk votes in the newest configuration of Raft, or in the committed one, which may come back."""
+        log = self._raft.log
+        return log.configuration().is_voter(disk) or log.configuration_at(log.commit).is_voter(disk)
+
     @property
     def voters_term(self) -> int:
         """The term in which these became the voters, or a later one that is not later than the end of the log."""

@@ -324,7 +324,7 @@ class Control:
         if self.log is None or configuration is None or self._renews:
             return True
         others = [disk for disk in configuration.disks() if disk != self.me.disk and configuration.can_lead(disk)]
-        return not others or (not self.is_up and self.me.disk not in self.log.voters)
+        return not others or (not self.is_up and not self.log.needs(self.me.disk))
 
     def wants(self, now: int) -> list[str]:
         """Return the addresses to which links should be kept: of seeds, members, and processes that others named."""
@@ -992,7 +992,7 @@ class Control:
             controller.decided(log.fates, now)
             if changed:
                 controller.changed(log.index, now)
-            controller.learns(now)
+            controller.voters_changed(now)
             for disk, reply in controller.out:
                 self._send_reply(disk, reply, now)
             controller.out.clear()

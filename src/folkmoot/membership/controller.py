@@ -82,7 +82,6 @@ from folkmoot.membership.placement_plan import plan
 from folkmoot.membership.planted import PlantedControl
 from folkmoot.membership.transition import INVALID, KNOWN_DISK, NAME_TAKEN, NO_NUMBERS, UNCHANGED, Result
 from folkmoot.membership.voters import next_change
-from folkmoot.raft.configuration import ADD_LEARNER
 from folkmoot.raft.ready import COMMITTED
 from folkmoot.store.epoch import COUNTER_MAX
 
@@ -169,7 +168,7 @@ class Controller:
         self._memo = PlacementMemo()
         self._gone: list[int] = []
         self._roles: int = log.index  # the last entry that changed members or partitions
-        self._adds_learner: bool = False  # that is on its way
+        self._changes_voters: bool = False  # a change of voters or learners is on its way
         self._is_short: bool = False  # that has been told
         self._is_dirty: bool = True  # something has changed that plans depend on
         self._waits_ns: int = 0  # since when the plan waits for commands that are on their way; 0: it does not
@@ -379,10 +378,14 @@ class Controller:
         self._due_ns = now
         return True
 
-    def learns(self, now: int) -> None:
-        """Add the next learner as soon as the last one is added: hundreds of members may come at once."""
-        if self._adds_learner and not self.log.is_changing:
-            self._adds_learner = False
+    def voters_changed(self, now: int) -> None:
+        """Make the next change of voters and learners as soon as the last one is done.
+
+        Hundreds of learners may come at once. And of an even number of voters the two halves can be cut apart, so that
+        neither elects a leader: such a number must not last.
+        """
+        if self._changes_voters and not self.log.is_changing:
+            self._changes_voters = False
             self._is_dirty = True
             self._retry_ns = 0
             self._due_ns = now
@@ -830,7 +833,7 @@ class Controller:
                 self._retry(now)
             return
         log.propose_change(change[0], change[1], now)
-        self._adds_learner = change[0] == ADD_LEARNER
+        self._changes_voters = log.is_changing
         self._retry(now)
 
     def _stops(self, member: ClusterMember) -> bool:
