@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from folkmoot.delivery.shared import Lost
 from folkmoot.kernel.clock import SECOND
+from folkmoot.store.message import Message
 from tests.harness.peer import EVER, Peer
 from tests.harness.simulated_cluster import SimulatedCluster
 
@@ -150,3 +152,21 @@ def test_a_message_for_readers_that_are_all_slow_ends() -> None:
         cluster[node_id].node.writable(member.connection, False, cluster.now)
     writer_at(cluster, "n3").publish("t", b"m")
     assert [site.node.counters.dropped_qos0_slow for site in cluster.live()] == [1, 1, 0]
+
+
+def test_what_a_lost_member_had_is_passed_on_before_its_partition_has_another_leader() -> None:
+    """One change takes it from the queue and puts it into the outbox; the next leader has both or none of it."""
+    cluster = SimulatedCluster(3)
+    other = cluster["n2"].client("other")
+    other.connect(session_expiry=EVER)
+    other.subscribe("$share/g/t", qos=1)
+    broker = cluster["n1"].node._broker
+    home = broker.state.leads.index(True)
+    shared = broker.delivery.shared
+    for payload, place in ((b"0", home), (b"1", -1)):
+        shared.homeless.append(Lost(b"$share/g/t", Message(b"t", payload, 1, False, b"", "writer", 0, 0), place, []))
+    broker.flush()  # then the roles change
+    assert broker.channel.outbox.busy(home)
+    assert [lost.home for lost in shared.homeless] == [-1]
+    cluster.advance(SECOND)
+    assert sorted(other.payloads()) == [b"0", b"1"]

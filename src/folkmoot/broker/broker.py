@@ -257,6 +257,8 @@ class Broker:
 
     def flush(self) -> None:
         """Write rows that are usually written at the end of the turn: roles are about to change."""
+        if self.delivery.shared.homeless:
+            self.delivery.entries.pass_on(only_of_partitions=True)
         if self.streams.dirty:
             self.state.counters.stream_bytes += self.streams.flush(self.state.writer)
         self.partition.marks.flush()

@@ -203,14 +203,21 @@ class OutboxPublishing:
 
     # -- messages of lost members -------------------------------------------------------------------------------------
 
-    def pass_on(self) -> None:
-        """Give the messages of shared subscriptions that have lost their member to another member, at any node."""
+    def pass_on(self, only_of_partitions: bool = False) -> None:
+        """Give the messages of shared subscriptions that have lost their member to another member, at any node.
+
+        only_of_partitions: those that a partition forgets in this turn's change. Others are nobody's but this node's.
+        """
+        waiting: list[Lost] = []
         while self.shared.homeless:
             homeless = self.shared.homeless
             self.shared.homeless = []
             for lost in homeless:
-                if not self._pass_on(lost):
+                if only_of_partitions and lost.home < 0:
+                    waiting.append(lost)
+                elif not self._pass_on(lost):
                     self.state.counters.publish_unmatched += 1
+        self.shared.homeless = waiting
 
     def _pass_on(self, lost: Lost) -> bool:
         """Give it to another member; False: there is none. What all refuse is dropped, as a full queue drops it."""
