@@ -97,6 +97,7 @@ class Outbox:
 
         flags: FROM_CLIENT, TO_GROUPS. connection: over which it was published.
         """
+        assert self.state.leads[home], "only its leader changes a partition"
         sequence = self._next[home]
         self._next[home] = sequence + 1
         lineage = tag_of(self.fabric.epoch)
