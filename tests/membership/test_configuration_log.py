@@ -15,11 +15,13 @@ from folkmoot.membership.lifecycle import ACTIVE
 from folkmoot.membership.log_rows import CurrentLineage, put_current, put_founding, read_lineage
 from folkmoot.membership.transition import KNOWN_DISK
 from folkmoot.raft.configuration import DEMOTE, REMOVE
-from folkmoot.raft.entry import DATA, Entry, HardState, Snapshot
+from folkmoot.raft.entry import DATA, Entry, HardState, Snapshot, encode_snapshot
 from folkmoot.raft.message import (
     APPEND,
     APPEND_RESPONSE,
+    CHUNK,
     GRANTED,
+    OFFER,
     PRE_VOTE,
     REFUSED,
     VOTE,
@@ -525,3 +527,44 @@ def test_rows_are_written_by_one_batch_of_a_turn() -> None:
     store.apply(batch)
     assert len(store.items()) == 3
     assert Writer(4, 1).take() is None
+
+
+def test_a_snapshot_that_comes_when_one_is_due_here_replaces_it() -> None:
+    """The disk of a follower was slow: its many entries become durable right before a snapshot of its leader comes."""
+    configuration = decode_configuration(founding(2).snapshot.data)
+    voters = founding(2).snapshot.configuration.after(1, 7)
+    assert voters is not None
+    machine = Machine(7, Options(), [], False, False)
+    snapshot = Snapshot(1, 1, voters, encode_configuration(configuration))
+    put_founding(machine.writer, TRUNK, Persisted.founder(snapshot))
+    put_current(machine.writer, CurrentLineage(CLUSTER, TRUNK))
+    machine.commit_rows()
+    machine.begin(0)
+    log = machine.log_of()
+
+    def step(kind: int, index: int, term: int, entries: list[Entry], data: bytes = b"", size: int = 0) -> None:
+        message = Message(kind, 2, 7, 2)
+        message.index, message.log_term, message.entries = index, term, entries
+        message.commit = index + len(entries)
+        message.data, message.size = data, size
+        log.step(2, varint(TRUNK) + encode_message(message), 0)
+
+    last = 1 + SNAPSHOT_ENTRIES
+    put = encode_command(Put("k", b"", -1, ""))
+    step(APPEND, 1, 1, [Entry(index, 2, DATA, put) for index in range(2, last + 1)])
+    log.collect(machine.writer, 0)
+    batch = machine.writer.take()
+    assert batch is not None
+    assert log.index == 1
+    configuration.index = 3 * last
+    encoded = encode_snapshot(Snapshot(3 * last, 2, voters, encode_configuration(configuration)))
+    step(OFFER, 3 * last, 2, [], size=len(encoded))
+    log.collect(machine.writer, 0)
+    log.written(batch.token, 0)
+    log.collect(machine.writer, 0)
+    assert log.index == last
+    step(CHUNK, 3 * last, 2, [], encoded)
+    settle(machine, 0)
+    assert log.restored
+    assert log.index == log.configuration.index == 3 * last
+    assert read_lineage(machine.store, TRUNK).snapshot.index == 3 * last

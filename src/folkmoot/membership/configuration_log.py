@@ -400,8 +400,11 @@ class ConfigurationLog:
         """Replace the entries that were applied by a snapshot, when they are many."""
         if self._entries < SNAPSHOT_ENTRIES and self._bytes < max(SNAPSHOT_BYTES, self._snapshot_bytes):
             return
+        log = self._raft.log
+        if log.applied == log.snapshot.index:
+            return  # the snapshot of another member has just replaced them
         data = encode_configuration(self.configuration)
-        self._raft.compact(self._raft.log.applied, data, now)
+        self._raft.compact(log.applied, data, now)
         self._began_anew(len(data))
 
     def _began_anew(self, size: int) -> None:
