@@ -1009,6 +1009,29 @@ def test_who_was_only_away_follows_those_that_have_gone_on(count: int) -> None:
     assert kinds.count("cluster_forked") == 1
 
 
+@pytest.mark.parametrize("seed", [1, 3])
+def test_what_members_of_a_fork_tell_each_other_brings_nobody_back_to_it(seed: int) -> None:
+    """One of three reaches the trunk, and goes over; the others have not told it that theirs descends from that."""
+    cluster = begun(seed, 7)
+    rest = [machine for machine in cluster.machines if machine is not controller(cluster)]
+    trunk = [controller(cluster), *rest[:3]]
+    fork = rest[3:]
+    before = control(trunk[0]).lineage
+    for machine in fork:
+        cluster.isolate(machine, trunk, True)
+    cluster.until(lambda: all(has_forked(cluster, machine, before) for machine in fork), 30 * S)
+    lone = next(machine for machine in fork if control(machine).controller is None)
+    lone.events.clear()
+    cluster.isolate(lone, trunk, False)
+    cluster.run(10 * S)
+    assert control(lone).lineage == before
+    assert lone.events.count("lineage_left") == 1
+
+
+def has_forked(cluster: Cluster, machine: Machine, before: int) -> bool:
+    return control(machine).lineage not in (0, before) and machine.is_live(cluster.now)
+
+
 @pytest.mark.parametrize("seed", range(100, 110))
 def test_nobody_forks_whose_log_has_a_leader(seed: int) -> None:
     """The network is whole again when nobody has had a lease for about three seconds.

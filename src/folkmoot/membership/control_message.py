@@ -87,7 +87,7 @@ class Greeting:
         self.shared: list[int] = []  # the last counter of each of them that this lineage shares
         self.strength: int = 0  # see `membership/fork`
         self.index: int = 0  # the last entry that it has applied
-        self.term: int = 0  # of its log, and of the leader; 0: it has no log
+        self.term: int = 0  # of its log, and of the leader; 0: it has no log, or tells nothing of it
         self.end: tuple[int, int] = (0, 0)  # term and index of the last entry of its log, applied or not
         self.in_doubt: bool = False  # its disk may lack what it has confirmed (`membership/doubt`)
         self.leader: int = 0  # the disk of the leader of the log, as far as it knows; 0: it knows of none

@@ -185,6 +185,8 @@ class Splits:
             greeting = self._neighbours.links[node_id].greeting
             if greeting is None or greeting.cluster != cluster or not greeting.live:
                 continue
+            if greeting.term == 0:
+                continue  # it was told to a member of its own lineage, and does not say from which that one descends
             met[greeting.lineage] = Lineage(greeting.lineage, greeting.ancestors, greeting.strength)
             welcome[greeting.lineage] = greeting.welcome or welcome.get(greeting.lineage, False)
             if configuration is not None:
