@@ -242,3 +242,58 @@ def test_a_leave_can_be_taken_back_while_it_lasts(ms: int) -> None:
     assert not cluster["n3"].node.left
     assert cluster["n3"].names_led("t"), "it leads its share again"
     assert [node["state"] for node in status.status()["nodes"]] == ["active"] * 3  # type: ignore[attr-defined]
+
+
+def test_a_leave_that_waits_for_a_quorum_is_taken_back() -> None:
+    """It is in the memory of the node that was asked, and no entry yet: taken back, it never becomes one."""
+    cluster = SimulatedCluster(3, split_policy="majority")
+    first = controller(cluster)
+    asked, other = others(cluster, first)
+    for site in (first, other):
+        site.kill()
+    cluster.advance(5 * SECOND)
+    status = NodeStatus(picture_of(asked.node))
+    for leaver in (other, asked):
+        assert status.leave(leaver.name, cluster.now) == ""
+    cluster.advance(SECOND)
+    for leaver in (other, asked):
+        assert status.stay(leaver.name, cluster.now) == ""
+        assert "was not told to leave" in status.stay(leaver.name, cluster.now)
+    for site in (first, other):
+        site.revive()
+    cluster.settle(30 * SECOND)
+    cluster.advance(10 * SECOND)
+    for site in cluster.live():
+        assert not site.node.left
+        assert site.node.stays
+
+
+def test_a_leave_that_its_node_hears_of_together_with_its_end_is_over(cluster: SimulatedCluster) -> None:
+    first = controller(cluster)
+    leaver, near = others(cluster, first)
+    cluster.held = {(first.name, leaver.name)}
+    leaver.node.leave(cluster.now)
+    cluster.advance(50 * MILLISECOND)
+    status = NodeStatus(picture_of(near.node))
+    assert status.stay(leaver.name, cluster.now) == ""
+    cluster.advance(50 * MILLISECOND)
+    assert "was not told to leave" in status.stay(leaver.name, cluster.now)
+    cluster.held = set()
+    cluster.advance(20 * SECOND)
+    assert not leaver.node.left
+    assert leaver.node.stays
+
+
+def test_a_leave_that_is_an_entry_before_its_node_knows_is_taken_back(cluster: SimulatedCluster) -> None:
+    first = controller(cluster)
+    leaver, asked = others(cluster, first)
+    status = NodeStatus(picture_of(asked.node))
+    cluster.held = {(first.name, asked.name)}
+    assert status.leave(leaver.name, cluster.now) == ""
+    cluster.advance(50 * MILLISECOND)
+    assert control_of(leaver).leaving
+    assert status.stay(leaver.name, cluster.now) == ""
+    cluster.held = set()
+    cluster.advance(20 * SECOND)
+    assert not leaver.node.left
+    assert leaver.node.stays

@@ -20,7 +20,7 @@ from folkmoot.kernel.event import ERROR, INFO, WARNING, Event
 from folkmoot.kernel.rng import Rng
 from folkmoot.membership.addresses import Addresses
 from folkmoot.membership.cluster_member import DATA, ID_MAX, KINDS, ClusterMember
-from folkmoot.membership.command import Found, Join, encode_command
+from folkmoot.membership.command import Found, Join, Leave, Stay, encode_command
 from folkmoot.membership.configuration import ClusterConfiguration
 from folkmoot.membership.configuration_log import ConfigurationLog, lineage_of
 from folkmoot.membership.control_message import (
@@ -200,6 +200,8 @@ class Control:
         self._doubt: Doubt | None = None  # the disk may lack what it has confirmed in this lineage
         self._doubted: int = 0  # the lineage whose doubt is on the disk
         self._strangers: dict[int, bool] = {}  # other clusters that were told
+        self._leave_version: int = 0  # of this member, when it asked for its leave
+        self._is_told: bool = False  # what it asked for is an entry
         self._begin(now)
 
     def _begin(self, now: int) -> None:
@@ -226,6 +228,8 @@ class Control:
         self.controller = None
         self.installed = 0
         self._up_after = 0
+        self._leave_version = 0
+        self._is_told = False
         self._held.clear()
         self.requests.begin()
         self._beat_ns = now
@@ -863,7 +867,9 @@ class Control:
         """Send requests to the leader of the log, again if there was no reply."""
         requests = self.requests
         if self.is_up:
-            if self.leaving:
+            member = self.member
+            if self.leaving and member is not None and not is_leaving(member.state):
+                self._leave_version = member.version
                 self.leave(self.me.node_id)
             requests.repeat(log.configuration, now)
         due = requests.due(log.lineage, now)
@@ -986,6 +992,7 @@ class Control:
         changed = log.restored
         for result in log.results:
             changed = self._is_change(result) or changed
+            self._see_stay(result)
         if controller is not None:
             if controller.applied(now):
                 self._beat_ns = now
@@ -1030,6 +1037,18 @@ class Control:
         """Let the disk name its lineage."""
         self._named = current.lineage
         put_current(writer, current)
+
+    def _see_stay(self, result: Result) -> None:
+        """See whether the leave for which this process has asked was taken back: both may be applied in one turn.
+
+        Other leaves that were taken back, of which it reads when it comes back to a lineage, were before that.
+        """
+        command = result.command
+        if isinstance(command, Leave) and command.disk == self.me.disk and result.is_accepted():
+            self._is_told = command.version == self._leave_version
+        elif isinstance(command, Stay) and command.disk == self.me.disk and result.is_accepted() and self._is_told:
+            self._is_told = False
+            self.leaving = False
 
     def _is_change(self, result: Result) -> bool:
         return len(result.disks) > 0 or len(result.partitions) > 0

@@ -410,9 +410,21 @@ class Membership:
             self.control.leave(node_id)
 
     def stay(self, node_id: str, now: int) -> None:
-        """Take the leave of a member back."""
+        """Take the leave of a member back, also one that is no entry yet."""
         self._due_us = min(self._due_us, now)
+        member = self.control.member
+        if member is not None and member.node_id == node_id and not is_leaving(member.state):
+            self.control.leaving = False
         self.control.stay(node_id)
+
+    def is_told_to_leave(self, node_id: str) -> bool:
+        """Whether a member leaves, or this node is about to have it leave."""
+        configuration = self.control.configuration
+        member = None if configuration is None else configuration.named(node_id)
+        if member is None:
+            return False
+        asks = self.control.requests.asks_to_leave(member) or (node_id == self._me.node_id and self.control.leaving)
+        return asks or is_leaving(member.state)
 
     def depart(self, now: int) -> None:
         """Have the others go on without this node, which is expected back unless it leaves; then `departed`."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from folkmoot.membership.cluster_member import ClusterMember
 from folkmoot.membership.command import (
     FORGOTTEN,
     Command,
@@ -27,6 +28,7 @@ from folkmoot.membership.control_message import Reply, Request
 from folkmoot.membership.control_option import ControlOptions
 from folkmoot.membership.isr import isr_request
 from folkmoot.membership.lifecycle import is_leaving, is_up
+from folkmoot.membership.transition import ACCEPTED
 
 __all__ = ["UNKNOWN_FATE", "Requests", "SettingAnswer"]
 
@@ -58,6 +60,7 @@ class _Open:
         self.ticket = ticket
         self.sent_ns: int = 0
         self.is_open: bool = True
+        self.stays: int = 0  # the disk that was to leave, if that was taken back after it was sent
 
 
 class Requests:
@@ -110,13 +113,27 @@ class Requests:
         """Have a member hand over what it holds, and leave."""
         member = None if configuration is None else configuration.named(node_id)
         if member is not None and not is_leaving(member.state):
-            self._wish(f"leave {member.disk} {member.version}", Leave(member.disk, member.version))
+            self._wish(_leave_key(member), Leave(member.disk, member.version))
+            self._open[_leave_key(member)].stays = 0
+
+    def asks_to_leave(self, member: ClusterMember) -> bool:
+        """Tell whether this process asks for the leave of a member, and that was not taken back."""
+        request = self._open.get(_leave_key(member))
+        return request is not None and request.is_open and request.stays == 0
 
     def stay(self, configuration: ClusterConfiguration | None, node_id: str) -> None:
-        """Take the leave of a member back."""
+        """Take the leave of a member back: what was asked for and not judged yet becomes an entry, and then this."""
         member = None if configuration is None else configuration.named(node_id)
-        if member is not None and is_leaving(member.state):
+        if member is None:
+            return
+        if is_leaving(member.state):
             self._wish(f"stay {member.disk} {member.version}", Stay(member.disk, member.version))
+        elif self.asks_to_leave(member):
+            request = self._open[_leave_key(member)]
+            if request.sent_ns:
+                request.stays = member.disk
+            else:
+                del self._open[_leave_key(member)]
 
     def evict(self, configuration: ClusterConfiguration | None, node_id: str) -> None:
         """Put the process of a member out until it is started again."""
@@ -228,4 +245,10 @@ class Requests:
             else:
                 request.is_open = False
                 request.sent_ns = now
+                if request.stays and reply.refused == ACCEPTED:  # the entry is the version of the member
+                    self._wish(f"stay {request.stays} {reply.index}", Stay(request.stays, reply.index))
             return
+
+
+def _leave_key(member: ClusterMember) -> str:
+    return f"leave {member.disk} {member.version}"

@@ -254,6 +254,10 @@ class ClusterPicture(Picture):
             self._membership.dismiss(node_id, now)
         return why_not
 
+    def is_told_to_leave(self, node_id: str) -> bool:
+        """Whether a member leaves, or this node is about to have it leave."""
+        return self._membership.is_told_to_leave(node_id)
+
     def stay(self, node_id: str, now: int) -> str:
         """Take the leave of a member back."""
         why_not = self._outside()

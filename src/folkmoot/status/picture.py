@@ -206,6 +206,11 @@ class Picture(ABC):
     def leave(self, node_id: str, now: int) -> str:
         """Have a member hand over its partitions and leave; return why not, or "" when it is under way."""
 
+    def is_told_to_leave(self, node_id: str) -> bool:
+        """Whether a member leaves, or this node is about to have it leave."""
+        assert node_id, "a node has an id"
+        return False
+
     def stay(self, node_id: str, now: int) -> str:
         """Take the leave of a member back; return why not, or "" when it is under way."""
         assert node_id, "a node has an id"

@@ -394,7 +394,7 @@ class NodeStatus:
 
     def stay(self, node_id: str, now: int) -> str:
         """Take the leave of a member back; return why not, or "" when it is under way."""
-        if self.known(node_id) and not self._leaves(node_id):
+        if self.known(node_id) and not self._leaves(node_id) and not self.picture.is_told_to_leave(node_id):
             return f"{node_id} was not told to leave"
         return self._unknown(node_id) or self.picture.stay(node_id, now)
 
