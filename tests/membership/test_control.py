@@ -650,6 +650,42 @@ def test_a_leave_that_was_ordered_in_a_fork_holds_when_it_is_merged() -> None:
     assert "lineage_left" in machine.events
 
 
+def test_who_waits_for_its_leave_in_a_fork_and_was_forgotten_by_the_trunk_brings_what_it_has() -> None:
+    """It may be the only one that has changes of the fork: it joins as another disk, and they are merged."""
+    cluster = begun(1, 5)
+    cluster.run(5 * S)
+    trunk = controller(cluster)
+    leaver, near = [machine for machine in cluster.machines if machine is not trunk][:2]
+    others = [machine for machine in cluster.machines if machine not in (leaver, near)]
+    before = control(trunk).lineage
+    for machine in (leaver, near):
+        cluster.isolate(machine, others, True)
+    cluster.until(lambda: has_forked(cluster, leaver, before) and has_forked(cluster, near, before), 30 * S)
+    disk = leaver.disk
+    control(leaver).leaving = True
+    cluster.turn(leaver)
+    cluster.run(3 * S)
+    assert not control(leaver).has_left
+    control(trunk).forget(leaver.name, trunk.clock(cluster.now))
+    cluster.run(S)
+    configuration = control(trunk).configuration
+    assert configuration is not None
+    assert disk not in configuration.members
+    merged: dict[int, bool] = {}
+
+    def comes() -> bool:
+        assert not control(leaver).has_left
+        found = control(trunk).configuration
+        assert found is not None
+        merged.update({number: True for number, disks in found.branches.items() if leaver.disk in disks})
+        return leaver.disk != disk and cluster.is_whole()
+
+    for machine in (leaver, near):
+        cluster.isolate(machine, others, False)
+    cluster.until(comes, 60 * S)
+    assert merged
+
+
 def test_who_waits_for_its_leave_goes_over_with_the_others() -> None:
     """It has handed over and asked to be away, and then nobody leads its lineage: in a fork it waits for all."""
     cluster = begun(23, 5)

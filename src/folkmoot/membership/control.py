@@ -302,7 +302,8 @@ class Control:
     @property
     def has_left(self) -> bool:
         """Whether this member was told to leave, and is a member no more."""
-        return self.leaving and self.verdict == STRANGER and (self._is_dismissed or not self.is_up)
+        is_stranger = self.verdict == STRANGER and not self.renewal
+        return self.leaving and is_stranger and (self._is_dismissed or not self.is_up)
 
     @property
     def is_drained(self) -> bool:
@@ -509,8 +510,12 @@ class Control:
         elif answer.verdict == STRANGER and self.configuration is not None:
             # It was removed while it was cut off, and gets no entry any more that says so.
             self._is_dismissed = answer.commit > self.configuration.index
-            if not self.leaving:
+            if not self.leaving or self._has_branches(self.configuration):
                 self._set_back("the members have removed this disk")
+
+    def _has_branches(self, configuration: ClusterConfiguration) -> bool:
+        """Tell whether this process has changes of another lineage, which nobody else may have: it cannot go yet."""
+        return self.branches is not None and len(self.branches.branches(configuration)) > 0
 
     def _set_back(self, why: str) -> None:
         """This disk must not take part in the log any more: what it has confirmed is not what it has."""
