@@ -769,6 +769,29 @@ def test_who_holds_nothing_leaves_a_fork_when_the_others_are_back() -> None:
     assert configuration.trunk == configuration.lineage
 
 
+@pytest.mark.parametrize("takes_back", [False, True])
+def test_an_order_about_a_member_that_has_just_changed_is_given_again(takes_back: bool) -> None:
+    cluster = begun(1, 4)
+    cluster.run(5 * S)
+    first = controller(cluster)
+    machine, other = [one for one in cluster.machines if one is not first][:2]
+    link = cluster.link(first, other)
+    link.lag[cluster.way(first, other)] = 300 * MS
+    disk = machine.disk
+    control(machine).slow = True
+    cluster.run(200 * MS)
+    control(other).leave(machine.name)
+    cluster.run(200 * MS)
+    if takes_back:
+        control(other).stay(machine.name)
+    link.lag[cluster.way(first, other)] = 0
+    control(machine).slow = False
+    cluster.run(10 * S)
+    configuration = control(first).configuration
+    assert configuration is not None
+    assert (disk in configuration.members) == takes_back
+
+
 def test_a_leave_is_taken_back() -> None:
     cluster = begun(23, 3)
     machine, other = follower(cluster), controller(cluster)

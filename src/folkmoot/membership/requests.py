@@ -21,6 +21,7 @@ from folkmoot.membership.command import (
     Renew,
     Stay,
     Withdraw,
+    decode_command,
     encode_command,
 )
 from folkmoot.membership.configuration import ClusterConfiguration, Removal
@@ -28,7 +29,7 @@ from folkmoot.membership.control_message import Reply, Request
 from folkmoot.membership.control_option import ControlOptions
 from folkmoot.membership.isr import isr_request
 from folkmoot.membership.lifecycle import is_leaving, is_up
-from folkmoot.membership.transition import ACCEPTED
+from folkmoot.membership.transition import ACCEPTED, OLD_VERSION
 
 __all__ = ["UNKNOWN_FATE", "Requests", "SettingAnswer"]
 
@@ -59,6 +60,7 @@ class _Open:
         self.command = command
         self.ticket = ticket
         self.sent_ns: int = 0
+        self.times: int = 0  # that it was sent
         self.is_open: bool = True
         self.stays: int = 0  # the disk that was to leave, if that was taken back after it was sent
 
@@ -77,6 +79,7 @@ class Requests:
         self._incarnation = incarnation
         self._options = options
         self._open: dict[str, _Open] = {}  # by what it is for
+        self._again: list[tuple[Command, int]] = []  # orders that knew an old version, and the entries that said so
         self._numbers: int = 0
         self._filled: dict[tuple[int, int], tuple[int, int, int]] = {}  # see `isr_request`
         self._isr_ns: int = 0  # when to ask for ISRs again
@@ -87,6 +90,7 @@ class Requests:
             if request.ticket:
                 self.answers.append(SettingAnswer(request.ticket, 0, UNKNOWN_FATE))
         self._open.clear()
+        self._again.clear()
         self._filled.clear()
 
     def next_number(self) -> int:
@@ -119,7 +123,10 @@ class Requests:
     def asks_to_leave(self, member: ClusterMember) -> bool:
         """Tell whether this process asks for the leave of a member, and that was not taken back."""
         request = self._open.get(_leave_key(member))
-        return request is not None and request.is_open and request.stays == 0
+        again = [
+            command for command, _index in self._again if isinstance(command, Leave) and command.disk == member.disk
+        ]
+        return len(again) > 0 or (request is not None and request.is_open and request.stays == 0)
 
     def stay(self, configuration: ClusterConfiguration | None, node_id: str) -> None:
         """Take the leave of a member back: what was asked for and not judged yet becomes an entry, and then this."""
@@ -128,12 +135,13 @@ class Requests:
             return
         if is_leaving(member.state):
             self._wish(f"stay {member.disk} {member.version}", Stay(member.disk, member.version))
-        elif self.asks_to_leave(member):
-            request = self._open[_leave_key(member)]
-            if request.sent_ns:
-                request.stays = member.disk
-            else:
-                del self._open[_leave_key(member)]
+            return
+        self._again = [one for one in self._again if not isinstance(one[0], Leave) or one[0].disk != member.disk]
+        request = self._open.get(_leave_key(member))
+        if request is not None and request.sent_ns:
+            request.stays = member.disk
+        elif request is not None:
+            del self._open[_leave_key(member)]
 
     def evict(self, configuration: ClusterConfiguration | None, node_id: str) -> None:
         """Put the process of a member out until it is started again."""
@@ -173,10 +181,34 @@ class Requests:
 
     def repeat(self, configuration: ClusterConfiguration, now: int) -> None:
         """Ask for what this process, which is up, wants until it is so."""
+        if self._again:
+            self._ask_again(configuration)
         if self._filled:
             self._ask_isr(configuration, now)
         if self.removals:
             self._tell_removals(configuration)
+
+    def _ask_again(self, configuration: ClusterConfiguration) -> None:
+        """Ask anew, with the version that is known now, for orders about members that had changed meanwhile.
+
+        An order that was sent twice may be refused because it was accepted before, and may have been taken back since:
+        it is not among them. What is about this member itself, `Control` and `Membership` repeat.
+        """
+        again = self._again
+        self._again = []
+        for command, index in again:
+            if configuration.index < index:
+                self._again.append((command, index))
+            elif isinstance(command, (Leave, Stay, Remove)) and command.disk != self._disk:
+                member = configuration.members.get(command.disk)
+                if member is None:
+                    continue
+                if isinstance(command, Leave):
+                    self.leave(configuration, member.node_id)
+                elif isinstance(command, Stay):
+                    self.stay(configuration, member.node_id)
+                else:
+                    self.forget(configuration, command.disk)
 
     def _ask_isr(self, configuration: ClusterConfiguration, now: int) -> None:
         """Ask for the ISRs with the learners that are filled, all with one request."""
@@ -228,6 +260,7 @@ class Requests:
         for request in self._open.values():
             if request.number in numbers:
                 request.sent_ns = now
+                request.times += 1
 
     def replied(self, reply: Reply, now: int) -> None:
         """Take the controller's reply to a request."""
@@ -247,6 +280,8 @@ class Requests:
                 request.sent_ns = now
                 if request.stays and reply.refused == ACCEPTED:  # the entry is the version of the member
                     self._wish(f"stay {request.stays} {reply.index}", Stay(request.stays, reply.index))
+                elif reply.refused == OLD_VERSION and request.stays == 0 and request.times == 1:
+                    self._again.append((decode_command(request.command), reply.index))
             return
 
 
