@@ -214,3 +214,26 @@ def test_a_side_in_doubt_forks_if_it_may(seed: int) -> None:
     cluster.until(lambda: is_live(cluster), 10 * S)
     cluster.run(5 * S)
     cluster.until(cluster.all_up, 20 * S)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_who_leads_with_the_vote_of_the_newest_goes_on_with_all(seed: int) -> None:
+    """A complete voter, which does not know of any doubt, may be elected in place of the one with the newest log."""
+    cluster = begun(seed, 3)
+    third = next(one for one in cluster.machines if one is not leader(cluster))
+    cluster.kill(third)
+    cluster.run(5 * S)
+    control(leader(cluster)).requests.put("k", b"v", -1, "test")
+    cluster.run(S)
+    for machine in cluster.machines:
+        if machine is not third:
+            lose_power(cluster, machine, machine.store)
+    disks = [machine.disk for machine in cluster.machines]
+    for machine in cluster.machines:
+        cluster.at(cluster.rng.below(S), lambda machine=machine: cluster.start(machine))  # type: ignore[misc]
+    cluster.run(2 * S)
+    cluster.until(cluster.is_whole, 20 * S)
+    assert [setting(machine) for machine in cluster.machines] == [b"v"] * 3
+    assert [machine.disk for machine in cluster.machines] == disks
+    cluster.run(S)
+    assert not [one for one in cluster.machines if is_in_doubt(one.store, control(one).lineage)]

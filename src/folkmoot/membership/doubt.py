@@ -8,7 +8,9 @@ out from others what is left of the cluster:
 - A quorum of voters has complete disks: they go on soon, and it waits for them.
 - All voters are here and such a quorum is not: nobody has more than they have together. It takes part again. The voter
   with the newest log leads, and the others listen to nobody else until they have its log. All enter a term that none
-  of them has ever been in, so that a forgotten vote is of an earlier one.
+  of them has ever been in, so that a forgotten vote is of an earlier one. A complete voter, which does not know of
+  this, may be elected in its place: in that term or a later one only with its vote, because the complete ones are no
+  quorum, and the others in doubt vote for it alone. So that leader has the newest log, too, and all listen to it.
 - By its own log it decides alone: it goes on when it has reached all members, or has waited for them. If they have gone
   on without it, it learns so from them (`Control._see_leader`).
 - Otherwise it waits. With the policy for it, the side forks: nobody has a vote in a new lineage yet.
@@ -39,6 +41,7 @@ class Doubt:
         self.source: int = 0
         self.is_over: bool = False
         self._index: int = 0  # the last one of the newest log
+        self._term: int = 0  # that was entered with the newest source; 0: there was none
         self._neighbours = neighbours
         self._options = options
         self._since_ns = now
@@ -60,12 +63,17 @@ class Doubt:
                 continue  # a side that has forked because this process was away
             if alone and greeting.leader != log.disk and greeting.term <= log.voters_term:
                 continue  # it speaks of a leader of before this process became the only voter
-            if greeting.leader != self.source:  # who leads by what all have agreed on goes on with this process
+            if greeting.leader == self.source:
+                continue  # who leads by what all have agreed on goes on with this process
+            if alone or greeting.lineage != log.lineage or not 0 < self._term <= greeting.term:
                 self.renews = True
                 return
+            if self._neighbours.is_linked(greeting.leader):
+                self.source = greeting.leader
         source = self._alone(configuration, log, now) if alone else self._newest(log)
         if source and source != self.source:
             log.raise_term(self._highest_term(log) + 1, now)
+            self._term = log.term
         self.source = source
 
     def _greeting(self, disk: int, lineage: int) -> Greeting | None:
