@@ -248,6 +248,41 @@ def test_what_a_client_sent_before_its_connection_ended_counts(box: Box, version
     assert not box.node._state.connections.keys() - {reader.connection.id, box.peers[0].connection.id}  # type: ignore[union-attr]
 
 
+@BOTH
+@pytest.mark.parametrize("returns", [False, True])
+def test_what_a_client_sent_without_waiting_for_connack_counts(box: Box, version: int, returns: bool) -> None:
+    """It says all it has to say at once, and is gone before its session is on the disk: no will (3.1.4)."""
+    reader = listener(box, "a", "will")
+    others = len(box.node.connections())
+    peer = box.client("p", version).open()
+    box.hold_writes()
+    connect = Connect(version, "p", True, 0, None, None, Will(b"will", b"gone", 0, False))
+    come(box, peer, wire([connect, Publish(b"a", b"m"), Disconnect()], version))
+    peer.lose()
+    again = box.client("p", version)
+    if returns:
+        again.open()
+        come(box, again, wire([Connect(version, "p", True)], version))
+    box.release_writes()
+    assert reader.payloads() == [b"m"]
+    assert len(box.node.connections()) == others + returns
+    assert [type(packet) for packet in again.receive()] == [Connack] * returns
+
+
+def test_a_client_that_is_gone_and_cannot_be_let_in_leaves_nothing(box: Box) -> None:
+    """Nobody reports the end of its connection a second time."""
+    reader = listener(box, "a")
+    peer = box.client("p").open()
+    box.hold_writes()
+    come(box, peer, wire([Connect(V5, "p", True, 0, None, None, Will(b"a", b"gone", 0, False)), Publish(b"a", b"m")]))
+    peer.lose()
+    box.stop()
+    box.release_writes()
+    box.run()
+    assert reader.closed
+    assert not box.node.connections()
+
+
 def test_a_client_that_returns_is_admitted_when_its_earlier_input_is_handled(box: Box) -> None:
     reader = listener(box, "a", "will")
     peer = box.client("p")

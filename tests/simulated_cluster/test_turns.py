@@ -9,6 +9,7 @@ from folkmoot.mqtt.packet import (
     PUBACK,
     V5,
     Ack,
+    Connect,
     Disconnect,
     Packet,
     Pingreq,
@@ -18,7 +19,7 @@ from folkmoot.mqtt.packet import (
     Subscribe,
     Will,
 )
-from tests.harness.peer import Peer
+from tests.harness.peer import Peer, properties
 from tests.harness.simulated_cluster import SimulatedCluster, Site
 
 STEPS = 512
@@ -129,6 +130,28 @@ def test_what_a_client_sent_before_it_ended_counts_in_a_cluster(cluster: Simulat
     again.resume()
     watch(cluster)
     assert [int(payload) for payload in reader.payloads()] == list(range(300))
+
+
+@pytest.mark.parametrize("led", ["n1", "n2", "n3"])
+@pytest.mark.parametrize("expiry_s", [0, 60])
+def test_what_a_client_sent_without_waiting_for_connack_counts_in_a_cluster(
+    cluster: SimulatedCluster, led: str, expiry_s: int
+) -> None:
+    """It says all it has to say at once, and is gone before the leader of its session has answered: no will."""
+    name = cluster[led].names_led(f"g{led}{expiry_s}")[0]
+    reader = reader_at(cluster, "n3", f"{name}-reader", f"{name}/#", f"will/{name}", persistent=False)
+    before = len(cluster["n1"].node.connections())
+    peer = cluster["n1"].client(name).open()
+    cluster.freeze()
+    will = Will(f"will/{name}".encode(), b"gone", 0, False)
+    made = properties(session_expiry=expiry_s)
+    connect = Connect(V5, name, True, 0, None, None, will, made)
+    send(cluster["n1"], peer, [connect, Publish(f"{name}/1".encode(), b"m"), Disconnect()])
+    peer.lose()
+    cluster.thaw()
+    cluster.run()
+    assert reader.payloads() == [b"m"]
+    assert len(cluster["n1"].node.connections()) == before
 
 
 @pytest.mark.parametrize("count", [200, 400])

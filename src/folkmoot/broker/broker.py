@@ -16,7 +16,7 @@ from folkmoot.kernel.clock import SECOND
 from folkmoot.kernel.event import ERROR, INFO, WARNING
 from folkmoot.kernel.pack import varint
 from folkmoot.mqtt import reason
-from folkmoot.session.connection import CHECKING, CLOSING, OPEN, Connection, PeerInfo
+from folkmoot.session.connection import CHECKING, CLOSING, OPEN, REGISTERING, Connection, PeerInfo
 from folkmoot.store.batch import Batch
 from folkmoot.streams.table import Streams
 from folkmoot.turn.commit import PendingTurn
@@ -102,7 +102,7 @@ class Broker:
         """The network connection has ended."""
         if connection.ending:
             return
-        if connection.state == OPEN and (connection.has_stash() or self._ingress.is_waiting(connection)):
+        if self._is_unheard(connection):
             if connection.relay is not None:
                 connection.relay.let_overtake()  # its messages need not wait for each other any more
             connection.ending = why or "lost"  # it sent that before it ended
@@ -110,10 +110,17 @@ class Broker:
             if connection.dirty:
                 self.state.outputs_gone = True
             connection.dirty = True  # its output goes nowhere
-            self.state.work.give_up(connection)
-            self.state.work.wait(connection)
+            if connection.state == OPEN:
+                self.state.work.give_up(connection)
+                self.state.work.wait(connection)
         else:
             self._end(connection, why)
+
+    def _is_unheard(self, connection: Connection) -> bool:
+        """Whether the client has sent something that is still to be handled: before its CONNACK, too (3.1.4)."""
+        if connection.state == REGISTERING:
+            return connection.parts is not None and connection.parts_bytes > 0
+        return connection.state == OPEN and (connection.has_stash() or self._ingress.is_waiting(connection))
 
     def _end(self, connection: Connection, why: str) -> None:
         """A connection has ended, and what it has sent is handled."""

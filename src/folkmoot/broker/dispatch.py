@@ -21,7 +21,7 @@ from folkmoot.protocol.ingress import Ingress
 from folkmoot.proxy.relay import Relays, decode_host
 from folkmoot.report.order import Orders
 from folkmoot.routing.interest import Interest
-from folkmoot.session.connection import CLOSING
+from folkmoot.session.connection import CLOSING, OPEN
 from folkmoot.session.session import PACKET_IDS
 from folkmoot.turn.fabric import Fabric
 from folkmoot.turn.message import (
@@ -266,7 +266,7 @@ class Dispatch:
             self.relays.expelled(node_id, number)
             return
         connection = relay.connection
-        if connection.ending:
+        if connection.ending and connection.state == OPEN:
             self.ingress.goodbye(connection)
         if connection.state < CLOSING:
             if body[pos]:

@@ -21,7 +21,7 @@ from folkmoot.protocol.subscribe import Subscribing
 from folkmoot.protocol.will import Wills
 from folkmoot.proxy.relay import Relays, token_of
 from folkmoot.session.account import SESSION_BYTES
-from folkmoot.session.connection import OPEN, REGISTERING, Connection
+from folkmoot.session.connection import CLOSING, REGISTERING, Connection
 from folkmoot.session.session import Session, Will
 from folkmoot.store.message import Message
 from folkmoot.turn.fabric import Fabric
@@ -193,7 +193,7 @@ class Admission:
         """
         other = None if old is None else old.connection
         remote = None if other is None else other.remote
-        if other is not None and other.ending and other.state == OPEN:
+        if other is not None and other.ending and other.state < CLOSING:
             self._park(connection, assigned)  # what it had sent before it ended is still being handled
             return True
         if self.fabric.planted.unfenced or (remote is None and connection.remote is None):

@@ -210,15 +210,18 @@ class Closing:
         """Close the connection after its output is sent; its session is detached now."""
         if connection.state in (CLOSING, CLOSED):
             return
-        self.lifecycle.detach(connection, False)
-        connection.state = CLOSING
-        self.state.closes.append(connection)
+        self._part(connection, False)
 
     def goodbye(self, connection: Connection) -> None:
         """End without a will: the client has sent DISCONNECT with reason 0, or was refused."""
-        self.lifecycle.detach(connection, True)
+        self._part(connection, True)
+
+    def _part(self, connection: Connection, goodbye: bool) -> None:
+        self.lifecycle.detach(connection, goodbye)
         connection.state = CLOSING
         self.state.closes.append(connection)
+        if connection.ending:  # its end has been reported, and will not be again
+            self.state.work.wait(connection)
 
     def lost(self, connection: Connection, why: str) -> None:
         """Handle the loss of the network connection."""
