@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from folkmoot.kernel.clock import SECOND
 from folkmoot.mqtt import reason
-from folkmoot.mqtt.packet import V311, Connack, Connect
+from folkmoot.mqtt.packet import V311, Connack, Connect, Publish
 from folkmoot.session.account import Account
 from folkmoot.sim.check_quota import miscounted
-from tests.harness.peer import EVER, Peer
+from tests.harness.peer import EVER, Peer, properties
 from tests.harness.simulated_cluster import SimulatedCluster, Site
 
 
@@ -182,3 +183,24 @@ def test_clients_that_wait_for_their_older_connections_elsewhere_count_as_connec
     cluster.run()
     assert [client.expect(Connack).code for client in clients] == [0, 0, reason.QUOTA_EXCEEDED]
     check(cluster)
+
+
+@pytest.mark.parametrize("led", ["n1", "n2"])
+@pytest.mark.parametrize("qos", [0, 1, 2])
+@pytest.mark.parametrize("producer", [False, True])
+def test_a_client_has_its_rate_wherever_its_session_is_led(led: str, qos: int, producer: bool) -> None:
+    """Also if the leader publishes for it: what has QoS 2, and what an idempotent producer sends."""
+    cluster = SimulatedCluster(3, limits={"publish_rate_max": 10})
+    watcher = cluster["n3"].client("w")
+    watcher.connect()
+    watcher.subscribe("t")
+    peer = cluster["n1"].client(cluster[led].names_led("c")[0])
+    peer.resume()
+    for number in range(1, 26):
+        pairs = [("folkmoot-producer", "p"), ("folkmoot-seq", str(number))] if producer else None
+        made = properties(user_properties=pairs)
+        peer.send(Publish(b"t", b"%d" % number, qos, packet_id=number if qos else 0, properties=made))
+    first = watcher.payloads()
+    assert len(first) == 10
+    cluster.advance(3 * SECOND)
+    assert first + watcher.payloads() == [b"%d" % number for number in range(1, 26)]

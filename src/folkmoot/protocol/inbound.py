@@ -136,6 +136,7 @@ class Inbound:
             return self._defer(connection)
         if passed_on:
             self._forward(connection, relay, first, packet_id, topic, payload, properties)
+            self.scrutiny.pace(connection)
             if first & 1:
                 relay.retained_seq = relay.packet_seq
             return HANDLED

@@ -103,8 +103,7 @@ class Scrutiny:
             why = "no room on the disk" if self.fabric.alone else f"no room on the disk of {short}"
             self._spare_producer(reason.QUOTA_EXCEEDED, f"{why} for an idempotent producer")
             return reason.QUOTA_EXCEEDED, why
-        if self.state.limits.publish_rate_max:
-            self._slow_down(connection)
+        self.pace(connection)
         return 0, ""
 
     def _spare_producer(self, code: int, why: str) -> None:
@@ -238,10 +237,16 @@ class Scrutiny:
                 return leader
         return ""
 
-    def _slow_down(self, connection: Connection) -> None:
-        """Apply the rate limit; a client that is a second ahead is not read until its average fits."""
+    def pace(self, connection: Connection) -> None:
+        """Apply the rate limit, at the node of the client, when a message comes for the first time.
+
+        A client that is a second ahead is not read until its average fits.
+        """
+        rate = self.state.limits.publish_rate_max
+        if not rate or connection.remote is not None or connection.again:
+            return
         now = self.state.now
-        connection.rate_us = max(connection.rate_us, now) + SECOND // self.state.limits.publish_rate_max
+        connection.rate_us = max(connection.rate_us, now) + SECOND // rate
         if connection.rate_us >= now + SECOND:
             self.throttle.pause(connection, FOR_RATE)
             self.state.timers.set(connection.rate_us, TIMER_RATE, connection.id)
