@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from folkmoot.mqtt.packet import Disconnect, Publish
+from folkmoot.mqtt.packet import Disconnect, Publish, Will
 from tests.harness.fixture import MakeBox
 
 
@@ -26,3 +26,9 @@ def test_a_longer_topic_name_ends_the_connection(make: MakeBox) -> None:
     peer.connect()
     peer.send(Publish(b"1234567890a", b"")).expect(Disconnect)
     peer.expect_close(0x90)
+
+
+def test_a_will_has_no_longer_topic_name_than_a_message(make: MakeBox) -> None:
+    box = make(limits={"topic_bytes_max": 10})
+    box.client("a").connect(will=Will(b"123456789/", b"gone", 0, False))
+    box.client("b").connect(will=Will(b"1234567890a", b"gone", 0, False), code=0x90)

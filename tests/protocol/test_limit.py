@@ -95,6 +95,14 @@ def test_user_properties_are_limited(make: MakeBox) -> None:
     assert len(peer.payloads()) == 1
 
 
+def test_user_properties_of_a_will_are_limited(make: MakeBox) -> None:
+    """They come to its subscribers as those of any message."""
+    box = make(limits={"user_properties_max": 3})
+    for count, code in ((3, 0), (4, 0x97)):
+        will = Will(b"w", b"gone", 0, False, properties(user_properties=[("n", "v")] * count))
+        box.client(f"c{count}").connect(will=will, code=code)
+
+
 @pytest.mark.parametrize("slow", [0, 1])
 def test_a_route_cache_of_any_size_gives_the_same_deliveries(make: MakeBox, slow: int) -> None:
     box = make(limits={"route_cache_max": 1 if slow else 100_000})

@@ -148,8 +148,12 @@ class Connecting:
     def _will_fault(self, will: WillPacket) -> tuple[int, str]:
         limits = self.state.limits
         why = check_topic(will.topic, limits.topic_levels_max)
+        if len(will.topic) > limits.topic_bytes_max:
+            why = "the topic name is too long"
         if why is not None:
             return reason.TOPIC_NAME_INVALID, "will: " + why
+        if will.properties is not None and len(will.properties.user_properties) > limits.user_properties_max:
+            return reason.QUOTA_EXCEEDED, f"will: more than {limits.user_properties_max} user properties"
         if is_reserved(will.topic):
             self.state.counters.acl_denied_publish += 1
             return (
