@@ -7,7 +7,7 @@ import pytest
 from folkmoot.kernel.clock import SECOND
 from folkmoot.kernel.errors import CorruptStore
 from folkmoot.mqtt.packet import Publish, Will
-from folkmoot.store.key import CHUNK, PRODUCER, QUEUE
+from folkmoot.store.key import BODY, CHUNK, PRODUCER, QUEUE
 from folkmoot.streams.config import StreamConfig
 from tests.harness.box import Box
 from tests.harness.peer import EVER, properties
@@ -37,6 +37,32 @@ def test_the_queue_of_an_ended_session() -> None:
     peer.connect(clean_start=True)
     box.advance(SECOND)
     assert goes_on(box)
+
+
+def test_a_message_that_cannot_be_read_is_not_passed_over() -> None:
+    """Its client is sent away each time: else it would get what is behind the message, and never the message."""
+    box = Box(partitions=1)
+    peers = [box.client(name) for name in "ab"]
+    for peer in peers:
+        peer.resume()
+        peer.subscribe("t", qos=1)
+        peer.lose()
+    source = box.client("source")
+    source.connect()
+    messages = [bytes(200), b"last"]  # the large one has a row of its own, which both queues name
+    for message in messages:
+        source.publish("t", message, qos=1)
+    state = box.node._broker.state
+    reader = state.reader
+    state.reader = Unreadable(reader, BODY)
+    for _ in range(3):
+        peers[0].resume()
+        assert peers[0].closed
+        assert peers[0].payloads() == []
+    assert goes_on(box)
+    state.reader = reader
+    peers[0].resume()
+    assert peers[0].payloads() == messages
 
 
 def test_records_that_retention_would_remove() -> None:

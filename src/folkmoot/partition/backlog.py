@@ -202,7 +202,7 @@ class Backlog:
     # -- rows ---------------------------------------------------------------------------------------------------------
 
     def load(self, session: Session) -> bool:
-        """Read the next page of a stored queue; False when there is none."""
+        """Read the next page of a stored queue; False when there is none. Raises CorruptStore."""
         if not session.persistent:
             return False
         start = session.ready_end
@@ -214,17 +214,19 @@ class Backlog:
         page_rows = rows_per_page(self.state.limits.page_rows, session.queue_count, session.queue_bytes)
         end = session.committed_next
         rows = self.state.reader.scan(numbered_key(prefix, start), numbered_key(prefix, end), page_rows)
-        session.ready_end = sequence_of(rows[-1][0]) + 1 if len(rows) == page_rows else end
         for key, value in rows:
-            if session.drop_from <= sequence_of(key) < session.drop_below:
+            sequence = sequence_of(key)
+            if session.drop_from <= sequence < session.drop_below:
                 continue
-            if session.flights is not None and sequence_of(key) in session.flights:
+            if session.flights is not None and sequence in session.flights:
                 continue
             entry = self._entry_of(session, key, value)
-            if entry.qos == 0 and entry.sequence < session.sent_below:
+            session.ready_end = sequence + 1  # one that cannot be read stays the next one
+            if entry.qos == 0 and sequence < session.sent_below:
                 self.remove(session, entry)  # it may have been sent before a crash: at most once, section 4.3.1
             else:
                 self.push(session, entry)
+        session.ready_end = sequence_of(rows[-1][0]) + 1 if len(rows) == page_rows else end
         if rows and session.ready_end > max(session.sent_below, session.sent_stored):
             # From now on these messages may have been sent; a later leader must know it.
             put_sent(self.state.writer, session, session.ready_end)
