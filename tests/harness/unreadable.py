@@ -10,12 +10,13 @@ __all__ = ["Unreadable"]
 
 
 class Unreadable(Reader):
-    """Cannot read rows of a kind; without `gets` only in a scan."""
+    """Cannot read rows of a kind; without `gets` only in a scan, without `scans` only one by one."""
 
-    def __init__(self, reader: Reader, kind: int, *, gets: bool = True) -> None:
+    def __init__(self, reader: Reader, kind: int, *, gets: bool = True, scans: bool = True) -> None:
         self.reader = reader
         self.kind = kind
         self.gets = gets
+        self.scans = scans
 
     def get(self, key: bytes) -> bytes | None:
         if self.gets and kind_of(key) == self.kind:
@@ -23,7 +24,7 @@ class Unreadable(Reader):
         return self.reader.get(key)
 
     def scan(self, start: bytes, end: bytes, limit: int) -> list[tuple[bytes, bytes]]:
-        if kind_of(start) == self.kind:
+        if self.scans and kind_of(start) == self.kind:
             raise CorruptStore("block checksum mismatch")
         return self.reader.scan(start, end, limit)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from folkmoot.kernel.clock import SECOND
 from folkmoot.kernel.hash import hash64
 from folkmoot.mqtt.packet import PUBREC, Ack, Publish, Subscribe
-from folkmoot.store.key import PRODUCER, QUEUE, RETAINED, SESSION
+from folkmoot.store.key import BODY, PRODUCER, QUEUE, RETAINED, SESSION
 from tests.harness.peer import EVER, Peer, properties
 from tests.harness.simulated_cluster import SimulatedCluster
 from tests.harness.unreadable import Unreadable
@@ -47,9 +47,9 @@ def name_led_by(cluster: SimulatedCluster, node_id: str) -> str:
     return next(name for name in names if leaders[hash64(name.encode()) % cluster.partitions] == node_id)
 
 
-def break_reading(cluster: SimulatedCluster, node_id: str, kind: int) -> None:
+def break_reading(cluster: SimulatedCluster, node_id: str, kind: int, *, scans: bool = True) -> None:
     state = cluster[node_id].node._broker.state
-    state.reader = Unreadable(state.reader, kind)
+    state.reader = Unreadable(state.reader, kind, scans=scans)
 
 
 def retained_elsewhere(payload: bytes) -> tuple[SimulatedCluster, str, Peer]:
@@ -136,3 +136,30 @@ def test_who_wants_retained_messages_that_cannot_be_read_is_sent_away_and_gets_t
     peer.connect(clean_start=False, session_expiry=EVER)
     cluster.advance(SECOND)
     assert peer.payloads() == [b"x"]
+
+
+def test_whose_message_in_flight_is_not_there_at_the_next_leader_is_sent_away() -> None:
+    """Its row names a body that is missing; all copies are equal, so each leader after that one would meet it, too."""
+    cluster = SimulatedCluster(3)
+    leader, successor, third = cluster.live()
+    names = leader.names_led("c")
+    partition = hash64(names[0].encode()) % cluster.partitions
+    names = [name for name in names if hash64(name.encode()) % cluster.partitions == partition][:2]
+    clients = [third.client(names[0], acks=False), successor.client(names[1], acks=False)]
+    for client in clients:
+        client.connect(session_expiry=EVER)
+        client.subscribe("t", qos=1)
+    source = third.client("source")
+    source.connect()
+    source.publish("t", bytes(200), qos=1)
+    readers = {site.name: site.node._broker.state.reader for site in (successor, third)}
+    for site in (successor, third):
+        break_reading(cluster, site.name, BODY, scans=False)
+    leader.kill()
+    cluster.advance(5 * SECOND)
+    assert all(client.closed for client in clients)
+    for site in (successor, third):
+        site.node._broker.state.reader = readers[site.name]
+    for client in clients:
+        assert client.connect(clean_start=False, session_expiry=EVER).session_present
+        assert client.payloads() == [bytes(200)]

@@ -376,10 +376,17 @@ class Queue:
                 session.inflight[packet_id] = SENT_RELEASE
 
     def reclaim(self, session: Session, sequences: list[int]) -> None:
-        """Mark messages as in flight that the client has received from an earlier leader and that are still stored."""
+        """Mark messages as in flight that the client has received from an earlier leader and that are still stored.
+
+        If one cannot be read, the connection ends (`unreadable`).
+        """
         session.flights = set()
         for sequence in sequences:
-            entry = self.backlog.find(session, sequence)
+            try:
+                entry = self.backlog.find(session, sequence)
+            except CorruptStore as fault:
+                self.unreadable.append((session, fault))
+                return
             if entry is not None:
                 entry.state = AWAIT_PUBACK if entry.qos == 1 else AWAIT_PUBREC
                 entry.message = None
