@@ -830,6 +830,18 @@ def test_the_controller_is_put_out(count: int) -> None:
     cluster.until(cluster.is_whole, 10 * S)
 
 
+def test_the_only_member_with_data_is_put_out_beside_a_witness() -> None:
+    """A witness gets no vote where one member votes alone, so nobody else will do it."""
+    cluster = begun(31, 2, witnesses=1)
+    machine = cluster.machines[0]
+    assert voters_of(machine) == [machine.disk]
+    control(machine).evict(machine.name)
+    cluster.until(lambda: control(machine).fault != "", 10 * S)
+    cluster.kill(machine)
+    cluster.start(machine)
+    cluster.until(cluster.is_whole, 10 * S)
+
+
 def test_the_controller_is_put_out_while_the_only_other_member_leaves() -> None:
     """Whoever leaves gets no vote, so nobody else will do it."""
     cluster = begun(31, 3)

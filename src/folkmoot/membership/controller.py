@@ -81,7 +81,7 @@ from folkmoot.membership.placement import PlacementMemo
 from folkmoot.membership.placement_plan import plan
 from folkmoot.membership.planted import PlantedControl
 from folkmoot.membership.transition import INVALID, KNOWN_DISK, NAME_TAKEN, NO_NUMBERS, UNCHANGED, Result
-from folkmoot.membership.voters import next_change
+from folkmoot.membership.voters import next_change, one_votes
 from folkmoot.raft.ready import COMMITTED
 from folkmoot.store.epoch import COUNTER_MAX
 
@@ -448,13 +448,15 @@ class Controller:
     def _has_successor(self) -> bool:
         """Tell whether another member may lead the log soon: it votes, or is linked here and may be given a vote.
 
-        Who leaves, or is to be put out, gets none (`voters`).
+        Who leaves, or is to be put out, gets none, nor does a witness where one member votes alone (`voters`).
         """
         me = self._me.disk
+        few = one_votes(self.log.configuration)
         if self.log.voters != [me]:
             return True
         for member in self._up():
             stays = member.disk not in self._evictions and not is_leaving(member.state)
+            stays = stays and (member.kind == DATA or not few)
             if member.disk != me and stays and self._neighbours.is_linked(member.disk):
                 return True
         return False

@@ -25,7 +25,7 @@ from folkmoot.membership.configuration import ClusterConfiguration
 from folkmoot.membership.lifecycle import ACTIVE, AWAY, is_up
 from folkmoot.raft.configuration import ADD_LEARNER, DEMOTE, PROMOTE, REMOVE
 
-__all__ = ["next_change", "voters_wanted"]
+__all__ = ["next_change", "one_votes", "voters_wanted"]
 
 
 def voters_wanted(members: int) -> int:
@@ -36,6 +36,11 @@ def voters_wanted(members: int) -> int:
     if members < 5:
         return 3
     return 5 if members < 50 else 7
+
+
+def one_votes(configuration: ClusterConfiguration) -> bool:
+    """Tell whether so few members count that one of them votes alone, and no witness."""
+    return len([member for member in configuration.members.values() if _is_counted(member)]) < 3
 
 
 def next_change(
