@@ -237,3 +237,22 @@ def test_who_leads_with_the_vote_of_the_newest_goes_on_with_all(seed: int) -> No
     assert [machine.disk for machine in cluster.machines] == disks
     cluster.run(S)
     assert not [one for one in cluster.machines if is_in_doubt(one.store, control(one).lineage)]
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_disk_in_doubt_that_was_forgotten_meanwhile_is_another_disk(seed: int) -> None:
+    """It listens to the newest of those that were voters when it was up, which do not tell it anything any more."""
+    cluster = begun(seed, 3)
+    machine = next(one for one in cluster.machines if one is not leader(cluster))
+    disk = machine.disk
+    cluster.kill(machine)
+    cluster.run(S)
+    first = leader(cluster)
+    control(first).forget(machine.name, first.clock(cluster.now))
+    cluster.run(S)
+    for one in cluster.machines:
+        lose_power(cluster, one, one.store)
+    for one in cluster.machines:
+        cluster.start(one)
+    cluster.until(cluster.is_whole, 30 * S)
+    assert machine.disk != disk

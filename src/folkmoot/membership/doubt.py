@@ -11,6 +11,7 @@ out from others what is left of the cluster:
   of them has ever been in, so that a forgotten vote is of an earlier one. A complete voter, which does not know of
   this, may be elected in its place: in that term or a later one only with its vote, because the complete ones are no
   quorum, and the others in doubt vote for it alone. So that leader has the newest log, too, and all listen to it.
+  One to which it does not speak is no member any more, and learns so in no other way: its disk becomes another one.
 - By its own log it decides alone: it goes on when it has reached all members, or has waited for them. If they have gone
   on without it, it learns so from them (`Control._see_leader`).
 - Otherwise it waits. With the policy for it, the side forks: nobody has a vote in a new lineage yet.
@@ -42,6 +43,7 @@ class Doubt:
         self.is_over: bool = False
         self._index: int = 0  # the last one of the newest log
         self._term: int = 0  # that was entered with the newest source; 0: there was none
+        self._unheard_ns: int = 0  # since when the source leads, as others say, and does not speak to this process
         self._neighbours = neighbours
         self._options = options
         self._since_ns = now
@@ -55,6 +57,7 @@ class Doubt:
         if self.is_over:
             return
         alone = log.voters == [log.disk]
+        is_led = False
         for neighbour in self._neighbours.links.values():
             greeting = neighbour.greeting
             if greeting is None or greeting.cluster != cluster or not greeting.live or greeting.leader == 0:
@@ -64,12 +67,18 @@ class Doubt:
             if alone and greeting.leader != log.disk and greeting.term <= log.voters_term:
                 continue  # it speaks of a leader of before this process became the only voter
             if greeting.leader == self.source:
+                is_led = True
                 continue  # who leads by what all have agreed on goes on with this process
             if alone or greeting.lineage != log.lineage or not 0 < self._term <= greeting.term:
                 self.renews = True
                 return
             if self._neighbours.is_linked(greeting.leader):
                 self.source = greeting.leader
+        if not is_led or self.source in (log.disk, log.leader):
+            self._unheard_ns = 0
+        else:
+            self._unheard_ns = self._unheard_ns or now
+            self.renews = now - self._unheard_ns >= self._options.fork_ns
         source = self._alone(configuration, log, now) if alone else self._newest(log)
         if source and source != self.source:
             log.raise_term(self._highest_term(log) + 1, now)
