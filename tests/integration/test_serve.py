@@ -18,7 +18,7 @@ import pytest
 
 from folkmoot.mqtt.packet import PUBACK, Connack, Connect, Disconnect, Publish
 from tests.integration.serving import CERTIFICATES, RawClient, Serving, await_true, tls_arguments
-from tests.jepsen.rig import FAKETIME
+from tests.jepsen.rig import FAKETIME, faked
 
 ANY = "127.0.0.1:0"
 
@@ -315,10 +315,8 @@ def test_many_listeners_of_one_kind(tmp_path: Path) -> None:
 def test_a_node_alone_follows_the_clock_of_its_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = tmp_path / "clock"
     clock.write_text("+0s\n")
-    monkeypatch.setenv("LD_PRELOAD", FAKETIME)
-    monkeypatch.setenv("FAKETIME_CACHE_DURATION", "1")
-    monkeypatch.setenv("FAKETIME_DONT_FAKE_MONOTONIC", "1")
-    monkeypatch.setenv("FAKETIME_TIMESTAMP_FILE", str(clock))
+    for name, value in faked(FAKETIME_TIMESTAMP_FILE=str(clock)).items():
+        monkeypatch.setenv(name, value)
     with Serving(tmp_path / "data", "--mqtt", ANY) as node:
         (tmp_path / "new").write_text("+3600s\n")
         (tmp_path / "new").replace(clock)

@@ -18,7 +18,7 @@ from pathlib import Path
 from tests.integration.cluster_net import Net
 from tests.jepsen.history import Recorder
 
-__all__ = ["ADMIN", "CLIENTS", "FAKETIME", "MQTT", "PARTITIONS", "Rig", "Unable", "sleep_until"]
+__all__ = ["ADMIN", "CLIENTS", "FAKETIME", "MQTT", "PARTITIONS", "Rig", "Unable", "faked", "sleep_until"]
 
 CLIENTS = "clients"
 MQTT, ADMIN, PEER = 1883, 8080, 7883
@@ -329,11 +329,7 @@ class Rig:
     def _environment(self, name: str, faketime: str) -> dict[str, str]:
         if not FAKETIME or not (faketime or self._clock(name).exists()):
             return {}
-        # Leases take the monotonic clock of a machine for right within 1 % (ADR 14).
-        found = {"LD_PRELOAD": FAKETIME, "FAKETIME_CACHE_DURATION": "1", "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
-        if faketime:
-            return {**found, "FAKETIME": faketime}
-        return {**found, "FAKETIME_TIMESTAMP_FILE": str(self._clock(name))}
+        return faked(FAKETIME=faketime) if faketime else faked(FAKETIME_TIMESTAMP_FILE=str(self._clock(name)))
 
     def _clock(self, name: str) -> Path:
         return self.folder / f"{name}.clock"
@@ -367,6 +363,14 @@ class Rig:
         done = subprocess.run([*self.net.enter(name), "tc", *words], capture_output=True, text=True, check=False)
         if done.returncode:
             raise Unable(f"tc {' '.join(words)}: {done.stderr.strip()}")
+
+
+def faked(**clock: str) -> dict[str, str]:
+    """Return the environment of a process whose wall clock libfaketime makes; clock: the variable that says how.
+
+    Its monotonic clock goes on: leases take that of a machine for right within 1 % (ADR 14).
+    """
+    return {"LD_PRELOAD": FAKETIME, "FAKETIME_CACHE_DURATION": "1", "FAKETIME_DONT_FAKE_MONOTONIC": "1", **clock}
 
 
 def sleep_until(at_s: float) -> None:

@@ -451,9 +451,9 @@ class Controller:
         Who leaves, or is to be put out, gets none, nor does a witness where one member votes alone (`voters`).
         """
         me = self._me.disk
-        few = one_votes(self.log.configuration)
         if self.log.voters != [me]:
             return True
+        few = one_votes(self.log.configuration)
         for member in self._up():
             stays = member.disk not in self._evictions and not is_leaving(member.state)
             stays = stays and (member.kind == DATA or not few)

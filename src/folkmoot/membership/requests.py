@@ -123,10 +123,9 @@ class Requests:
     def asks_to_leave(self, member: ClusterMember) -> bool:
         """Tell whether this process asks for the leave of a member, and that was not taken back."""
         request = self._open.get(_leave_key(member))
-        again = [
-            command for command, _index in self._again if isinstance(command, Leave) and command.disk == member.disk
-        ]
-        return len(again) > 0 or (request is not None and request.is_open and request.stays == 0)
+        if request is not None and request.is_open and request.stays == 0:
+            return True
+        return any(isinstance(command, Leave) and command.disk == member.disk for command, _index in self._again)
 
     def stay(self, configuration: ClusterConfiguration | None, node_id: str) -> None:
         """Take the leave of a member back: what was asked for and not judged yet becomes an entry, and then this."""

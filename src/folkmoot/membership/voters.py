@@ -112,7 +112,7 @@ class _Voters:
                 up.append(member)
             if _is_counted(member):
                 counted.append(member)
-        self.few: bool = len(counted) < 3
+        self.few: bool = one_votes(configuration)
         # Where one member votes alone, a witness is no candidate: it would be the cluster without having anything.
         self.candidates: list[int] = []
         for member in up:
