@@ -473,6 +473,23 @@ def test_a_session_that_was_begun_anew_ends_the_one_of_the_other_side() -> None:
     assert SUB not in rows
 
 
+@pytest.mark.parametrize("base", [MINE, THEIRS])
+@pytest.mark.parametrize("connects", ["later", "earlier", "once"])
+def test_a_session_that_was_begun_anew_without_knowledge_of_the_other_ends_what_was_before(
+    base: int, connects: str
+) -> None:
+    """A clean start leaves when it was, though there was nothing to end; one CONNECT may have come to both sides."""
+    other = MINE + THEIRS - base
+    fork = Fork()
+    for side in [base, other] if connects == "earlier" else [other, base]:
+        fork.drop(side, S)
+        fork.put(side, S, session(0, token=1 if connects == "once" else side))
+        fork.put(side, q(1), queued(f"{side}"))
+    rows, _merge = fork.merge()
+    both = {MINE: ["2", "3"], THEIRS: ["3", "2"]}
+    assert texts(rows) == {"later": [f"{base}"], "earlier": [f"{other}"], "once": both[base]}[connects]
+
+
 # Subscriptions
 
 
@@ -597,7 +614,7 @@ def test_a_connection_that_has_asked_leaders_of_both_sides_has_one_will() -> Non
 
 @pytest.mark.parametrize("side", [MINE, THEIRS])
 @pytest.mark.parametrize("delay_s", [0, 5])
-@pytest.mark.parametrize("session_of_the_other", ["the same", "none", "begun anew"])
+@pytest.mark.parametrize("session_of_the_other", ["the same", "none", "begun anew", "begun without knowing of it"])
 def test_the_will_of_a_connection_whose_client_goes_on_at_the_other_side_is_due(
     side: int, delay_s: int, session_of_the_other: str
 ) -> None:
@@ -608,7 +625,11 @@ def test_the_will_of_a_connection_whose_client_goes_on_at_the_other_side_is_due(
     elif session_of_the_other == "begun anew":
         fork.old(S, session(9))
         fork.drop(base, S)
+    elif session_of_the_other == "begun without knowing of it":
+        fork.put(side, S, session(0))
     fork.put(side, W, will("left", 0xAB, delay_s))
+    if session_of_the_other == "begun without knowing of it":
+        fork.drop(base, S)  # what a clean start leaves
     fork.put(base, S, session(0))
     fork.put(base, W, will("connected", 0xCD))
     expected = {S: session(0), W: will("connected", 0xCD)}

@@ -7,7 +7,7 @@ import pytest
 from folkmoot.kernel.clock import SECOND
 from folkmoot.kernel.hash import hash64
 from folkmoot.mqtt.packet import Subscribe, Will
-from tests.harness.peer import EVER, Peer
+from tests.harness.peer import EVER, Peer, properties
 from tests.harness.simulated_cluster import SimulatedCluster
 
 PARTITIONS = 16
@@ -92,6 +92,36 @@ def test_a_connection_without_a_will_does_not_get_that_of_another(places: tuple[
         peers[has].lose()
         halves.cluster.advance(5 * SECOND)
         assert halves.watcher.payloads() == [b"will"]
+
+
+@pytest.mark.parametrize(("first", "second"), [("n4", "n2"), ("n2", "n4")])
+@pytest.mark.parametrize("open_still", [False, True])
+@pytest.mark.parametrize("clean", [False, True])
+def test_a_clean_start_ends_a_session_that_only_the_other_side_has(
+    first: str, second: str, open_still: bool, clean: bool
+) -> None:
+    """Its will is due then, delay or not, and its subscriptions are gone; else the client goes on in both."""
+    halves = Halves()
+    delayed = Will(b"will", b"delayed", 1, False, properties(will_delay=1000))
+    before = halves.cluster[first].client(halves.client_id)
+    before.connect(will=delayed, session_expiry=EVER)
+    before.subscribe("before/#", qos=1)
+    if not open_still:
+        before.lose()
+    halves.cluster.advance(SECOND)
+    after = halves.cluster[second].client(halves.client_id)
+    assert not after.connect(clean_start=clean, session_expiry=EVER).session_present
+    halves.cluster.advance(SECOND)
+    halves.heal()
+    assert before.closed or not open_still
+    assert halves.watcher.payloads() == ([b"delayed"] if clean else [])
+    if after.closed:
+        assert after.resume().session_present
+    publisher = halves.cluster["n1"].client("p")
+    publisher.connect()
+    publisher.publish("before/x", b"for the session before", qos=1)
+    halves.cluster.advance(SECOND)
+    assert after.payloads() == ([] if clean else [b"for the session before"])
 
 
 @pytest.mark.parametrize("expiry_s", [0, EVER])

@@ -90,6 +90,16 @@ class _Life:
             return False
         return not self.touched or ended_us > max(1, self.put_us)
 
+    def is_replaced_by(self, other: _Life) -> bool:
+        """Whether the client has ended the session at the other side, and begun another one there (clean start).
+
+        A connection here is over, too, if the client is connected there, and that was later than its CONNECT here. Not
+        where one CONNECT has begun both.
+        """
+        if self.row is None or other.row is None or self.row.token == other.row.token != 0:
+            return False
+        return self.is_over(other.ended_us) or (other.connected and other.ended_us > max(1, self.put_us))
+
     def goes_before(self, mine: _Life) -> bool:
         """Whether the session of this side goes on, and not that of the side whose copy leads, which is the larger one.
 
@@ -161,9 +171,9 @@ class SessionMerge:
                 self._nobody()
             else:
                 yield from self._whole(MINE)
-        elif my.is_over(their.side.gone_us(self._session_key)):
+        elif my.is_replaced_by(their):
             yield from self._whole(THEIRS)
-        elif their.is_over(my.side.gone_us(self._session_key)):
+        elif their.is_replaced_by(my):
             yield from self._whole(MINE)
         elif my.owner and their.owner and my.owner != their.owner:
             # One user's messages are not for another, who has begun a session with this client id at the other side.

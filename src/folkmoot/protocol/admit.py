@@ -23,6 +23,7 @@ from folkmoot.proxy.relay import Relays, token_of
 from folkmoot.session.account import SESSION_BYTES
 from folkmoot.session.connection import CLOSING, REGISTERING, Connection
 from folkmoot.session.session import Session, Will
+from folkmoot.store.key import SESSION, plain_key
 from folkmoot.store.message import Message
 from folkmoot.turn.fabric import Fabric
 from folkmoot.turn.lifetime import lifetime
@@ -181,6 +182,12 @@ class Admission:
         return False
 
     def _begin(self, connection: Connection, persistent: bool) -> Session:
+        packet = connection.connect
+        if persistent and packet is not None and packet.clean_start and self.fabric.away:
+            # Those who are away may have a session of the client, which it ends [MQTT-3.1.2-4]: that gets its time.
+            key = connection.client_id.encode()
+            partition = self.state.partition_of(key)
+            self.state.writer.delete(partition, plain_key(partition, SESSION, key))
         session = self.lifecycle.begin(connection.client_id, persistent, connection.username, connection.is_proved)
         session.registration_only = connection.remote is not None and not persistent
         return session
