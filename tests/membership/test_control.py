@@ -10,7 +10,8 @@ from folkmoot.membership.control import Control
 from folkmoot.membership.control_message import GREETING, REQUEST, Greeting, decode_greeting, kind_of
 from folkmoot.membership.control_option import ControlOptions
 from folkmoot.membership.controller import SETTINGS_COUNTER_MAX
-from folkmoot.membership.lifecycle import is_up
+from folkmoot.membership.fork import lineage_in, trunk_of
+from folkmoot.membership.lifecycle import is_leaving, is_up
 from folkmoot.membership.planted import PlantedControl
 from folkmoot.membership.transition import NO_NUMBERS, OTHER_NUMBER
 from folkmoot.peer.kind import CONTROL
@@ -735,6 +736,44 @@ def test_who_has_left_one_side_is_not_expected_back_by_the_other() -> None:
     assert configuration is not None
     assert [control(other).lineage for other in others] == [configuration.lineage] * 2
     cluster.until(lambda: disk not in configuration.members, 20 * S)
+
+
+@pytest.mark.parametrize("is_known", [False, True])
+def test_who_has_left_one_side_is_not_expected_back_by_the_side_after_the_next(is_known: bool) -> None:
+    """A member goes over to a fork, and before it is up there, to a stronger one: neither knows who has left.
+
+    is_known: the first fork has sent its configuration.
+    """
+    cluster = begun(23, 6)
+    cluster.run(5 * S)
+    *lones, leaver = [machine for machine in cluster.machines if machine is not controller(cluster)][:3]
+    others = [machine for machine in cluster.machines if machine not in lones]
+    for lone in lones:
+        cluster.isolate(lone, cluster.machines, True)
+    cluster.until(lambda: all("cluster_forked" in lone.events and control(lone).is_up for lone in lones), 30 * S)
+    control(leaver).leaving = True
+    cluster.turn(leaver)
+    cluster.until(lambda: control(leaver).has_left, 30 * S)
+    disk = leaver.disk
+    for other in others:
+        cluster.kill(other)
+    forks = {control(lone).lineage: control(lone).configuration for lone in lones}
+    last = trunk_of([lineage_in(fork) for fork in forks.values() if fork is not None]).lineage
+    weak, strong = sorted(lones, key=lambda lone: control(lone).lineage == last)
+    comer = next(machine for machine in others if machine is not leaver)
+    cluster.isolate(comer, [weak], False)
+    cluster.start(comer)
+    cluster.until(lambda: "lineage_left" in comer.events, 60 * S)
+    if is_known:
+        cluster.until(lambda: control(comer).configuration is not None, 5 * S)
+        assert control(comer).lineage == control(weak).lineage
+    assert not control(comer).is_up
+    cluster.isolate(comer, [weak], True)
+    cluster.isolate(comer, [strong], False)
+    cluster.until(lambda: control(comer).lineage == last and control(comer).is_up, 60 * S)
+    configuration = control(strong).configuration
+    assert configuration is not None
+    cluster.until(lambda: disk not in configuration.members or is_leaving(configuration.members[disk].state), 20 * S)
 
 
 def test_who_holds_nothing_leaves_a_fork_when_the_others_are_back() -> None:

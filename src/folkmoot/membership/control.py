@@ -765,7 +765,7 @@ class Control:
         must not be without one.
         """
         assert self.log is not None, "who leaves a lineage is in one"
-        self.requests.removals = list(self.log.configuration.removed)
+        self.requests.keep_removals(self.log.configuration.removed)
         self._lease.begin()
         self._held.clear()
         self.log = None

@@ -24,7 +24,7 @@ from folkmoot.membership.command import (
     decode_command,
     encode_command,
 )
-from folkmoot.membership.configuration import ClusterConfiguration, Removal
+from folkmoot.membership.configuration import REMOVALS_MAX, ClusterConfiguration, Removal
 from folkmoot.membership.control_message import Reply, Request
 from folkmoot.membership.control_option import ControlOptions
 from folkmoot.membership.isr import isr_request
@@ -68,8 +68,8 @@ class _Open:
 class Requests:
     """The requests of one process.
 
-    disk: of this process; incarnation: its start. answers: to tickets, taken by the owner. removals: of the lineage
-    that this process has left, which the present one may not know.
+    disk: of this process; incarnation: its start. answers: to tickets, taken by the owner. removals: of the lineages
+    that this process has left, as far as the present one may not know them.
     """
 
     def __init__(self, disk: int, incarnation: int, options: ControlOptions) -> None:
@@ -92,6 +92,19 @@ class Requests:
         self._open.clear()
         self._again.clear()
         self._filled.clear()
+
+    def keep_removals(self, removed: list[Removal]) -> None:
+        """Keep the removals of the lineage that this process leaves, and those of earlier ones that are open in it.
+
+        It may leave a lineage before it was up there and could ask for anything.
+        """
+        kept = {removal.disk: removal for removal in self.removals}
+        for removal in removed:
+            known = kept.get(removal.disk)
+            if known is None or known.incarnation <= removal.incarnation:
+                kept.pop(removal.disk, None)  # the newest come last
+                kept[removal.disk] = removal
+        self.removals = list(kept.values())[-REMOVALS_MAX:]
 
     def next_number(self) -> int:
         """Return the number of a further request."""
@@ -219,7 +232,7 @@ class Requests:
             self._wish(_ISR, request)
 
     def _tell_removals(self, configuration: ClusterConfiguration) -> None:
-        """Have those leave that were removed in the lineage from which this member came: they do not come back.
+        """Have those leave that were removed in a lineage from which this member came: they do not come back.
 
         A member that was started since is another matter; and one that leaves may have what no other has, and stays.
         """
