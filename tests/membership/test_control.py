@@ -776,6 +776,37 @@ def test_who_has_left_one_side_is_not_expected_back_by_the_side_after_the_next(i
     cluster.until(lambda: disk not in configuration.members or is_leaving(configuration.members[disk].state), 20 * S)
 
 
+def test_who_was_forgotten_by_one_side_and_lives_on_the_other_stays_when_it_stops_later() -> None:
+    """The order was about a node that does not come back; this one was there when the sides met."""
+    cluster = begun(31, 5)
+    cluster.run(5 * S)
+    trunk = controller(cluster)
+    living, *fork = [machine for machine in cluster.machines if machine is not trunk][:3]
+    others = [machine for machine in cluster.machines if machine not in fork]
+    before = control(trunk).lineage
+    for machine in fork:
+        cluster.isolate(machine, others, True)
+    cluster.until(lambda: all(has_forked(cluster, machine, before) for machine in fork), 30 * S)
+    for machine in fork:
+        control(machine).forget(living.name, machine.clock(cluster.now))
+    cluster.run(3 * S)
+    configuration = control(fork[0]).configuration
+    assert configuration is not None
+    assert living.disk not in configuration.members
+    for machine in fork:
+        cluster.isolate(machine, others, False)
+    cluster.until(cluster.is_whole, 60 * S)
+    cluster.run(10 * S)
+    disk = living.disk
+    control(living).stopping = True
+    cluster.until(lambda: control(living).is_away, 20 * S)
+    cluster.kill(living)
+    cluster.run(5 * S)
+    configuration = control(trunk).configuration
+    assert configuration is not None
+    assert not is_leaving(configuration.members[disk].state)
+
+
 def test_who_holds_nothing_leaves_a_fork_when_the_others_are_back() -> None:
     """It is up until then: a fork becomes the trunk when all are up, and removes nobody before."""
     cluster = Cluster(29, 6)

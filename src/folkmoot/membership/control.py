@@ -877,6 +877,8 @@ class Control:
                 self._leave_version = member.version
                 self.leave(self.me.node_id)
             requests.repeat(log.configuration, now)
+            if requests.removals:
+                requests.tell_removals(log.configuration, self._live_in(log.lineage))
         due = requests.due(log.lineage, now)
         if not due:
             return
@@ -889,6 +891,15 @@ class Control:
             requests.sent(due, now)
             for request in due:
                 self.out.append((to.node_id, CONTROL, request.encoded()))
+
+    def _live_in(self, lineage: int) -> list[int]:
+        """Return the disks of the other processes with a lease in a lineage, as they say."""
+        live: list[int] = []
+        for neighbour in self.neighbours.links.values():
+            greeting = neighbour.greeting
+            if greeting is not None and greeting.live and greeting.lineage == lineage:
+                live.append(neighbour.disk)
+        return live
 
     # Greetings
 

@@ -197,8 +197,6 @@ class Requests:
             self._ask_again(configuration)
         if self._filled:
             self._ask_isr(configuration, now)
-        if self.removals:
-            self._tell_removals(configuration)
 
     def _ask_again(self, configuration: ClusterConfiguration) -> None:
         """Ask anew, with the version that is known now, for orders about members that had changed meanwhile.
@@ -231,18 +229,22 @@ class Requests:
             self._isr_ns = now + self._options.heartbeat_ns // 4
             self._wish(_ISR, request)
 
-    def _tell_removals(self, configuration: ClusterConfiguration) -> None:
+    def tell_removals(self, configuration: ClusterConfiguration, live: list[int]) -> None:
         """Have those leave that were removed in a lineage from which this member came: they do not come back.
 
-        A member that was started since is another matter; and one that leaves may have what no other has, and stays.
+        A member that was started since is another matter, and so is one that is among `live`, the disks of those that
+        have a lease in this lineage. One that leaves may have what no other has, and stays until it has handed over.
         """
         open_removals: list[Removal] = []
         for removal in self.removals:
             member = configuration.members.get(removal.disk)
-            if member is not None and member.incarnation <= removal.incarnation and not is_leaving(member.state):
-                open_removals.append(removal)
-                if not is_up(member.state):
-                    self.leave(configuration, member.node_id)
+            if member is None or member.incarnation > removal.incarnation or is_leaving(member.state):
+                continue
+            if not is_up(member.state):
+                self.leave(configuration, member.node_id)
+            elif member.disk in live:
+                continue
+            open_removals.append(removal)
         self.removals = open_removals
 
     def _wish(self, key: str, command: Command) -> None:
