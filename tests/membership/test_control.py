@@ -12,6 +12,7 @@ from folkmoot.membership.control_option import ControlOptions
 from folkmoot.membership.controller import SETTINGS_COUNTER_MAX
 from folkmoot.membership.fork import lineage_in, trunk_of
 from folkmoot.membership.lifecycle import is_leaving, is_up
+from folkmoot.membership.log_rows import read_current
 from folkmoot.membership.planted import PlantedControl
 from folkmoot.membership.transition import NO_NUMBERS, OTHER_NUMBER
 from folkmoot.peer.kind import CONTROL
@@ -774,6 +775,40 @@ def test_who_has_left_one_side_is_not_expected_back_by_the_side_after_the_next(i
     configuration = control(strong).configuration
     assert configuration is not None
     cluster.until(lambda: disk not in configuration.members or is_leaving(configuration.members[disk].state), 20 * S)
+
+
+def test_who_has_left_one_side_is_not_expected_back_though_the_last_that_knows_starts_again() -> None:
+    """It goes over to the other side, whose configuration has reached its disk, and ends before it is up there."""
+    cluster = begun(23, 4)
+    cluster.run(5 * S)
+    lone, leaver = [machine for machine in cluster.machines if machine is not controller(cluster)][:2]
+    others = [machine for machine in cluster.machines if machine is not lone]
+    cluster.isolate(lone, others, True)
+    cluster.until(lambda: "cluster_forked" in lone.events and control(lone).is_up, 30 * S)
+    control(leaver).leaving = True
+    cluster.turn(leaver)
+    cluster.until(lambda: control(leaver).has_left, 30 * S)
+    disk = leaver.disk
+    for other in others:
+        cluster.kill(other)
+    cluster.isolate(lone, others, False)
+    comer = next(other for other in others if other is not leaver)
+    cluster.start(comer)
+    lineage = control(lone).lineage
+    cluster.until(lambda: is_named(comer, lineage), 60 * S)
+    assert not control(comer).is_up
+    cluster.kill(comer)
+    cluster.start(comer)
+    cluster.until(lambda: control(comer).lineage == lineage and control(comer).is_up, 60 * S)
+    configuration = control(lone).configuration
+    assert configuration is not None
+    cluster.until(lambda: disk not in configuration.members or is_leaving(configuration.members[disk].state), 20 * S)
+
+
+def is_named(machine: Machine, lineage: int) -> bool:
+    """Tell whether the disk of a machine names a lineage as the one in which it takes part."""
+    current = read_current(machine.store)
+    return current is not None and current.lineage == lineage
 
 
 def test_who_was_forgotten_by_one_side_and_lives_on_the_other_stays_when_it_stops_later() -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from folkmoot.kernel.errors import CorruptStore
 from folkmoot.kernel.rng import Rng
+from folkmoot.membership.configuration import Removal
 from folkmoot.membership.log_rows import (
     CHUNK_BYTES,
     CurrentLineage,
@@ -13,9 +14,11 @@ from folkmoot.membership.log_rows import (
     drop_lineages,
     put_current,
     put_founding,
+    put_removals,
     put_write,
     read_current,
     read_lineage,
+    read_removals,
 )
 from folkmoot.raft.configuration import Configuration
 from folkmoot.raft.entry import (
@@ -280,6 +283,22 @@ def test_the_current_lineage_is_read_as_it_was_written() -> None:
     current = read_current(store)
     assert current is not None
     assert (current.cluster, current.lineage) == ((1 << 62) - 1, 3)
+
+
+def test_removals_are_read_as_they_were_written() -> None:
+    store, writer = MemoryStore(), Writer(4, 1)
+    assert read_removals(store) == []
+    put_removals(writer, [Removal((1 << 62) - 1, "n1", 1 << 40, 17, 3), Removal(2, "n2", 1, 2, 1)])
+    applied(store, writer)
+    found = [vars_of(removal) for removal in read_removals(store)]
+    assert found == [((1 << 62) - 1, "n1", 1 << 40, 17, 3), (2, "n2", 1, 2, 1)]
+    put_removals(writer, [])
+    applied(store, writer)
+    assert read_removals(store) == []
+
+
+def vars_of(removal: Removal) -> tuple[int, str, int, int, int]:
+    return (removal.disk, removal.node_id, removal.incarnation, removal.index, removal.why)
 
 
 def test_a_damaged_name_of_the_lineage_is_refused() -> None:

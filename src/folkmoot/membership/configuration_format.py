@@ -12,7 +12,7 @@ from folkmoot.membership.configuration import ANCESTORS_MAX, REMOVALS_MAX, Clust
 from folkmoot.membership.partition_state import PartitionState
 from folkmoot.peer.cursor import Cursor, put_text
 
-__all__ = ["decode_configuration", "encode_configuration"]
+__all__ = ["decode_configuration", "encode_configuration", "encode_removals", "take_removals"]
 
 _FORMAT: Final = 1
 
@@ -41,12 +41,30 @@ def encode_configuration(configuration: ClusterConfiguration) -> bytes:
         parts.append(varint(number) + varint(_bits(replicas, configuration.branches[number])))
     parts.append(varint(len(configuration.damaged)))
     parts.extend([varint(number) for number in sorted(configuration.damaged)])
-    parts.append(varint(len(configuration.removed)))
-    for removal in configuration.removed:
-        head = varint(removal.disk) + put_text(removal.node_id) + varint(removal.incarnation)
-        parts.append(head + varint(removal.index) + BYTE[removal.why])
+    parts.append(encode_removals(configuration.removed))
     parts.append(configuration.settings.encoded())
     return b"".join(parts)
+
+
+def encode_removals(removed: list[Removal]) -> bytes:
+    """Return disks that were members."""
+    parts = [varint(len(removed))]
+    for removal in removed:
+        head = varint(removal.disk) + put_text(removal.node_id) + varint(removal.incarnation)
+        parts.append(head + varint(removal.index) + BYTE[removal.why])
+    return b"".join(parts)
+
+
+def take_removals(cursor: Cursor) -> list[Removal]:
+    """Read disks that were members; raises ValueError."""
+    removed: list[Removal] = []
+    for _ in range(cursor.count(REMOVALS_MAX)):
+        disk = take_id(cursor, 1, "identity of a disk")
+        node_id = cursor.text()
+        incarnation = take_id(cursor, 1, "incarnation")
+        index = take_id(cursor, 1, "index")
+        removed.append(Removal(disk, node_id, incarnation, index, cursor.byte()))
+    return removed
 
 
 def _put_partition(state: PartitionState, row: dict[int, int]) -> bytes:
@@ -131,12 +149,7 @@ def _take(cursor: Cursor) -> ClusterConfiguration:
         if number >= len(configuration.partitions) or len(configuration.partitions[number].isr) != 1:
             raise ValueError(f"there is no partition {number} whose last copy in sync is damaged")
         configuration.damaged[number] = configuration.partitions[number].isr[0]
-    for _ in range(cursor.count(REMOVALS_MAX)):
-        disk = take_id(cursor, 1, "identity of a disk")
-        node_id = cursor.text()
-        incarnation = take_id(cursor, 1, "incarnation")
-        index = take_id(cursor, 1, "index")
-        configuration.removed.append(Removal(disk, node_id, incarnation, index, cursor.byte()))
+    configuration.removed = take_removals(cursor)
     configuration.settings = take_settings(cursor)
     return configuration
 

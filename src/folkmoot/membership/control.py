@@ -60,9 +60,11 @@ from folkmoot.membership.log_rows import (
     put_current,
     put_doubt,
     put_founding,
+    put_removals,
     read_cluster,
     read_current,
     read_lineage,
+    read_removals,
 )
 from folkmoot.membership.neighbours import Neighbour, Neighbours
 from folkmoot.membership.phase import (
@@ -205,6 +207,7 @@ class Control:
         self._begin(now)
 
     def _begin(self, now: int) -> None:
+        self.requests.removals = read_removals(self._reader)
         current = read_current(self._reader)
         if current is None:
             self.cluster = self._founding.belongs = read_cluster(self._reader)
@@ -989,6 +992,9 @@ class Control:
             else:
                 writer.private_delete(_BARRIER_KEY)  # a batch, behind which all rows of the lineage are durable
             self._opening_token = writer.token
+        if self.requests.are_removals_changed:
+            self.requests.are_removals_changed = False
+            put_removals(writer, self.requests.removals)
         log = self.log
         if log is None:
             return

@@ -9,6 +9,7 @@ them with its term, vote and log. The rows are private to the node (kind META), 
     "raft" lineage "d"          rows may be missing that were confirmed (`membership/doubt`)
     "lineage"                   the cluster, and the lineage in which the node takes part
     "cluster"                   the cluster to which the folder belonged before it became another disk
+    "removals"                  who was removed in lineages that the node has left, and is to leave the present one
 
 Each value begins with a CRC-32 of its key and of what follows. Every write puts the row "h" anew, and puts it last, so
 rows that are missing, at either end of the log too, and rows that do not belong together are found. What cannot be
@@ -23,6 +24,8 @@ from zlib import crc32
 from folkmoot.kernel.errors import CorruptStore
 from folkmoot.kernel.pack import get_u32, get_u64, u32, u64, varint
 from folkmoot.membership.cluster_member import ID_MAX, take_id
+from folkmoot.membership.configuration import Removal
+from folkmoot.membership.configuration_format import encode_removals, take_removals
 from folkmoot.peer.cursor import Cursor, put_bytes
 from folkmoot.raft.configuration import EMPTY
 from folkmoot.raft.entry import (
@@ -54,10 +57,12 @@ __all__ = [
     "put_current",
     "put_doubt",
     "put_founding",
+    "put_removals",
     "put_write",
     "read_cluster",
     "read_current",
     "read_lineage",
+    "read_removals",
 ]
 
 CHUNK_BYTES: Final = 256 << 10
@@ -65,6 +70,7 @@ CHUNK_BYTES: Final = 256 << 10
 
 _CURRENT_KEY: Final = plain_key(0, META, b"lineage")
 _CLUSTER_KEY: Final = plain_key(0, META, b"cluster")
+_REMOVALS_KEY: Final = plain_key(0, META, b"removals")
 _ALL: Final = plain_key(0, META, b"raft")
 _ENTRY: Final = b"e"
 _HARD_STATE: Final = b"h"
@@ -143,6 +149,26 @@ def read_cluster(reader: Reader) -> int:
     cursor = Cursor(_payload(_CLUSTER_KEY, value), "the row with the former cluster of the node")
     try:
         return take_id(cursor, 1, "identity of a cluster")
+    except ValueError as fault:
+        raise CorruptStore(str(fault)) from None
+
+
+def put_removals(writer: Writer, removals: list[Removal]) -> None:
+    """Put the row with the removals of former lineages into this turn's batch; it stays when the disk is renewed."""
+    if removals:
+        _put(writer, _REMOVALS_KEY, encode_removals(removals))
+    else:
+        writer.private_delete(_REMOVALS_KEY)
+
+
+def read_removals(reader: Reader) -> list[Removal]:
+    """Return what `put_removals` has put, nothing if there is no such row; raises CorruptStore."""
+    value = reader.get(_REMOVALS_KEY)
+    if value is None:
+        return []
+    cursor = Cursor(_payload(_REMOVALS_KEY, value), "the row with the removals of former lineages")
+    try:
+        return take_removals(cursor)
     except ValueError as fault:
         raise CorruptStore(str(fault)) from None
 

@@ -69,12 +69,14 @@ class Requests:
     """The requests of one process.
 
     disk: of this process; incarnation: its start. answers: to tickets, taken by the owner. removals: of the lineages
-    that this process has left, as far as the present one may not know them.
+    that this process has left, as far as the present one may not know them; they outlive the process, so they are
+    written when they have changed.
     """
 
     def __init__(self, disk: int, incarnation: int, options: ControlOptions) -> None:
         self.answers: list[SettingAnswer] = []
         self.removals: list[Removal] = []
+        self.are_removals_changed: bool = False
         self._disk = disk
         self._incarnation = incarnation
         self._options = options
@@ -105,6 +107,7 @@ class Requests:
                 kept.pop(removal.disk, None)  # the newest come last
                 kept[removal.disk] = removal
         self.removals = list(kept.values())[-REMOVALS_MAX:]
+        self.are_removals_changed = True
 
     def next_number(self) -> int:
         """Return the number of a further request."""
@@ -245,7 +248,9 @@ class Requests:
             elif member.disk in live:
                 continue
             open_removals.append(removal)
-        self.removals = open_removals
+        if len(open_removals) < len(self.removals):
+            self.removals = open_removals
+            self.are_removals_changed = True
 
     def _wish(self, key: str, command: Command) -> None:
         """Ask for a command until it is judged; the command says itself of which state it is."""
