@@ -1359,6 +1359,26 @@ def test_figures_of_a_member_that_has_left_are_told_to_nobody() -> None:
     assert disk not in control(other).loads
 
 
+def test_nobody_remembers_what_a_disk_that_is_no_member_any_more_has_said() -> None:
+    cluster = begun(61, 4)
+    machine, other = [one for one in cluster.machines if one is not controller(cluster)][:2]
+    control(machine).set_load({"sessions": 7})
+    cluster.until(lambda: control(other).loads.get(machine.disk) == {"sessions": 7}, 5 * S)
+    disk = machine.disk
+    cluster.kill(machine)
+    cluster.wipe(machine)
+    cluster.start(machine)
+    cluster.until(cluster.is_whole, 30 * S)
+    cluster.run(2 * S)
+    leads = control(controller(cluster)).controller
+    assert leads is not None
+    members = {one.disk for one in cluster.machines}
+    assert disk not in members
+    assert set(leads._reports) == members
+    for one in cluster.machines:
+        assert disk not in control(one).loads
+
+
 def test_a_member_behind_a_firewall_that_answers_with_resets_is_silent_when_others_lead() -> None:
     cluster, machine = behind_firewall([])
     assert not machine.is_live(cluster.now)

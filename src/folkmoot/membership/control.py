@@ -1015,6 +1015,8 @@ class Control:
         for result in log.results:
             changed = self._is_change(result) or changed
             self._see_stay(result)
+        if changed:
+            self._forget_loads(log.configuration)
         if controller is not None:
             if controller.applied(now):
                 self._beat_ns = now
@@ -1071,6 +1073,12 @@ class Control:
         elif isinstance(command, Stay) and command.disk == self.me.disk and result.is_accepted() and self._is_told:
             self._is_told = False
             self.leaving = False
+
+    def _forget_loads(self, configuration: ClusterConfiguration) -> None:
+        """Forget the figures of disks that were removed; one that is no member may be one whose entry is on its way."""
+        for disk in [disk for disk in self.loads if disk not in configuration.members]:
+            if configuration.removed_incarnation(disk):
+                del self.loads[disk]
 
     def _is_change(self, result: Result) -> bool:
         return len(result.disks) > 0 or len(result.partitions) > 0

@@ -544,6 +544,12 @@ class Controller:
 
     def _forget_former_members(self) -> None:
         members = self.log.configuration.members
+        for disk in [disk for disk in self._reports if disk not in members]:
+            del self._reports[disk]
+        for disk in [disk for disk in self._trouble if disk not in members]:
+            del self._trouble[disk]
+        for process in [process for process in self._refused if process[0] not in members]:
+            del self._refused[process]
         for disk in [disk for disk in self._loads if disk not in members]:
             del self._loads[disk]
             for told in self._loads_told.values():
