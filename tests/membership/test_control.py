@@ -6,16 +6,19 @@ from functools import partial
 
 import pytest
 
+from folkmoot.kernel.pack import u64
 from folkmoot.membership.control import Control
 from folkmoot.membership.control_message import GREETING, REQUEST, Greeting, decode_greeting, kind_of
 from folkmoot.membership.control_option import ControlOptions
 from folkmoot.membership.controller import SETTINGS_COUNTER_MAX
 from folkmoot.membership.fork import lineage_in, trunk_of
 from folkmoot.membership.lifecycle import is_leaving, is_up
-from folkmoot.membership.log_rows import read_current
+from folkmoot.membership.log_rows import is_retired, read_current, retire_lineage
 from folkmoot.membership.planted import PlantedControl
 from folkmoot.membership.transition import NO_NUMBERS, OTHER_NUMBER
 from folkmoot.peer.kind import CONTROL
+from folkmoot.store.key import META, end_of, plain_key
+from folkmoot.store.writer import Writer
 from tests.membership.simulated_control import MS, Cluster, Machine, S, Violation
 
 
@@ -1202,6 +1205,49 @@ def test_what_members_of_a_fork_tell_each_other_brings_nobody_back_to_it(seed: i
     cluster.run(10 * S)
     assert control(lone).lineage == before
     assert lone.events.count("lineage_left") == 1
+
+
+def test_a_disk_keeps_no_log_of_the_forks_in_which_it_was_alone() -> None:
+    cluster = begun(3, 3)
+    cluster.run(3 * S)
+    lone = follower(cluster)
+    before = control(lone).lineage
+    forks: list[int] = []
+    for _ in range(4):
+        cluster.isolate(lone, cluster.machines, True)
+        cluster.until(partial(has_forked, cluster, lone, before), 30 * S)
+        forks.append(control(lone).lineage)
+        cluster.isolate(lone, cluster.machines, False)
+        cluster.until(cluster.is_whole, 60 * S)
+        cluster.run(S)
+        assert control(lone).lineage == before
+    for fork in forks:
+        start = plain_key(0, META, b"raft" + u64(fork))
+        rows = lone.store.scan(start, end_of(start), 100)
+        assert len(rows) == 1, "nothing but that there was one"
+    assert [is_retired(lone.store, fork) for fork in forks] == [True] * 4
+    assert not is_retired(lone.store, before)
+    cluster.kill(lone)
+    cluster.start(lone)
+    cluster.until(cluster.is_whole, 20 * S)
+
+
+def test_a_disk_comes_back_to_a_lineage_in_which_it_has_given_up_its_vote_as_another_one() -> None:
+    cluster = begun(3, 3)
+    cluster.run(3 * S)
+    lone = follower(cluster)
+    before = control(lone).lineage
+    cluster.isolate(lone, cluster.machines, True)
+    cluster.until(partial(has_forked, cluster, lone, before), 30 * S)
+    disk = lone.disk
+    writer = Writer(8, 1)
+    retire_lineage(writer, before)
+    batch = writer.take()
+    assert batch is not None
+    lone.store.apply(batch)
+    cluster.isolate(lone, cluster.machines, False)
+    cluster.until(lambda: lone.disk != disk and cluster.is_whole(), 60 * S)
+    assert control(lone).lineage == before
 
 
 def has_forked(cluster: Cluster, machine: Machine, before: int) -> bool:

@@ -57,6 +57,7 @@ from folkmoot.membership.log_rows import (
     CurrentLineage,
     drop_doubt,
     is_in_doubt,
+    is_retired,
     put_current,
     put_doubt,
     put_founding,
@@ -65,6 +66,7 @@ from folkmoot.membership.log_rows import (
     read_current,
     read_lineage,
     read_removals,
+    retire_lineage,
 )
 from folkmoot.membership.neighbours import Neighbour, Neighbours
 from folkmoot.membership.phase import (
@@ -199,6 +201,7 @@ class Control:
         self._abstains: bool = False  # another process may be the member on this disk: this one does not vote
         self._is_fresh: bool = True  # no heartbeat of this process has been judged, so no START is its own
         self._fallback: int = 0  # the lineage that it names, while this process has no configuration of another one
+        self._ended: int = 0  # the lineage from which it goes over, if nobody else votes there; 0: another may
         self._doubt: Doubt | None = None  # the disk may lack what it has confirmed in this lineage
         self._doubted: int = 0  # the lineage whose doubt is on the disk
         self._strangers: dict[int, bool] = {}  # other clusters that were told
@@ -693,6 +696,9 @@ class Control:
         if self._doubt is None:
             leads = log.is_leader and log.may_grant(now)
             lineage = self._splits.better(self.cluster, log.lineage, configuration, leads, is_led, now)
+            if lineage and is_retired(self._reader, lineage):
+                self._set_back("this disk has given up its vote in the lineage that goes on")
+                return True
             if lineage:
                 self._prepare_to_go(log, lineage)
                 self._leave_lineage(CurrentLineage(self.cluster, lineage))
@@ -720,6 +726,8 @@ class Control:
         self.stopping = False  # in the other lineage it has to hand over again
         if self._fallback == 0 and self.configuration is not None:
             self._fallback = log.lineage
+        if self._named == log.lineage:
+            self._ended = log.lineage if log.voters == [self.me.disk] and not log.is_changing else 0
 
     def _go_back(self) -> bool:
         """Go back to where this process comes from: no other sends the configuration of the lineage that it went to."""
@@ -762,7 +770,7 @@ class Control:
         return self.twin_ns > 0 and now - self.twin_ns < self.options.twin_ns and not self.is_up
 
     def _leave_lineage(self, to: CurrentLineage) -> None:
-        """End to take part in the lineage; the rows of it stay, with the vote.
+        """End to take part in the lineage; the rows of it stay, with the vote, at least until the disk names another.
 
         The disk names the other lineage when its configuration is here, not before: a process that is started again
         must not be without one.
@@ -1003,8 +1011,7 @@ class Control:
             return
         log.collect(writer, now)
         if self._named != log.lineage and log.configuration.is_founded():
-            self._fallback = 0
-            self._name(writer, CurrentLineage(self.cluster, log.lineage))
+            self._arrive(writer, log.lineage)
         if log.fault:
             self._fail(log.fault)
         if log.lost_suffix:
@@ -1056,6 +1063,14 @@ class Control:
         elif self._doubt is None and self._doubted == lineage:
             self._doubted = 0
             drop_doubt(writer, lineage)
+
+    def _arrive(self, writer: Writer, lineage: int) -> None:
+        """End to go over: there is a configuration of the lineage, and no need to go back to the former one."""
+        self._fallback = 0
+        if self._ended and self._ended == self._named:
+            retire_lineage(writer, self._ended)
+            self._ended = 0
+        self._name(writer, CurrentLineage(self.cluster, lineage))
 
     def _name(self, writer: Writer, current: CurrentLineage) -> None:
         """Let the disk name its lineage."""

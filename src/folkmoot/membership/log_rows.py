@@ -1,12 +1,14 @@
 """The rows of configuration logs in the store of a node: for each lineage what Raft has to find after a restart.
 
 A node takes part in one lineage at a time; the rows of the others stay as they are, so that it can come back to one of
-them with its term, vote and log. The rows are private to the node (kind META), under the id of their lineage:
+them with its term, vote and log. Those of a lineage in which it was the only voter go when it has gone over to another
+one: nobody else can go on there. The rows are private to the node (kind META), under the id of their lineage:
 
     "raft" lineage "e" index    an entry
     "raft" lineage "h"          term, vote and commit index; the indexes of the snapshot, the first and the last entry
     "raft" lineage "s" number   a part of the snapshot: a row stays small however large the configuration is
     "raft" lineage "d"          rows may be missing that were confirmed (`membership/doubt`)
+    "raft" lineage "r"          in place of all others: the lineage is retired, the disk has given up its vote there
     "lineage"                   the cluster, and the lineage in which the node takes part
     "cluster"                   the cluster to which the folder belonged before it became another disk
     "removals"                  who was removed in lineages that the node has left, and is to leave the present one
@@ -53,6 +55,7 @@ __all__ = [
     "drop_lineage",
     "drop_lineages",
     "is_in_doubt",
+    "is_retired",
     "put_cluster",
     "put_current",
     "put_doubt",
@@ -63,6 +66,7 @@ __all__ = [
     "read_current",
     "read_lineage",
     "read_removals",
+    "retire_lineage",
 ]
 
 CHUNK_BYTES: Final = 256 << 10
@@ -76,6 +80,7 @@ _ENTRY: Final = b"e"
 _HARD_STATE: Final = b"h"
 _SNAPSHOT: Final = b"s"
 _DOUBT: Final = b"d"
+_RETIRED: Final = b"r"
 _PREFIX_BYTES: Final = len(_ALL) + 8
 _PAGE_ROWS: Final = 64  # an entry has up to a megabyte
 _CRC_BYTES: Final = 4
@@ -239,6 +244,17 @@ def drop_lineage(writer: Writer, lineage: int) -> None:
     """Remove the rows of a lineage. With them goes the vote: the disk must not take part in that lineage again."""
     prefix = _prefix(lineage)
     writer.private_delete_range(prefix, end_of(prefix))
+
+
+def retire_lineage(writer: Writer, lineage: int) -> None:
+    """Remove the rows of a lineage, and remember that: the disk can take part in it only under another identity."""
+    drop_lineage(writer, lineage)
+    _put(writer, _prefix(lineage) + _RETIRED, b"")
+
+
+def is_retired(reader: Reader, lineage: int) -> bool:
+    """Tell whether this disk has given up its vote in a lineage."""
+    return reader.get(_prefix(lineage) + _RETIRED) is not None
 
 
 def drop_lineages(writer: Writer) -> None:
