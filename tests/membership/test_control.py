@@ -307,6 +307,31 @@ def test_nobody_founds_while_it_does_not_know_where_others_are() -> None:
     cluster.until(cluster.is_whole, 10 * S)
 
 
+def test_a_new_node_says_that_the_cluster_is_gone_of_which_it_has_heard_first() -> None:
+    """It may be a member there by now, so it does not join another one before it is started again."""
+    cluster = Cluster(5, 3)
+    gone, there, new = cluster.machines
+    gone.seeds, there.seeds, new.seeds = [gone.name], [there.name], [there.name]
+    for one in cluster.machines:
+        cluster.isolate(one, cluster.machines, True)
+    cluster.start(gone)
+    cluster.start(there)
+    cluster.run(5 * S)
+    cluster.isolate(gone, [new], False)
+    cluster.start(new)
+    cluster.until(lambda: control(new)._founding.cluster == control(gone).cluster, 10 * S)
+    cluster.kill(gone)
+    cluster.isolate(there, [new], False)
+    cluster.run(30 * S)
+    assert control(new).configuration is None
+    assert new.events.count("waits_for_cluster") > 1
+    assert [line for line in cluster.log if f"{there.name} is of another cluster" in line]
+    cluster.kill(new)
+    cluster.start(new)
+    cluster.until(lambda: control(new).is_up, 20 * S)
+    assert control(new).cluster == control(there).cluster
+
+
 def test_a_process_with_other_partitions_does_not_join() -> None:
     cluster = begun(5, 2)
     machine = cluster.add()

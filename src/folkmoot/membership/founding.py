@@ -92,7 +92,8 @@ class Founding:
             self._since_ns = now
             return
         if neighbours.links and self._knows_cluster(neighbours, options, now):
-            return  # it has a cluster, without a leader at the moment
+            self._complain(now)
+            return
         self.founder = ""
         self.listed = False
         if self._heard and not self._planted.found_beside:
@@ -113,7 +114,12 @@ class Founding:
                 self.founds = self._has_waited(missing, options, now)
         else:
             self.founds = self._is_first_seed(neighbours, seeds, residents, me, options, now)
-        if not self.founds and now >= self._complain_ns:
+        if not self.founds:
+            self._complain(now)
+
+    def _complain(self, now: int) -> None:
+        """Tell now and then what this process waits for."""
+        if now >= self._complain_ns and self._why:
             self._complain_ns = now + _COMPLAIN_NS
             self.events.append(Event(WARNING, "waits_for_cluster", {"why": self._why}))
 
@@ -151,12 +157,30 @@ class Founding:
                 self._heard[neighbour.node_id] = True
 
     def _knows_cluster(self, neighbours: Neighbours, options: ControlOptions, now: int) -> bool:
-        for neighbour in neighbours.links.values():
-            if neighbour.greeting is not None and neighbour.greeting.cluster:
+        """Tell whether a process with a link has a cluster, which does not let this one in now, or may tell of one."""
+        wanted = self.belongs or self.cluster
+        others: list[str] = []
+        for node_id in neighbours.named():
+            neighbour = neighbours.links[node_id]
+            greeting = neighbour.greeting
+            if greeting is None and neighbour.may_greet(now, options.refusal_ns):
                 return True
-            if neighbour.may_greet(now, options.refusal_ns):
+            if greeting is not None and greeting.cluster and wanted in (0, greeting.cluster):
+                self._why = f"{node_id} is of a cluster that has no leader at the moment, or does not let this node in"
                 return True
-        return False
+            if greeting is not None and greeting.cluster:
+                others.append(node_id)
+        if not others:
+            return False
+        named = ", ".join(others)
+        if self.belongs:
+            self._why = f"{named} is of another cluster than this folder: for that one, begin with an empty data folder"
+        else:
+            self._why = (
+                f"{named} is of another cluster than the one that this node has asked first to join, and of that no "
+                "node answers: start it, or start this node again if it is to join the other one"
+            )
+        return True
 
     # A number of nodes
 
