@@ -17,11 +17,10 @@ from folkmoot.mqtt.error import MalformedPacket
 from folkmoot.peer.waiting import Waiting
 from folkmoot.protocol.closing import Closing
 from folkmoot.protocol.connect import Connecting
-from folkmoot.protocol.ingress import Ingress
 from folkmoot.proxy.relay import Relays, decode_host
 from folkmoot.report.order import Orders
 from folkmoot.routing.interest import Interest
-from folkmoot.session.connection import CLOSING, OPEN
+from folkmoot.session.connection import CLOSING
 from folkmoot.session.session import PACKET_IDS
 from folkmoot.turn.fabric import Fabric
 from folkmoot.turn.message import (
@@ -59,7 +58,6 @@ class Dispatch:
         forward_sender: ForwardSender,
         relays: Relays,
         connecting: Connecting,
-        ingress: Ingress,
         closing: Closing,
         forward_receiver: ForwardReceiver,
         hosting: Hosting,
@@ -72,7 +70,6 @@ class Dispatch:
         self.forward_sender = forward_sender
         self.relays = relays
         self.connecting = connecting
-        self.ingress = ingress
         self.closing = closing
         self.forward_receiver = forward_receiver
         self.hosting = hosting
@@ -266,9 +263,7 @@ class Dispatch:
             self.relays.expelled(node_id, number)
             return
         connection = relay.connection
-        if connection.ending and connection.state == OPEN:
-            self.ingress.goodbye(connection)
-        if connection.state < CLOSING:
+        if connection.state < CLOSING and not self.closing.hear_goodbye(connection):
             if body[pos]:
                 self.closing.disconnect(connection, body[pos], body[pos + 1 :].decode())
             else:

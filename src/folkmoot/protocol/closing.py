@@ -11,11 +11,16 @@ from folkmoot.kernel.clock import NEVER
 from folkmoot.kernel.errors import CorruptStore
 from folkmoot.kernel.event import ERROR, INFO, WARNING
 from folkmoot.mqtt import reason
+from folkmoot.mqtt.decode import decode
 from folkmoot.mqtt.encode import encode
+from folkmoot.mqtt.error import MalformedPacket
+from folkmoot.mqtt.kind import DISCONNECT
 from folkmoot.mqtt.packet import Connack, Disconnect, Properties
+from folkmoot.mqtt.varint import decode_varint
 from folkmoot.protocol.lifecycle import Lifecycle
 from folkmoot.protocol.presence import refused_fields
-from folkmoot.session.connection import CLOSED, CLOSING, NEW, OPEN, Connection
+from folkmoot.session.connection import CLOSED, CLOSING, NEW, OPEN, REGISTERING, Connection
+from folkmoot.session.relay import ASKED
 from folkmoot.turn.fabric import Fabric
 from folkmoot.turn.state import TIMER_CONNECT, TIMER_KEEP_ALIVE, TIMER_QUOTA, State
 
@@ -116,10 +121,57 @@ class Closing:
 
         merged: the takeover happened at the other side of a healed split, perhaps without the client's knowledge.
         """
+        if self.hear_goodbye(connection):
+            return
         if merged:
             self.disconnect(connection, reason.SERVER_BUSY, OTHER_SIDE)
         else:
             self.disconnect(connection, reason.SESSION_TAKEN_OVER, ANOTHER)
+
+    def leave(self, connection: Connection, first: int, body: bytes) -> None:
+        """Handle DISCONNECT [MQTT-3.14.4-3] [MQTT-3.1.2-10]; raises MalformedPacket."""
+        packet = decode(first, body, connection.version)
+        assert isinstance(packet, Disconnect), "the packet type says so"
+        relay = connection.relay
+        if relay is not None and (relay.persistent or relay.state == ASKED):
+            self.lifecycle.pending_closes.disconnect(connection, relay, first, body)
+        else:
+            assert connection.session is not None, "who has no session yet is heard by its leader"
+            self.state.counters.received_disconnect += 1
+            self.lifecycle.change_expiry(connection.session, packet)
+        connection.said = packet.code
+        if packet.code == reason.DISCONNECT_WITH_WILL or packet.code >= 0x80:
+            self.close(connection)
+        else:
+            self.goodbye(connection)
+
+    def hear_goodbye(self, connection: Connection) -> bool:
+        """A connection ends while packets wait that will not be handled: of these only DISCONNECT counts (A7).
+
+        Once it was received no will is published [MQTT-3.14.4-3], also if it came behind a CONNECT that is not answered
+        yet. The others were not answered, so the client sends them again when it returns. Return whether it was there.
+        """
+        if connection.state not in (REGISTERING, OPEN) or not _is_heard(connection):
+            return False
+        parts = connection.parts if connection.parts is not None else []
+        pieces = [connection.stashed[connection.stashed_pos :]]
+        if connection.stash is not None:
+            pieces.append(bytes(connection.stash))
+        pieces.append(b"".join([connection.rest[connection.rest_pos :], *parts]))
+        for data in pieces:
+            pos = 0
+            while pos < len(data):
+                length, body = decode_varint(data, pos + 1)
+                if length < 0 or body + length > len(data):
+                    break
+                if data[pos] >> 4 == DISCONNECT:
+                    try:
+                        self.leave(connection, data[pos], data[body : body + length])
+                    except MalformedPacket as fault:
+                        self.disconnect(connection, fault.code, fault.text)
+                    return True
+                pos = body + length
+        return False
 
     def dismiss_all(self, why: str) -> None:
         """Disconnect all clients: this node serves nobody.
@@ -266,3 +318,9 @@ class Closing:
 def _is_announced(connection: Connection) -> bool:
     """Whether a leader at another node may have the session and the will of a client on its disk."""
     return connection.relay is not None and connection.relay.announced
+
+
+def _is_heard(connection: Connection) -> bool:
+    """Whether what a client says concerns a session: it has one here, or its leader has been asked."""
+    session = connection.session
+    return connection.relay is not None or (session is not None and not session.proxy)

@@ -11,12 +11,11 @@ from folkmoot.mqtt.decode import connect_level, decode
 from folkmoot.mqtt.encode import encode
 from folkmoot.mqtt.error import MalformedPacket
 from folkmoot.mqtt.kind import AUTH, CONNECT, DISCONNECT, PUBACK, PUBCOMP, PUBREC, PUBREL, UNSUBSCRIBE
-from folkmoot.mqtt.packet import Ack, Auth, Connect, Disconnect, Pingreq, Subscribe, Unsubscribe
+from folkmoot.mqtt.packet import Ack, Auth, Connect, Pingreq, Subscribe, Unsubscribe
 from folkmoot.partition.queue import Queue
 from folkmoot.protocol.acknowledge import Acknowledging
 from folkmoot.protocol.closing import Closing
 from folkmoot.protocol.connect import Connecting
-from folkmoot.protocol.lifecycle import Lifecycle
 from folkmoot.protocol.subscribe import Subscribing
 from folkmoot.proxy.relay import Relays
 from folkmoot.session.connection import Connection
@@ -40,7 +39,6 @@ class Control:
         relays: Relays,
         queue: Queue,
         acknowledging: Acknowledging,
-        lifecycle: Lifecycle,
         closing: Closing,
         connecting: Connecting,
         subscribing: Subscribing,
@@ -51,7 +49,6 @@ class Control:
         self.relays = relays
         self.queue = queue
         self.acknowledging = acknowledging
-        self.lifecycle = lifecycle
         self.closing = closing
         self.connecting = connecting
         self.subscribing = subscribing
@@ -69,15 +66,12 @@ class Control:
     def packet(self, connection: Connection, first: int, body: bytes) -> None:
         """Handle a packet of an open connection."""
         kind = first >> 4
+        if kind == DISCONNECT:
+            self.closing.leave(connection, first, body)
+            return
         relay = connection.relay
-        if relay is not None and relay.persistent and (PUBACK <= kind <= UNSUBSCRIBE or kind == DISCONNECT):
-            if kind == DISCONNECT:
-                packet = decode(first, body, connection.version)
-                assert isinstance(packet, Disconnect), "the packet type says so"
-                self.lifecycle.pending_closes.disconnect(connection, relay, first, body)
-                self._end(connection, packet.code)
-            else:
-                self.relays.forward(relay, first, body)
+        if relay is not None and relay.persistent and PUBACK <= kind <= UNSUBSCRIBE:
+            self.relays.forward(relay, first, body)
             return
         if PUBACK <= kind <= PUBCOMP:
             ack = decode(first, body, connection.version)
@@ -102,9 +96,6 @@ class Control:
             self.counters.received_pingreq += 1
             self.counters.sent_pingresp += 1
             connection.put(_PINGRESP)  # [MQTT-3.12.4-1]
-        elif isinstance(packet, Disconnect):
-            self.counters.received_disconnect += 1
-            self._disconnect(connection, packet)
         elif isinstance(packet, Auth):
             self.counters.received_auth += 1
             # CONNECT agreed on no method [MQTT-4.12.0-6] [MQTT-4.12.1-1]
@@ -157,16 +148,3 @@ class Control:
             self.commits.acknowledge(connection, data, outcome == 1)
         else:  # none of its PUBREL waits, so they stay in order [MQTT-4.6.0-4]
             connection.put(data)
-
-    def _disconnect(self, connection: Connection, packet: Disconnect) -> None:
-        """Handle DISCONNECT [MQTT-3.14.4-3] [MQTT-3.1.2-10]."""
-        assert connection.session is not None
-        self.lifecycle.change_expiry(connection.session, packet)
-        self._end(connection, packet.code)
-
-    def _end(self, connection: Connection, code: int) -> None:
-        connection.said = code
-        if code == reason.DISCONNECT_WITH_WILL or code >= 0x80:
-            self.closing.close(connection)
-        else:
-            self.closing.goodbye(connection)

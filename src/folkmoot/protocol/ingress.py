@@ -15,7 +15,7 @@ from folkmoot.delivery.run import Run, Runs
 from folkmoot.kernel.errors import CorruptStore
 from folkmoot.mqtt import reason
 from folkmoot.mqtt.error import MalformedPacket
-from folkmoot.mqtt.kind import DISCONNECT, PINGREQ, PUBACK, PUBCOMP, PUBLISH, PUBREC
+from folkmoot.mqtt.kind import PINGREQ, PUBACK, PUBCOMP, PUBLISH, PUBREC
 from folkmoot.mqtt.varint import INCOMPLETE, decode_varint
 from folkmoot.protocol.closing import Closing
 from folkmoot.protocol.control import Control
@@ -229,7 +229,7 @@ class Ingress:
             self.drop(connection)
             return
         if connection.ending and connection.defers_publishes:  # nothing will end that wait
-            self.goodbye(connection)
+            self.closing.hear_goodbye(connection)
             self.drop(connection)
             return
         if self.is_waiting(connection):
@@ -292,30 +292,6 @@ class Ingress:
             self.throttle.take_from_stash(connection, pos)
             if connection.paused or connection.defers_publishes:
                 return
-
-    def goodbye(self, connection: Connection) -> None:
-        """The client has gone while packets wait that will not be handled: of these only DISCONNECT counts (A7).
-
-        The others were not answered, so the client sends them again when it returns.
-        """
-        parts = connection.parts if connection.parts is not None else []
-        pieces = [connection.stashed[connection.stashed_pos :]]
-        if connection.stash is not None:
-            pieces.append(bytes(connection.stash))
-        pieces.append(b"".join([connection.rest[connection.rest_pos :], *parts]))
-        for data in pieces:
-            pos = 0
-            while pos < len(data):
-                length, body = decode_varint(data, pos + 1)
-                if length < 0 or body + length > len(data):
-                    break
-                if data[pos] >> 4 == DISCONNECT:
-                    try:
-                        self.control.packet(connection, data[pos], data[body : body + length])
-                    except MalformedPacket as fault:
-                        self.closing.disconnect(connection, fault.code, fault.text)
-                    return
-                pos = body + length
 
     def drop(self, connection: Connection) -> None:
         """Forget the input of a connection that takes none any more."""
