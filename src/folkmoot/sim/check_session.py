@@ -48,10 +48,8 @@ class SessionChecker:
             if record is not None and not record.ended and not life.clean and self._must_live(record, life):
                 self.world.violate("A1", f"{life}: {record} is lost, its expiry is {record.expiry_low_s} s")
             record = self.ledger.begin(life, expiry_s)
-        ends_before = life.clean and expiry_s > 0  # a merge knows when that was
-        if before is not None and record is not before and not ends_before:
-            if torn or self.judge.without_copy(before, life):
-                self._inherit(before, record)
+        if before is not None and record is not before and (torn or self.judge.without_copy(before, life)):
+            self._inherit(before, record)
         self._attach(record, life.link, expiry_s)
         return record
 
