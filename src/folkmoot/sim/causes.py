@@ -251,6 +251,8 @@ class Causes(Judge):
             return self._excuse("A1", "subscribed on another side")
         if record.expiry_low_s < NEVER_EXPIRES_S and self._on_two_sides(record.links, record.created_us):
             return self._excuse("A1", "finite session on two sides")
+        if message.first_us < record.lapsed_us and any(self._is_forked(one, message.first_us) for one in record.links):
+            return self._excuse("A1", "finite session on two sides")
         self.judge("A1")
         return False
 

@@ -65,6 +65,9 @@ class SessionChecker:
             record.replayed = dict(before.replays)
 
     def _attach(self, record: SessionRecord, link: Link, expiry_s: int) -> None:
+        if record.links and record.expiry_low_s < NEVER_EXPIRES_S:
+            if record.links[-1].ended_us + record.expiry_low_s * SECOND <= self.world.now:
+                record.lapsed_us = self.world.now
         record.expiry_s = record.expiry_low_s = expiry_s
         record.link = link
         record.links.append(link)

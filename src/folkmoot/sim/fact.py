@@ -141,6 +141,7 @@ class SessionRecord:
         self.expiry_s = expiry_s
         self.expiry_low_s = expiry_s  # when a DISCONNECT that changes it may have been lost, it is between two values
         self.created_us = now
+        self.lapsed_us = -1  # when its client came back last after the expiry had passed, and found it all the same
         self.ended = False
         self.link: Link | None = None
         self.links: list[Link] = []
