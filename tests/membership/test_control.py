@@ -743,21 +743,32 @@ def has_come_over(machine: Machine) -> bool:
     return "lineage_left" in machine.events and control(machine).is_up
 
 
-def test_who_has_left_one_side_is_not_expected_back_by_the_other() -> None:
-    """The side on which it left fails, and its members come back one by one: each goes over to the other side."""
-    cluster = begun(23, 4)
-    lone, leaver = [machine for machine in cluster.machines if machine is not controller(cluster)][:2]
-    others = [machine for machine in cluster.machines if machine is not lone]
-    cluster.isolate(lone, others, True)
-    cluster.until(lambda: "cluster_forked" in lone.events and control(lone).is_up, 30 * S)
+def left_by_one(cluster: Cluster, forks: int) -> tuple[list[Machine], list[Machine], int]:
+    """Have members fork, each alone; of the other side one leaves, and then all of it fail.
+
+    Return the forked ones, those who stay of the other side, and the disk that has left.
+    """
+    cluster.run(5 * S)
+    *lones, leaver = [machine for machine in cluster.machines if machine is not controller(cluster)][: forks + 1]
+    others = [machine for machine in cluster.machines if machine not in lones]
+    for lone in lones:
+        cluster.isolate(lone, cluster.machines, True)
+    cluster.until(lambda: all("cluster_forked" in lone.events and control(lone).is_up for lone in lones), 30 * S)
     control(leaver).leaving = True
     cluster.turn(leaver)
     cluster.until(lambda: control(leaver).has_left, 30 * S)
     disk = leaver.disk
     for other in others:
         cluster.kill(other)
-    cluster.isolate(lone, others, False)
     others.remove(leaver)
+    return lones, others, disk
+
+
+def test_who_has_left_one_side_is_not_expected_back_by_the_other() -> None:
+    """The side on which it left fails, and its members come back one by one: each goes over to the other side."""
+    cluster = begun(23, 4)
+    (lone,), others, disk = left_by_one(cluster, 1)
+    cluster.isolate(lone, others, False)
     for other in others:
         cluster.start(other)
         cluster.until(partial(has_come_over, other), 60 * S)
@@ -774,22 +785,11 @@ def test_who_has_left_one_side_is_not_expected_back_by_the_side_after_the_next(i
     is_known: the first fork has sent its configuration.
     """
     cluster = begun(23, 6)
-    cluster.run(5 * S)
-    *lones, leaver = [machine for machine in cluster.machines if machine is not controller(cluster)][:3]
-    others = [machine for machine in cluster.machines if machine not in lones]
-    for lone in lones:
-        cluster.isolate(lone, cluster.machines, True)
-    cluster.until(lambda: all("cluster_forked" in lone.events and control(lone).is_up for lone in lones), 30 * S)
-    control(leaver).leaving = True
-    cluster.turn(leaver)
-    cluster.until(lambda: control(leaver).has_left, 30 * S)
-    disk = leaver.disk
-    for other in others:
-        cluster.kill(other)
+    lones, others, disk = left_by_one(cluster, 2)
     forks = {control(lone).lineage: control(lone).configuration for lone in lones}
     last = trunk_of([lineage_in(fork) for fork in forks.values() if fork is not None]).lineage
     weak, strong = sorted(lones, key=lambda lone: control(lone).lineage == last)
-    comer = next(machine for machine in others if machine is not leaver)
+    comer = others[0]
     cluster.isolate(comer, [weak], False)
     cluster.start(comer)
     cluster.until(lambda: "lineage_left" in comer.events, 60 * S)
@@ -808,19 +808,9 @@ def test_who_has_left_one_side_is_not_expected_back_by_the_side_after_the_next(i
 def test_who_has_left_one_side_is_not_expected_back_though_the_last_that_knows_starts_again() -> None:
     """It goes over to the other side, whose configuration has reached its disk, and ends before it is up there."""
     cluster = begun(23, 4)
-    cluster.run(5 * S)
-    lone, leaver = [machine for machine in cluster.machines if machine is not controller(cluster)][:2]
-    others = [machine for machine in cluster.machines if machine is not lone]
-    cluster.isolate(lone, others, True)
-    cluster.until(lambda: "cluster_forked" in lone.events and control(lone).is_up, 30 * S)
-    control(leaver).leaving = True
-    cluster.turn(leaver)
-    cluster.until(lambda: control(leaver).has_left, 30 * S)
-    disk = leaver.disk
-    for other in others:
-        cluster.kill(other)
+    (lone,), others, disk = left_by_one(cluster, 1)
+    comer = others[0]
     cluster.isolate(lone, others, False)
-    comer = next(other for other in others if other is not leaver)
     cluster.start(comer)
     lineage = control(lone).lineage
     cluster.until(lambda: is_named(comer, lineage), 60 * S)

@@ -10,6 +10,7 @@ from folkmoot.membership.command import LEAD
 from folkmoot.mqtt.encode import encode
 from folkmoot.mqtt.packet import PUBACK, V5, Ack, Publish, Suback, Subscribe
 from folkmoot.turn.message import FORWARD, encode_envelope
+from tests.harness.peer import EVER
 from tests.harness.simulated_cluster import SimulatedCluster
 
 PARTITIONS = 16
@@ -175,3 +176,22 @@ def test_a_message_of_another_node_that_cannot_be_read_is_not_half_done_and_its_
     cluster.advance(SECOND)
     assert reader.payloads() == []
     assert publisher.closed, "it was not stored, and may be sent again"
+
+
+def test_a_node_that_was_left_behind_takes_nothing_more_of_its_last_view() -> None:
+    """What was sent to it before comes when it knows that the others have gone on: its copies stay as they are."""
+    cluster = SimulatedCluster(4, replicas=4, partitions=PARTITIONS)
+    cluster.hand_log_to("n2")
+    partition = next(p for p in range(PARTITIONS) if leader(cluster, "n1", p) == "n1")
+    subscriber = cluster["n1"].client(named(cluster, partition))
+    subscriber.connect(session_expiry=EVER)
+    cluster.held = {("n1", "n3"), ("n3", "n1"), ("n3", "n2")}
+    subscriber.send(Subscribe(1, [(b"t", 1)]))
+    until(cluster, 10 * MILLISECOND, lambda: cluster["n3"].cluster_node.membership.is_excluded)
+    cluster.held = {("n1", "n2"), ("n2", "n3"), ("n4", "n3")}
+    before = cluster["n3"].cluster_node.replication.holdings()[partition].seq
+    assert before < cluster["n1"].cluster_node.replication.holdings()[partition].seq
+    cluster.thaw()
+    cluster.run()
+    assert cluster["n3"].cluster_node.membership.is_excluded
+    assert cluster["n3"].cluster_node.replication.holdings()[partition].seq == before

@@ -140,9 +140,14 @@ class Membership:
         """
         if self.view is None:
             return "waiting"
-        if not self._is_up:
+        if self.is_excluded:
             return "excluded"
         return "witness" if self._me.witness else "member"
+
+    @property
+    def is_excluded(self) -> bool:
+        """Whether the others have gone on without this node: its view is over, and there is none that it is in."""
+        return self.view is not None and not self._is_up
 
     @property
     def renewal(self) -> str:

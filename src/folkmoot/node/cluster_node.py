@@ -263,7 +263,7 @@ class ClusterNode:
         elif kind < REPLICATION_FIRST:
             self.membership.receive(node_id, kind, body, now)
         elif kind < BROKER_FIRST:
-            self.replication.receive(node_id, kind, body, now)
+            self.replication.receive(node_id, kind, body, now, self.membership.is_excluded)
         else:
             self._fail_abandoned()
             self.broker.cluster.dispatch.receive(node_id, kind, body)

@@ -133,7 +133,7 @@ class Admission:
         old = self._take_over(old, anew)
         # A leader that died may have begun the session for this same CONNECT without an answer [MQTT-3.2.2-2].
         present = old is not None and not (old.begun and old.token == token_of(connection, self.state))
-        session = old if old is not None else self._begin(connection, expiry_s > 0)
+        session = old if old is not None else self._begin(connection, expiry_s > 0, packet.clean_start)
         session.begun = not present
         self.attaching.agree(connection, packet)
         former = session.owner
@@ -181,9 +181,8 @@ class Admission:
         self.closing.refuse(connection, reason.QUOTA_EXCEEDED, why)
         return False
 
-    def _begin(self, connection: Connection, persistent: bool) -> Session:
-        packet = connection.connect
-        if persistent and packet is not None and packet.clean_start and self.fabric.away:
+    def _begin(self, connection: Connection, persistent: bool, clean_start: bool) -> Session:
+        if persistent and clean_start and self.fabric.away:
             # Those who are away may have a session of the client, which it ends [MQTT-3.1.2-4]: that gets its time.
             key = connection.client_id.encode()
             partition = self.state.partition_of(key)

@@ -13,7 +13,7 @@ from folkmoot.kernel.hash import hash64
 from folkmoot.kernel.planted import Planted
 from folkmoot.membership.divergence import YES, has_change
 from folkmoot.membership.history import decode_history, encode_history, extended, read_history, trimmed
-from folkmoot.membership.holding import COMPLETE, DAMAGED, FORGOTTEN, NONE, PARTIAL, Holding
+from folkmoot.membership.holding import COMPLETE, DAMAGED, FORGOTTEN, HISTORY_MAX, NONE, PARTIAL, Holding
 from folkmoot.membership.view import View
 from folkmoot.merge.stamp import Stamps
 from folkmoot.peer.config import ClusterConfig
@@ -45,6 +45,8 @@ __all__ = [
 ]
 
 # Roles in the installed view
+_WHOLE_MAX: Final = HISTORY_MAX // 2  # entries of a history that are kept as long as somebody away has not reported
+
 NO_ROLE: Final = 0
 LEARNER: Final = 1
 REPLICA: Final = 2
@@ -242,7 +244,10 @@ class ReplicaStates:
         self.histories[partition] = history
 
     def _trimmed(self, partition: int, history: list[tuple[int, int]], view: View) -> list[tuple[int, int]]:
-        """Return what other copies need of a history; all of it until every member has reported since it came up."""
+        """Return what other copies need of a history; all of it until every known node has reported to this leader.
+
+        Who is away may have been back for a moment, so that its copy ends long before it went away last.
+        """
         anchors = view.anchors()
         if not view.is_whole():  # who is away may have been on another side with somebody who is here
             own = tag_of(view.epoch)
@@ -252,7 +257,7 @@ class ReplicaStates:
             if node_id == self.node_id:
                 continue
             epoch = self.reported.epoch_of(node_id, partition)
-            if epoch < 0 and view.member(node_id) is not None:
+            if epoch < 0 and (len(history) <= _WHOLE_MAX or view.member(node_id) is not None):
                 return history
             if epoch > 0:
                 if node_id in view.replicas[partition]:

@@ -317,8 +317,12 @@ class Replication:
 
     # -- messages -----------------------------------------------------------------------------------------------------
 
-    def receive(self, node_id: str, kind: int, body: bytes, now: int) -> None:
-        """Handle a message between replicas; those of another view are kept or dropped, malformed ones are logged."""
+    def receive(self, node_id: str, kind: int, body: bytes, now: int, is_over: bool = False) -> None:
+        """Handle a message between replicas; those of another view are kept or dropped, malformed ones are logged.
+
+        is_over: whether the others have ended the view of this node. What comes late from it must not get into its
+        copies: the fork that it may be on its way to would do again what was done after the network had split.
+        """
         replica_states = self.replica_states
         replica_states.now = now
         if replica_states.fresh:
@@ -328,8 +332,10 @@ class Replication:
             if epoch > replica_states.epoch:
                 self._early.keep(node_id, kind, epoch, body)
             elif (
-                epoch < replica_states.epoch and not replica_states.planted.any_epoch
-            ) or node_id not in replica_states.others:
+                (epoch < replica_states.epoch and not replica_states.planted.any_epoch)
+                or node_id not in replica_states.others
+                or is_over
+            ):
                 self.dropped_frames += 1
             else:
                 self._receive(node_id, kind, body)
