@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from folkmoot.mqtt.packet import PUBACK, PUBCOMP, PUBREC, PUBREL, Ack, Publish
+from folkmoot.session.session import PACKET_IDS
 from folkmoot.store.key import BODY, QUEUE, RECEIVED, RELEASED, kind_of
 from folkmoot.turn.lazy import LAZY_US
 from tests.harness.box import Box
@@ -126,3 +127,25 @@ def test_nothing_waits_when_the_connection_or_the_node_ends(box: Box, how: str) 
     assert rows(box, QUEUE) == 1
     peer.lose() if how == "lose" else box.stop()
     assert rows(box, QUEUE) == 0
+
+
+@pytest.mark.parametrize("refused", [False, True])
+def test_a_packet_id_is_given_again_when_the_end_of_its_flow_is_committed(box: Box, refused: bool) -> None:
+    """Else the next leader goes on with the old flow, and its PUBREL ends the one that the client has under the id."""
+    source, peer, packet = delivered(box, 2)
+    box.node._state.sessions["a"].queue_next += PACKET_IDS - 1  # as if so many had come meanwhile, and had gone
+    source.publish("t", b"next", qos=2)
+    if not refused:
+        peer.send(Ack(PUBREC, packet.packet_id))
+        assert peer.take(Ack).kind == PUBREL
+    box.hold_writes()
+    peer.send(Ack(PUBREC, packet.packet_id, 0x80) if refused else Ack(PUBCOMP, packet.packet_id))
+    assert peer.receive() == []
+    box.release_writes()
+    (following,) = peer.publishes()
+    assert (following.payload, following.packet_id, following.dup) == (b"next", packet.packet_id, False)
+    peer.send(Ack(PUBREC, packet.packet_id))
+    assert peer.take(Ack).kind == PUBREL
+    peer.send(Ack(PUBCOMP, packet.packet_id))
+    box.settle()
+    assert rows(box, QUEUE) == rows(box, RELEASED) == 0

@@ -24,7 +24,7 @@ from folkmoot.session.entry import (
     SENT_RELEASE,
     Entry,
 )
-from folkmoot.session.session import Session
+from folkmoot.session.session import PACKET_IDS, Session
 from folkmoot.session.wire import put_publish
 from folkmoot.store.key import RELEASED, name_prefix, numbered_key
 from folkmoot.store.message import Message
@@ -211,7 +211,7 @@ class Queue:
             if entry.qos:
                 if len(session.inflight) >= session.window:
                     break
-                if session.persistent and session.packet_id_of(entry.sequence) in session.inflight:
+                if session.persistent and self._is_taken(session, session.packet_id_of(entry.sequence)):
                     break
             self.backlog.pop(session)
             self._send(session, connection, entry)
@@ -299,6 +299,7 @@ class Queue:
             del session.inflight[packet_id]
             if session.persistent:
                 self._keep(session, PUBREC, packet_id, code, entry.sequence)
+                self._free(session, packet_id, entry.sequence)
             self._done(session, entry)
             self.pump(session)
             return 2
@@ -328,8 +329,35 @@ class Queue:
             sequence = released.pop(packet_id)
             self._keep(session, PUBCOMP, packet_id, 0, sequence, lazy=True)
             self.state.remove_later(session.partition, self._released_key(session, sequence), session)
+            self._free(session, packet_id, sequence)
         self.pump(session)
         return True
+
+    def _free(self, session: Session, packet_id: int, sequence: int) -> None:
+        """Have a message that waits for the packet id of an ended flow wait until the end is committed.
+
+        The next leader would take up the old flow again, and the client take it for that of the message.
+        """
+        if session.queue_next > sequence + PACKET_IDS:
+            self.state.lazy.urgent = True
+            if session.ended_ids is None:
+                session.ended_ids = {}
+            session.ended_ids[packet_id] = self.state.writer.token
+            self.commits.touch(session)
+
+    def _is_taken(self, session: Session, packet_id: int) -> bool:
+        """Whether a flow has this packet id, or has had it and may have it again at the next leader."""
+        if packet_id in session.inflight:
+            return True
+        ended = session.ended_ids
+        if ended is None or packet_id not in ended:
+            return False
+        if ended[packet_id] > self.commits.committed_token:
+            return True
+        del ended[packet_id]
+        if not ended:
+            session.ended_ids = None
+        return False
 
     def _keep(self, session: Session, kind: int, packet_id: int, code: int, sequence: int, lazy: bool = False) -> None:
         """Keep an acknowledgement until its turn is complete: the next leader may lack the change, or has to answer."""

@@ -101,6 +101,8 @@ class Session:
         self.special_rows = 0  # queue rows with a body or a group: they need more than deletion when the session ends
         self.touched_token = 0
         self.released: dict[int, int] | None = None  # packet id -> sequence: PUBREC received, PUBCOMP not yet
+        # Packet id -> token: of flows that have ended, while a later message waits for the id and this is not committed
+        self.ended_ids: dict[int, int] | None = None
         # Acknowledgements whose changes were not committed when last checked: token, first byte, rest, sequence
         self.taken: list[tuple[int, int, bytes, int]] | None = None
         # Inbound flow: QoS 2 packet ids whose PUBREL has not been received, with the reason code of their PUBREC
