@@ -738,6 +738,30 @@ def test_a_leader_between_two_sides_may_store_a_message_with_both_until_nodes_no
     assert machines.judge(majority=majority).stored_twice(message) == twice
 
 
+@pytest.mark.parametrize(
+    ("cuts", "after_us", "twice"),
+    [
+        ([("n2", "n1"), ("n3", "n2")], 2 * SECOND, True),
+        ([("n2", "n1"), ("n3", "n2")], 4 * SECOND, False),
+        ([("n2", "n1"), ("n3", "n2"), ("n1", "n2")], 2 * SECOND, False),
+    ],
+)
+def test_a_leader_that_is_heard_by_another_side_may_store_a_message_there(
+    cuts: list[tuple[str, str]], after_us: int, twice: bool
+) -> None:
+    """The publisher is at n3, which n2 does not hear; n2 hears n1, which leads what it sends."""
+    machines = Machines()
+    machines.wait(SECOND)
+    machines.cuts = set(cuts)
+    machines.history.look()
+    machines.wait(after_us)
+    message = machines.message(2, machines.link(3))
+    machines.wait(SECOND)
+    message.acked_us = machines.world.now
+    machines.wait(2 * FORK_US)
+    assert machines.judge().stored_twice(message) == twice
+
+
 @pytest.mark.parametrize(("majority", "forks"), [(False, True), (True, True), (False, False)])
 def test_a_message_of_a_transaction_may_be_published_by_two_sides(majority: bool, forks: bool) -> None:
     machines = Machines()

@@ -117,14 +117,14 @@ class History:
         return any(span.overlaps(since_us, until_us) for span in self._downs.get(name, []))
 
     def speaks_one_way(self, name: str, at_us: int) -> bool:
-        """Whether another machine heard this one at this time, and it did not hear that one."""
-        number = self._numbers[name]
-        heard = 0
+        """Whether at this time a machine, or one that it reached both ways, was heard by one that it did not hear."""
+        mask = self._mask_at(name, at_us)
+        heard: list[int] = []
         for since_us, one_way in self._one_way:
             if since_us > at_us:
                 break
-            heard = one_way[number] if number < len(one_way) else 0
-        return heard > 0
+            heard = one_way
+        return any(heard[one] for one in range(len(heard)) if mask >> one & 1)
 
     def lacks(self, name: str, since_us: int, until_us: int) -> int:
         """Return how many members a machine did not reach both ways at once, at most, in this time."""
@@ -142,17 +142,22 @@ class History:
 
         Then the links around it form no sides yet: which machines go on together is up to the nodes.
         """
-        number = self._numbers[name]
+        masks = self._masks_at(at_us)
+        mask = self._mask_at(name, at_us)
+        return any(masks[one] != mask for one in range(len(masks)) if mask >> one & 1)
+
+    def _masks_at(self, at_us: int) -> list[int]:
         masks: list[int] = []
         for since_us, found, _most in self._epochs:
             if since_us > at_us:
                 break
             masks = found
-        if number >= len(masks):
-            return False
-        mask = masks[number]
-        near = [other for other in range(len(masks)) if mask >> other & 1]
-        return any(masks[one] != mask for one in near)
+        return masks
+
+    def _mask_at(self, name: str, at_us: int) -> int:
+        masks = self._masks_at(at_us)
+        number = self._numbers[name]
+        return masks[number] if number < len(masks) else 0
 
     def fell_and_forked(self, since_us: int, until_us: int) -> bool:
         """Whether a machine went down in this time, and may have been a side of its own as soon as it came up again.
