@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from folkmoot.cli.version import is_compiled
-from folkmoot.kernel.clock import SECOND
+from folkmoot.kernel.clock import NEVER, SECOND
 from folkmoot.kernel.rng import Rng
 from folkmoot.sim import Options, Result, Simulation, parse_scenario, too_seldom
 from folkmoot.sim.swarm import CLUSTER_FAULTS, FAULTS, TOPOLOGY_FAULTS, Swarm
@@ -216,6 +216,27 @@ def test_of_two_machines_without_a_link_one_leaves(links: str, leaving: int) -> 
     ]
     assert prober._leaving(hosts, []) == leaving
     assert prober._leaving(hosts, hosts[:2]) == 0, "what is counted already"
+
+
+@pytest.mark.parametrize(
+    ("cuts", "hindered"), [([("n2", "n1")], True), ([("n2", "n1"), ("n1", "n2")], False), ([], False)]
+)
+def test_a_side_that_hears_another_one_may_know_that_its_copies_are_behind(
+    cuts: list[tuple[str, str]], hindered: bool
+) -> None:
+    simulation = parse_scenario(
+        HEAD.replace("nodes 3", "nodes 2").replace("=3", "=2") + "script\nask\nrun 1s"
+    ).simulation()
+    prober = simulation.prober
+    assert prober is not None
+    assert simulation.faults is not None
+    assert simulation.faults.topologies is not None
+    simulation.run()
+    hosts = {host.name: host for host in simulation.site.hosts}
+    simulation.faults.topologies.links.apply("cut", cuts, NEVER)
+    simulation.world.now += SECOND
+    members = [hosts["n1"], hosts["n2"]]
+    assert prober._is_hindered(members[1:] if cuts else members, members, simulation.world.now) == hindered
 
 
 @pytest.mark.skipif(not is_compiled(), reason="it takes several seeds, and all runs are the same interpreted")

@@ -66,6 +66,8 @@ class History:
         if len(self._numbers) != len(self.hosts):
             self._numbers = {host.name: number for number, host in enumerate(self.hosts)}
         masks, one_way = self._masks()
+        if self._one_way and self._one_way[-1][0] == now:
+            self._one_way.pop()
         if not self._one_way or self._one_way[-1][1] != one_way:
             self._one_way.append((now, one_way))
         for host in self.hosts:
@@ -125,6 +127,15 @@ class History:
                 break
             heard = one_way
         return any(heard[one] for one in range(len(heard)) if mask >> one & 1)
+
+    def hears_one_way(self, name: str, since_us: int, until_us: int) -> bool:
+        """Whether at some moment of this time a machine heard another one that did not hear it."""
+        bit = 1 << self._numbers[name]
+        for place, (begin, one_way) in enumerate(self._one_way):
+            end = self._one_way[place + 1][0] if place + 1 < len(self._one_way) else NEVER
+            if begin <= until_us and end >= since_us and any(heard & bit for heard in one_way):
+                return True
+        return False
 
     def lacks(self, name: str, since_us: int, until_us: int) -> int:
         """Return how many members a machine did not reach both ways at once, at most, in this time."""

@@ -203,13 +203,17 @@ class Prober:
         return False
 
     def _is_hindered(self, group: list[Host], members: list[Host], since_us: int) -> bool:
-        """Whether the group may lack a copy of something, or has a machine that cannot do its part."""
+        """Whether the group may lack a copy of something, or has a machine that cannot do its part.
+
+        A machine that hears others is told that they go on without its copies, which are in sync no more.
+        """
         lacking = [
             host
             for host in members
             if host not in group
             or self.history.down(host.name, since_us - HEAL_US, since_us)
             or self._was_apart(host, group, since_us)
+            or self.history.hears_one_way(host.name, since_us - HEAL_US, since_us)
         ]
         unfit = [host for host in group if host.disk.full or host.disk.slow or host.hung]
         return len(lacking) + self._leaving(group, lacking) >= self.copies or bool(unfit)
