@@ -588,6 +588,41 @@ def test_a_machine_of_the_side_of_a_subscription_knows_of_it_also_between_two_si
 
 
 @pytest.mark.parametrize(
+    ("lapsed", "forked", "before", "excused"),
+    [
+        (True, True, True, True),
+        (False, True, True, False),
+        (True, False, True, False),
+        (True, True, False, False),
+    ],
+)
+def test_what_waited_for_a_session_that_had_expired_may_be_gone(
+    lapsed: bool, forked: bool, before: bool, excused: bool
+) -> None:
+    """Its client comes back after the expiry, to a fork that has kept an older copy. before: the message came earlier."""
+    machines = Machines()
+    judge = machines.judge()
+    record = SessionRecord(0, "c", V5, 3, machines.world.now)
+    record.links = [machines.link(1)]
+    sub = Sub(b"t", 1, 0, machines.world.now)
+    sub.link, sub.since_us = record.links[0], machines.world.now
+    machines.wait(SECOND)
+    if forked:
+        machines.cut(("n1", "n2"), ("n1", "n3"))
+    machines.wait(2 * FORK_US)
+    messages = [machines.message(1, machines.link(1))]
+    machines.wait(SECOND)
+    if lapsed:
+        record.lapsed_us = machines.world.now
+    record.links.append(machines.link(1))
+    messages.append(machines.message(1, machines.link(1)))
+    for message in messages:
+        message.acked_us = machines.world.now
+    machines.wait(SECOND)
+    assert judge.unknown_there(record, sub, messages[0 if before else 1]) == excused
+
+
+@pytest.mark.parametrize(
     ("was", "unknown"), [("cut off", True), ("cut off and emptied", False), ("down", False), ("there", False)]
 )
 def test_a_machine_that_comes_up_may_join_one_that_was_on_another_side(was: str, unknown: bool) -> None:
