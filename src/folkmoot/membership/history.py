@@ -5,7 +5,7 @@ It shows where two copies diverged (`divergence`). It is a row of the partition,
 What is kept: the first epoch, the newest ones, for each absent node the newest ones of the time when it went away, with
 the next one, and for each other copy those of the place where it ends. A copy in sync goes on from there, so all that
 follow are kept too. So it is known which changes a node has when it returns, however late. Nothing is dropped while a
-copy is being filled, or while a member has not reported what it has; nor, up to some hundred entries, while somebody
+copy is being filled, or while a member has not reported what it has; nor, up to a hundred entries or so, while somebody
 who is away has not. Dropped epochs leave a gap.
 """
 

@@ -44,9 +44,9 @@ __all__ = [
     "ReplicaStates",
 ]
 
-# Roles in the installed view
-_WHOLE_MAX: Final = HISTORY_MAX // 2  # entries of a history that are kept as long as somebody away has not reported
+_WHOLE_MAX: Final = HISTORY_MAX // 8  # entries of a history that are kept as long as somebody away has not reported
 
+# Roles in the installed view
 NO_ROLE: Final = 0
 LEARNER: Final = 1
 REPLICA: Final = 2
