@@ -62,6 +62,8 @@ def main() -> int:
         verdict = check(history.read(given.file))
         print(report(verdict))
         return int(bool(verdict.broken()))
+    if given.nodes - given.witnesses < 2:
+        sys.exit("two nodes with data are needed: some faults take the disk of one, and with it what only it has")
     nemeses = [name for name in wanted(given.nemesis) if not given.witnesses or name != "leave-join"]  # it has no API
     schedule = draw(given.seed, [f"n{at}" for at in range(1, given.nodes + 1)], given.seconds, nemeses)
     print(f"seed {given.seed}: {given.nodes} nodes, {given.replicas} copies, {given.policy}, {given.seconds:.0f} s")

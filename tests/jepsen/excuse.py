@@ -20,9 +20,6 @@ HEAL_US: Final = 15_000_000
 NOTICE_US: Final = 500_000
 """How long a node may take to see that others refuse it, or do not answer."""
 
-LOSSY_PERCENT: Final = 30
-"""From this loss of packets on TCP stands still for many seconds."""
-
 
 @dataclass(frozen=True)
 class Excuse:
@@ -98,6 +95,11 @@ EXCUSES: Final = {
         "A8",
         "nothing was found; a node with data was out of reach, and all within reach had come back from a fault lately",
         "Retained messages of which all copies in sync are away come when one is back",
+    ),
+    "lossy-retained": Excuse(
+        "A8",
+        "nothing was found in time, and a node lost 30 % of its packets or more meanwhile",
+        "A node whose links lose packets holds up",
     ),
     "lossy": Excuse(
         "A11",
@@ -189,11 +191,11 @@ class Excuses:
             away = {one for one in data if one in gone or (node, one) in cuts or (one, node) in cuts}
             if away and all(self.world.is_behind(one, away, begin - HEAL_US, begin) for one in data - away):
                 return "copies-away"
-        return ""
+        return "lossy-retained" if self.world.is_lossy(begin, end) else ""
 
     def unanswered(self, begin: int, end: int) -> str:
         """For a request that was not answered in time."""
-        return "lossy" if self.world.lost(begin, end) >= LOSSY_PERCENT else ""
+        return "lossy" if self.world.is_lossy(begin, end) else ""
 
     def record_twice(self, message: Publication) -> str:
         """For a message that is in a stream more often than it was published."""

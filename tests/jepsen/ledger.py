@@ -15,6 +15,9 @@ __all__ = ["Arrival", "Connection", "Interval", "Ledger", "Publication", "Transa
 
 FOREVER = 1 << 62
 
+LOSSY_PERCENT = 30
+"""From this loss of packets on TCP stands still for many seconds."""
+
 
 @dataclass
 class Connection:
@@ -160,10 +163,11 @@ class World:
             most = max(most, len([one for one in away if one != node]))
         return most
 
-    def lost(self, begin: int, end: int) -> int:
-        """The most percent of its packets that any node lost at some time."""
+    def is_lossy(self, begin: int, end: int) -> bool:
+        """Whether at some time a node lost so many of its packets that others may have taken it for lost."""
         before = [percent for at, percent in self.losses if at <= begin][-1:]
-        return max([*before, *(percent for at, percent in self.losses if begin < at <= end)], default=0)
+        percents = [*before, *(percent for at, percent in self.losses if begin < at <= end)]
+        return max(percents, default=0) >= LOSSY_PERCENT
 
     def is_behind(self, node: str, others: set[str], begin: int, end: int) -> bool:
         """Whether a node did not run at some time, or came back from being cut off from one of the others."""
@@ -177,7 +181,8 @@ class World:
 
     def disturbed(self, begin: int, end: int) -> bool:
         """Whether anything was wrong anywhere at some time."""
-        return any(self.cuts[at] or self.gone[at] or self.muted[at] for at in self.during(begin, end))
+        wrong = any(self.cuts[at] or self.gone[at] or self.muted[at] for at in self.during(begin, end))
+        return wrong or self.is_lossy(begin, end)
 
     def half_gone(self, begin: int, end: int) -> bool:
         """Whether half of the nodes or more did not run at some time."""

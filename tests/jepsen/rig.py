@@ -23,6 +23,7 @@ __all__ = ["ADMIN", "CLIENTS", "FAKETIME", "MQTT", "PARTITIONS", "Rig", "Unable"
 CLIENTS = "clients"
 MQTT, ADMIN, PEER = 1883, 8080, 7883
 STOP_S = 15.0
+START_S = 30.0
 SMALL_BYTES = 256 << 20
 PARTITIONS = 4  # of the stream
 
@@ -61,6 +62,7 @@ class Node:
         self.process: subprocess.Popen[bytes] | None = None
         self.told_to_end = False
         self.stopped = False
+        self._begins_at = 0  # in the log
 
     @property
     def runs(self) -> bool:
@@ -69,9 +71,20 @@ class Node:
     def start(self, environment: dict[str, str]) -> None:
         self.told_to_end = self.stopped = False
         with self.log.open("ab") as log:
+            self._begins_at = log.tell()
             self.process = subprocess.Popen(
                 self.command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env={**os.environ, **environment}
             )
+
+    def wait_for_start(self, wait_s: float) -> None:
+        """Wait until the process has opened its store, or has ended."""
+        end = time.monotonic() + wait_s
+        while self.runs and time.monotonic() < end:
+            with self.log.open("rb") as log:
+                log.seek(self._begins_at)
+                if b"ready node=" in log.read():
+                    return
+            time.sleep(0.05)
 
     def send(self, number: int) -> None:
         if self.process is not None and self.runs:
@@ -213,7 +226,8 @@ class Rig:
         shutil.copytree(self._kept(name), self.nodes[name].folder)
 
     def fill(self, name: str) -> None:
-        """Use up the disk of a node, to the last byte."""
+        """Use up the disk of a node, to the last byte; one that starts meanwhile would refuse to, by right."""
+        self.nodes[name].wait_for_start(START_S)
         self.note()
         with (self._disk(name) / "filler").open("wb", buffering=0) as file:
             size = 1 << 20

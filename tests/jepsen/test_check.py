@@ -468,10 +468,29 @@ def test_what_is_retained_may_be_away_with_all_copies_in_sync() -> None:
 def test_a_node_that_loses_a_third_of_its_packets_may_be_late(percent: int, kinds: set[tuple[str, str]]) -> None:
     events = copy.deepcopy(good().events)
     unanswered("puback")(events)
-    events.insert(
-        1, {"t": events[0]["t"], "e": "fault", "name": "loss", "do": "begin", "what": f"n1, {percent} %, 9.0 s"}
-    )
-    assert broken(check(sorted(events, key=lambda event: event["t"]))) == kinds
+    assert broken(check(lossy(events, percent))) == kinds
+
+
+@pytest.mark.parametrize(("percent", "kinds"), [(40, set()), (20, {("A7", "will not owed")})])
+def test_a_node_that_loses_a_third_of_its_packets_may_be_put_out_with_a_disconnect(
+    percent: int, kinds: set[tuple[str, str]]
+) -> None:
+    events = copy.deepcopy(good().events)
+    will_after_goodbye(events)
+    assert broken(check(lossy(events, percent))) == kinds
+
+
+@pytest.mark.parametrize(("percent", "kinds"), [(40, set()), (20, {("A8", "not the latest")})])
+def test_a_retained_message_of_a_node_that_loses_a_third_of_its_packets_may_be_late(
+    percent: int, kinds: set[tuple[str, str]]
+) -> None:
+    assert broken(check(lossy(looks_without("n2", []).events, percent))) == kinds
+
+
+def lossy(events: list[Event], percent: int) -> list[Event]:
+    """The same history, in which a node loses so many of its packets all the time."""
+    loss = {"t": events[0]["t"], "e": "fault", "name": "loss", "do": "begin", "what": f"n1, {percent} %, 9.0 s"}
+    return sorted([events[0], loss, *events[1:]], key=lambda event: event["t"])
 
 
 @pytest.mark.parametrize(("after_s", "kinds"), [(0.2, set()), (2.0, {("A9", "record twice")})])

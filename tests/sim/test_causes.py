@@ -599,7 +599,7 @@ def test_a_machine_of_the_side_of_a_subscription_knows_of_it_also_between_two_si
 def test_what_waited_for_a_session_that_had_expired_may_be_gone(
     lapsed: bool, forked: bool, before: bool, excused: bool
 ) -> None:
-    """Its client comes back after the expiry, to a fork that has kept an older copy. before: the message came earlier."""
+    """Its client comes back after the expiry, to a fork with an older copy. before: the message came earlier."""
     machines = Machines()
     judge = machines.judge()
     record = SessionRecord(0, "c", V5, 3, machines.world.now)
