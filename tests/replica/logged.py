@@ -332,7 +332,7 @@ class LoggedWorld(World):
     # -- the oracle ---------------------------------------------------------------------------------------------------
 
     def check_start(self, cell: Cell, partition: int) -> None:
-        """A leader begins with all reports of its configuration, and with the longest copy in sync."""
+        """A leader begins with all reports of its configuration, and with the longest copy in sync, on all disks."""
         assert isinstance(cell, LoggedCell)
         assert cell.base is not None
         assert cell.installed is not None
@@ -354,6 +354,9 @@ class LoggedWorld(World):
                 continue
             if includes(theirs, mine) == YES and includes(mine, theirs) != YES:
                 raise Fault(f"{self.now} {cell.node_id} leads {partition} with {mine!r}, {node_id} has {theirs!r}")
+            durable = other.replication.replica_states.durable_seqs[partition]
+            if includes(theirs, mine) != YES or durable < mine.seq:
+                raise Fault(f"{self.now} {cell.node_id} shows {partition} with {mine!r}, {node_id} has {theirs!r}")
 
     def _compare(self, cell: Cell, partition: int, what: str, epoch: int | None = None) -> None:
         """A leader has what was committed up to a configuration; None: everything. See the module's text."""

@@ -55,6 +55,7 @@ PLANTED = [
     ("unawaited", 2, 2),
     ("gaps", 3, 2),
     ("own_tail", 3, 2),
+    ("dirty_tail", 2, 2),
     ("any_epoch", 3, 5),
     ("uncounted", 0, 10),
 ]

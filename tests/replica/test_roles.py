@@ -233,7 +233,7 @@ def test_a_leader_that_was_away_takes_over_anew() -> None:
     assert not node.replication.leads(0), "another one may have led it"
     node.turn()
     assert node.states.phases[0] == TAKING
-    node.replication.receive("n1", READY, u64(back.epoch) + encode_report(Report(0, node.states.holding(0), 1)), 0)
+    node.replication.receive("n1", READY, u64(back.epoch) + encode_report(Report(0, node.states.holding(0), 2)), 0)
     assert node.replication.ready == [0]
 
 
@@ -290,15 +290,17 @@ def test_each_leadership_opens_for_itself_though_the_same_node_leads() -> None:
 def test_what_a_follower_says_before_it_has_joined_is_not_forgotten() -> None:
     """Its last write was on the way to its disk when it reported: it says once that it is there."""
     node = Node("n0")
-    view = view_at(5, ["n0", "n1"], [])
+    view = view_at(5, ["n0", "n1", "n2"], [])
     node.install(view)
     node.states.phases[0] = TAKING
-    node.replication.takeover.begin(0, ["n0", "n1"])
+    node.replication.takeover.begin(0, ["n0", "n1", "n2"])
     holding = node.states.holding(0)
     report = Report(0, Holding(COMPLETE, holding.epoch, holding.seq, holding.history), holding.seq - 1)
     node.replication.receive("n1", READY, u64(view.epoch) + encode_report(report), 0)
     assert node.replication.lead.follower(0, "n1") is None
     node.replication.receive("n1", DURABLE, encode_sequences(view.epoch, [(0, holding.seq)]), 0)
+    report = Report(0, report.holding, holding.seq)
+    node.replication.receive("n2", READY, u64(view.epoch) + encode_report(report), 0)
     node.turn()
     follower = node.replication.lead.follower(0, "n1")
     assert follower is not None

@@ -15,6 +15,7 @@ PLANTED: Final[list[str]] = [
     "chunk_kept",
     "clears_kept",
     "deaf_digests",
+    "dirty_tail",
     "endless_turns",
     "early_ack",
     "gaps",
@@ -54,6 +55,7 @@ class Planted:
         self.early_ack: bool = "early_ack" in names  # followers confirm what is not on their disks
         self.any_epoch: bool = "any_epoch" in names  # followers take changes of leaders that were deposed
         self.gaps: bool = "gaps" in names  # followers apply changes over a gap
+        self.dirty_tail: bool = "dirty_tail" in names  # a new leader shows what is not committed
         self.own_tail: bool = "own_tail" in names  # a new leader keeps only its own changes
         self.tail_kept: bool = "tail_kept" in names  # a deposed leader keeps what is not committed
         self.unawaited: bool = "unawaited" in names  # a new leader does not wait for the copies in sync

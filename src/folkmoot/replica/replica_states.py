@@ -35,7 +35,7 @@ __all__ = [
     "IDLE",
     "LEADER",
     "LEARNER",
-    "MERGED",
+    "SHARED",
     "MERGING",
     "NO_ROLE",
     "OPEN",
@@ -57,7 +57,7 @@ IDLE: Final = 0  # does not lead
 TAKING: Final = 1  # collects what other nodes have and this one lacks
 ADOPTED: Final = 2  # everything is on the disk; the broker may start
 MERGING: Final = 3  # merges other branches; from here on its changes go to its followers
-MERGED: Final = 4  # everything merged is on the disk; the broker may start
+SHARED: Final = 4  # what was taken over or merged has gone to the followers; when it is committed, the broker may start
 OPEN: Final = 5  # serves
 
 

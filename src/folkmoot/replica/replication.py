@@ -345,6 +345,7 @@ class Replication:
             fields: dict[str, object] = {"node": node_id, "kind": kind, "why": str(fault)}
             replica_states.events.append(Event(ERROR, "replica_nonsense", fields))
         replica_states.pending.advance(now)
+        self.takeover.look()
 
     def _receive(self, node_id: str, kind: int, body: bytes) -> None:
         partitions = self.replica_states.partitions

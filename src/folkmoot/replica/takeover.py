@@ -1,7 +1,8 @@
 """Taking over a partition: the new leader waits for all reports that may show a change, and adopts the longest copy.
 
 It waits for the ISR, in which each member has every acknowledged change (`membership/projection`), and for branches,
-whose changes it merges.
+whose changes it merges. The end of the adopted copy may have been committed or not. So before anybody sees it, the new
+leader commits it as it commits its own changes: it is on the disks of the ISR (PacificA, section 2.3).
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from folkmoot.replica.change import decode_changes
 from folkmoot.replica.lead import Lead
 from folkmoot.replica.merging import Merges
 from folkmoot.replica.notice import Report
-from folkmoot.replica.replica_states import ADOPTED, MERGED, MERGING, OPEN, TAKING, ReplicaStates
+from folkmoot.replica.replica_states import ADOPTED, MERGING, OPEN, SHARED, TAKING, ReplicaStates
 from folkmoot.replica.suffix import fetch, frames_of, suffix_of
 
 __all__ = ["Takeover"]
@@ -42,6 +43,7 @@ class Takeover:
         self._expected: dict[int, list[str]] = {}  # the nodes that have not reported yet
         self._asked: dict[int, str] = {}  # the node that sends the missing changes
         self._writing: dict[int, int] = {}  # adopted up to this sequence, not on the disk yet
+        self._shared: list[int] = []  # in phase SHARED, not committed yet
         self._since_us = 0  # time of the view, or of the last check
         self._tries = 0
 
@@ -50,6 +52,7 @@ class Takeover:
         self._expected.clear()
         self._asked.clear()
         self._writing.clear()
+        self._shared.clear()
         self._since_us = self.replica_states.now
         self._tries = 0
 
@@ -98,6 +101,8 @@ class Takeover:
         """This node does not lead a partition any more."""
         if partition in self.ready:
             self.ready.remove(partition)
+        if partition in self._shared:
+            self._shared.remove(partition)
 
     def reported(self, node_id: str) -> None:
         """Go on after all reports of a node have come."""
@@ -212,13 +217,43 @@ class Takeover:
                     self._share(partition)
                     self.lead.opening_seqs[partition] = NEVER
                     self.merges.begin(partition, branches)
-                else:
+                elif self._is_committed(partition):
                     replica_states.phases[partition] = ADOPTED
                     self.ready.append(partition)
+                else:
+                    replica_states.phases[partition] = SHARED
+                    self._share(partition)
+                    self._shared.append(partition)
+        self.look()
+
+    def _is_committed(self, partition: int) -> bool:
+        """Whether all members of the ISR have said that they have exactly what was adopted here, on their disks."""
+        replica_states = self.replica_states
+        view = replica_states.view
+        if view is None or replica_states.planted.dirty_tail:
+            return True
+        mine = replica_states.holding(partition)
+        for node_id in view.replicas[partition] if view.replicas else []:
+            if node_id != replica_states.node_id:
+                report = self.lead.reports.get(node_id, {}).get(partition)
+                if report is None or report.holding.state == DAMAGED:
+                    return False
+                its = report.holding
+                if its.epoch != mine.epoch or its.seq != mine.seq or report.durable_seq < mine.seq:
+                    return False
+        return True
+
+    def look(self) -> None:
+        """More may be committed: partitions may be ready."""
+        for partition in list(self._shared):
+            if self.replica_states.settled[partition]:
+                self._shared.remove(partition)
+                self.ready.append(partition)
 
     def may_start(self, partition: int) -> bool:
         """Whether a partition can be started now, or serves already: this node lacks no change."""
-        return self.replica_states.phases[partition] in (ADOPTED, MERGED, OPEN)
+        phase = self.replica_states.phases[partition]
+        return phase in (ADOPTED, OPEN) or (phase == SHARED and partition not in self._shared)
 
     def cannot_read(self, partition: int, why: str) -> None:
         """The rows of a partition cannot be read: another node must lead it, if possible."""
@@ -233,7 +268,7 @@ class Takeover:
         """Open a partition, if this node is still its leader."""
         replica_states = self.replica_states
         phase = replica_states.phases[partition]
-        if phase != ADOPTED and phase != MERGED:
+        if phase != ADOPTED and phase != SHARED:
             return False
         replica_states.phases[partition] = OPEN
         replica_states.opened[partition] = True
@@ -259,10 +294,11 @@ class Takeover:
         self.lead.join_known(partition)
 
     def merge(self) -> None:
-        """Continue merging branches; partitions with all branches merged may be opened."""
+        """Continue merging branches; partitions with all branches merged may be opened when that is committed."""
         self.merges.step()
         for partition in self.merges.done:
             if self.replica_states.phases[partition] == MERGING:
-                self.replica_states.phases[partition] = MERGED
-                self.ready.append(partition)
+                self.replica_states.phases[partition] = SHARED
+                self._shared.append(partition)
         self.merges.done.clear()
+        self.look()
