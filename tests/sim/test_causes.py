@@ -623,6 +623,45 @@ def test_what_waited_for_a_session_that_had_expired_may_be_gone(
 
 
 @pytest.mark.parametrize(
+    ("cut", "majority", "excused"), [(True, False, True), (False, False, False), (True, True, False)]
+)
+def test_messages_that_were_taken_by_two_sides_come_in_any_order(cut: bool, majority: bool, excused: bool) -> None:
+    """The earlier one at the side where the subscriber is connected, and the later one at the other side."""
+    machines = Machines()
+    judge = machines.judge(majority=majority)
+    record = SessionRecord(0, "c", V5, NEVER_EXPIRES_S, machines.world.now)
+    machines.wait(SECOND)
+    if cut:
+        machines.cut(("n1", "n2"), ("n1", "n3"))
+    machines.wait(2 * FORK_US)
+    earlier = machines.message(1, machines.link(2))
+    earlier.acked_us = machines.world.now
+    machines.wait(2 * FORK_US)
+    later = machines.message(1, machines.link(1))
+    later.acked_us = machines.world.now
+    machines.cut()
+    machines.wait(SECOND)
+    assert judge.comes_after_heal(record, earlier, later, machines.link(2)) == excused
+    assert not judge.comes_after_heal(record, earlier, earlier, machines.link(2)), "one side has taken both"
+
+
+@pytest.mark.parametrize("majority", [False, True])
+@pytest.mark.parametrize(("number", "joined"), [(1, True), (3, False)])
+def test_a_client_that_begins_anew_on_another_side_has_one_session_later(
+    number: int, joined: bool, majority: bool
+) -> None:
+    machines = Machines()
+    judge = machines.judge(majority=majority)
+    machines.cut(("n1", "n2"), ("n1", "n3"))
+    machines.wait(2 * FORK_US)
+    life = machines.life(2, 10)
+    machines.wait(2 * FORK_US)
+    follower = machines.life(number, 10)
+    machines.wait(SECOND)
+    assert judge.joined_later(life, follower) == (joined and not majority)
+
+
+@pytest.mark.parametrize(
     ("was", "unknown"), [("cut off", True), ("cut off and emptied", False), ("down", False), ("there", False)]
 )
 def test_a_machine_that_comes_up_may_join_one_that_was_on_another_side(was: str, unknown: bool) -> None:
@@ -774,23 +813,29 @@ def test_a_leader_between_two_sides_may_store_a_message_with_both_until_nodes_no
 
 
 @pytest.mark.parametrize(
-    ("cuts", "after_us", "twice"),
+    ("cuts", "again_us", "after_us", "twice"),
     [
-        ([("n2", "n1"), ("n3", "n2")], 2 * SECOND, True),
-        ([("n2", "n1"), ("n3", "n2")], 4 * SECOND, False),
-        ([("n2", "n1"), ("n3", "n2"), ("n1", "n2")], 2 * SECOND, False),
+        ([("n2", "n1"), ("n3", "n2")], NEVER, 2 * SECOND, True),
+        ([("n2", "n1"), ("n3", "n2")], NEVER, 4 * SECOND, False),
+        ([("n2", "n1"), ("n3", "n2"), ("n1", "n2")], NEVER, 2 * SECOND, False),
+        ([("n2", "n1"), ("n3", "n2"), ("n1", "n2")], SECOND, 2 * SECOND, True),
+        ([("n2", "n1"), ("n3", "n2"), ("n1", "n2")], 4 * SECOND, 2 * SECOND, False),
     ],
 )
 def test_a_leader_that_is_heard_by_another_side_may_store_a_message_there(
-    cuts: list[tuple[str, str]], after_us: int, twice: bool
+    cuts: list[tuple[str, str]], again_us: int, after_us: int, twice: bool
 ) -> None:
-    """The publisher is at n3, which n2 does not hear; n2 hears n1, which leads what it sends."""
+    """The publisher is at n3, which n2 does not hear; n2 hears n1, which leads what it sends: always, or later."""
     machines = Machines()
     machines.wait(SECOND)
     machines.cuts = set(cuts)
     machines.history.look()
     machines.wait(after_us)
     message = machines.message(2, machines.link(3))
+    if again_us < NEVER:
+        machines.wait(again_us)
+        machines.cuts.discard(("n1", "n2"))
+        machines.history.look()
     machines.wait(SECOND)
     message.acked_us = machines.world.now
     machines.wait(2 * FORK_US)

@@ -256,9 +256,12 @@ class Causes(Judge):
         self.judge("A1")
         return False
 
-    def comes_after_heal(self, record: SessionRecord, message: Message, link: Link) -> bool:
-        """Whether the message was taken on another side than the one of this connection, or that has an older copy."""
-        links = [attempt.link for attempt in message.attempts]
+    def comes_after_heal(self, record: SessionRecord, message: Message, later: Message, link: Link) -> bool:
+        """Whether the message was taken on another side than the later one, which has come, or this connection.
+
+        Or the side of this connection has an older copy.
+        """
+        links = [attempt.link for attempt in [*message.attempts, *later.attempts]]
         now = self.world.now
         apart = self._on_two_sides([*links, link], message.first_us)
         if not apart and not self.majority:
@@ -391,9 +394,11 @@ class Causes(Judge):
             apart = self._has_forked()
         else:
             links = [attempt.link for attempt in message.attempts]
-            # Behind a cut in one direction its node goes on with a leader of the other side, until it notices. Where
-            # machines reach each other over a third one, leader and copies may be of two sides as soon as they notice.
-            one_way = any(self.history.speaks_one_way(link.server.name, message.first_us) for link in links)
+            # Behind a cut in one direction its node goes on with a leader of the other side, until it notices. The same
+            # holds if that side hears again soon, but is not heard: what was sent to it comes then. Where machines
+            # reach each other over a third one, leader and copies may be of two sides as soon as they notice.
+            until_us = message.first_us + _UNNOTICED_US
+            one_way = any(self.history.speaks_one_way(link.server.name, message.first_us, until_us) for link in links)
             partly = any(self.history.is_partly_cut(link.server.name, message.first_us) for link in links)
             apart = self._parted_since(message, _UNNOTICED_US if one_way or partly else 0)
             apart = apart or self._on_two_sides(links, message.first_us)
@@ -487,6 +492,11 @@ class Causes(Judge):
         """Whether the connection was open while its node did nothing: a hung node does not close it."""
         idle = self.history.down(life.link.server.name, life.connect_us, until_us - 1)
         return idle and self._excuse("A7", "its node hung while it was connected")
+
+    def joined_later(self, life: Life, follower: Life) -> bool:
+        """Whether the two were on two sides: a merge joins their sessions."""
+        apart = self._on_two_sides([life.link, follower.link], life.connect_us, follower.accepted_us)
+        return apart and self._excuse("A7", "its client began anew on another side")
 
     def withdrawal_unknown(self, life: Life, since_us: int, until_us: int) -> bool:
         """Whether a side goes on from a copy that has the will, and that is older than this time."""

@@ -280,7 +280,7 @@ class DeliveryChecker:
             if earlier.number in record.ever or earlier.number in record.held or earlier.refused:
                 continue
             if earlier.acked and not self._was_full(earlier) and self._is_due(record, earlier):
-                if self.judge.comes_after_heal(record, earlier, link):
+                if self.judge.comes_after_heal(record, earlier, message, link):
                     continue  # the end of the run checks that it has come
                 self.world.violate("A1", f"{record} got {message} and never {earlier}, acknowledged before")
             elif earlier.qos == 0 and self._is_live(record, link, earlier, message):

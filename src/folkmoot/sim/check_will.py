@@ -134,7 +134,8 @@ class WillChecker:
                 if follower.link.read_bytes >= follower.connect_bytes:
                     return MAYBE
             elif not follower.resumed:
-                return YES  # a new session has ended the old one
+                # A new session has ended the old one; or they become one, and the client was back in time.
+                return MAYBE if not follower.clean and self.judge.joined_later(life, follower) else YES
             elif follower.accepted_us >= due_low - self.ledger.slack_us:
                 return MAYBE
             else:

@@ -44,6 +44,7 @@ EXCUSES: Final = (
     Excuse("A5", "QoS 0: a node failed, or links were cut", _ANY),
     Excuse("A6", "connections on two sides", _SPLIT),
     Excuse("A7", "another side may have taken its client for dead", _SPLIT),
+    Excuse("A7", "its client began anew on another side", _SPLIT),
     Excuse("A7", "withdrawn while all nodes of a side were away", _SPLIT),
     Excuse("A7", "its node hung while it was connected", _DEATH),
     Excuse("A7", "its node was away or cut off while it was connected", _DEATH),

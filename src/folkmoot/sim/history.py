@@ -118,15 +118,14 @@ class History:
         """Whether a machine was down, hung or cut off from everything at some moment of this time."""
         return any(span.overlaps(since_us, until_us) for span in self._downs.get(name, []))
 
-    def speaks_one_way(self, name: str, at_us: int) -> bool:
-        """Whether at this time a machine, or one that it reached both ways, was heard by one that it did not hear."""
-        mask = self._mask_at(name, at_us)
-        heard: list[int] = []
-        for since_us, one_way in self._one_way:
-            if since_us > at_us:
-                break
-            heard = one_way
-        return any(heard[one] for one in range(len(heard)) if mask >> one & 1)
+    def speaks_one_way(self, name: str, since_us: int, until_us: int) -> bool:
+        """Whether in this time a machine, or one that it reached both ways, was heard by one that it did not hear."""
+        mask = self._mask_at(name, since_us)
+        for place, (begin, heard) in enumerate(self._one_way):
+            end = self._one_way[place + 1][0] if place + 1 < len(self._one_way) else NEVER
+            if begin <= until_us and end > since_us and any(heard[one] for one in range(len(heard)) if mask >> one & 1):
+                return True
+        return False
 
     def hears_one_way(self, name: str, since_us: int, until_us: int) -> bool:
         """Whether at some moment of this time a machine heard another one that did not hear it."""

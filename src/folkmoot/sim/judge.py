@@ -68,7 +68,7 @@ class Judge(ABC):
         """Whether the node that took an acknowledged message may not have known the subscription."""
 
     @abstractmethod
-    def comes_after_heal(self, record: SessionRecord, message: Message, link: Link) -> bool:
+    def comes_after_heal(self, record: SessionRecord, message: Message, later: Message, link: Link) -> bool:
         """Whether a message may still be on the other side of a split, and come after a later one."""
 
     @abstractmethod
@@ -179,6 +179,10 @@ class Judge(ABC):
     @abstractmethod
     def client_given_up(self, life: Life, until_us: int) -> bool:
         """Whether the others gave up the client of a connection before `until_us`, when that ended."""
+
+    @abstractmethod
+    def joined_later(self, life: Life, follower: Life) -> bool:
+        """Whether the session of the later connection began on a side that did not know that of the earlier one."""
 
     @abstractmethod
     def withdrawal_unknown(self, life: Life, since_us: int, until_us: int) -> bool:

@@ -119,7 +119,7 @@ class Windows(Judge):
             return True  # a side that does not see the client lets its session expire
         return not self.trouble.reaches(sub.link, sub.since_us, last, since, until)
 
-    def comes_after_heal(self, record: SessionRecord, message: Message, link: Link) -> bool:
+    def comes_after_heal(self, record: SessionRecord, message: Message, later: Message, link: Link) -> bool:
         """Whether the machines were separated."""
         return self.trouble.separated(message.attempts[-1].link, link, message.first_us, self.world.now)
 
@@ -240,6 +240,10 @@ class Windows(Judge):
     def client_given_up(self, life: Life, until_us: int) -> bool:
         """Whether its node failed while the connection was open."""
         return self.trouble.failed(life.link.server.name, life.connect_us, until_us - 1)
+
+    def joined_later(self, life: Life, follower: Life) -> bool:
+        """Whether the machines were separated."""
+        return self.trouble.separated(life.link, follower.link, life.connect_us, follower.accepted_us)
 
     def withdrawal_unknown(self, life: Life, since_us: int, until_us: int) -> bool:
         """Never: nothing in this family has needed it."""
