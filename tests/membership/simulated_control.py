@@ -329,13 +329,16 @@ class Cluster:
                 self.cut(lone, other, on)
                 self.cut(other, lone, on)
 
-    def reset(self, one: Machine, other: Machine) -> None:
-        """Cut two machines off from each other by a firewall that answers with resets: each finds a refusing port."""
+    def reset(self, one: Machine, other: Machine, both: bool = True) -> None:
+        """Cut two machines off from each other by a firewall that answers with resets: each finds a refusing port.
+
+        both: else only the second one is answered, and the first one hears nothing.
+        """
         self.isolate(one, [other], True)
         link = self.link(one, other)
         if link.up:
             self.close(one, other, link)
-        for here, there in ((one, other), (other, one)):
+        for here, there in ((one, other), (other, one))[0 if both else 1 :]:
             assert there.control is not None
             end = (there.name, there.control.me.incarnation, there.disk, True)
             self.happen(here, lambda here=here, end=end: self._down(here, *end))  # type: ignore[misc]

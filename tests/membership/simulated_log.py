@@ -221,7 +221,7 @@ class Group:
             for other in self.machines:
                 log = other.log_of()
                 if log.leader and not log.is_leader and rng.chance(2, 3):
-                    log.leader_ended(log.leader, self.now)
+                    log.ended(log.leader, self.now)
                     self.turn(other)
             return
         if rng.chance(1, 2):

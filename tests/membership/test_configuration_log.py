@@ -427,7 +427,7 @@ def test_a_leader_hands_over_and_its_end_is_noticed_at_once() -> None:
     group.cut = [2]
     before = group.now
     for machine in group.machines:
-        machine.log_of().leader_ended(2, group.now)
+        machine.log_of().ended(2, group.now)
         group.turn(machine)
     pool = group.pool
     group.pool = [one for one in pool if 2 not in one[:2]]

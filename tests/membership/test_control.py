@@ -517,10 +517,11 @@ def test_a_firewall_that_resets_ends_nobody() -> None:
     assert is_up(configuration.members[other.disk].state)
 
 
-def led_twice(seed: int, planted: list[str]) -> list[tuple[int, int]]:
+def led_twice(seed: int, planted: list[str], both: bool) -> list[tuple[int, int]]:
     """Put a controller behind a firewall that answers with resets; return what is led beside a member that it reaches.
 
-    Of the old controller itself the resets are a proof that it has ended, which is wrong: it is not looked at.
+    Of the old controller itself the resets are a proof that it has ended, which is wrong: it is not looked at. both: it
+    gets resets, too.
     """
     cluster = begun(seed, 5)
     cluster.run(2 * S)
@@ -533,7 +534,7 @@ def led_twice(seed: int, planted: list[str]) -> list[tuple[int, int]]:
     others = [one for one in cluster.machines if one not in (old, member)]
     cluster.isolate(member, others, True)
     for one in others:
-        cluster.reset(old, one)
+        cluster.reset(old, one, both)
     until = cluster.now + 4 * S
     while cluster.now < until:
         cluster.run(5 * MS)
@@ -544,13 +545,14 @@ def led_twice(seed: int, planted: list[str]) -> list[tuple[int, int]]:
     return []
 
 
+@pytest.mark.parametrize("both", [False, True])
 @pytest.mark.parametrize("seed", range(10))
-def test_a_member_that_only_an_old_controller_reaches_keeps_its_lease_until_it_is_over(seed: int) -> None:
-    assert led_twice(seed, []) == []
+def test_a_member_that_only_an_old_controller_reaches_keeps_its_lease_until_it_is_over(seed: int, both: bool) -> None:
+    assert led_twice(seed, [], both) == []
 
 
 def test_a_leader_that_trusts_the_proof_of_an_end_would_give_its_leaderships_away() -> None:
-    assert led_twice(0, ["trusts_proofs"])
+    assert led_twice(0, ["trusts_proofs"], False)
 
 
 @pytest.mark.parametrize("planted", [[], ["drops_early"]])
@@ -1440,20 +1442,25 @@ def test_nobody_remembers_what_a_disk_that_is_no_member_any_more_has_said() -> N
         assert disk not in control(one).loads
 
 
-def test_a_member_behind_a_firewall_that_answers_with_resets_is_silent_when_others_lead() -> None:
-    cluster, machine = behind_firewall([])
+@pytest.mark.parametrize("leads", [False, True])
+def test_a_member_behind_a_firewall_that_answers_with_resets_is_silent_when_others_lead(leads: bool) -> None:
+    """leads: it leads the configuration log, too, so that it answers its own heartbeats."""
+    cluster, machine = behind_firewall([], leads)
     assert not machine.is_live(cluster.now)
 
 
-def test_two_leaders_would_speak_if_it_kept_its_lease() -> None:
+@pytest.mark.parametrize(
+    ("planted", "leads"), [("keeps_lease", False), ("keeps_lease", True), ("keeps_promises", True)]
+)
+def test_two_leaders_would_speak_if_it_kept_its_lease(planted: str, leads: bool) -> None:
     with pytest.raises(Violation, match="lead"):
-        behind_firewall(["keeps_lease"])
+        behind_firewall([planted], leads)
 
 
-def behind_firewall(planted: list[str]) -> tuple[Cluster, Machine]:
+def behind_firewall(planted: list[str], leads: bool) -> tuple[Cluster, Machine]:
     """Return a cluster in which others lead what a machine led that they take for ended, and that machine."""
     cluster = begun(71, 3, planted=planted)
-    machine = follower(cluster)
+    machine = controller(cluster) if leads else follower(cluster)
     assert cluster.leads(machine)
     for other in cluster.machines:
         if other is not machine:

@@ -27,6 +27,7 @@ ELSEWHERE = [
     "keeps_data",
     "keeps_few",
     "keeps_lease",
+    "keeps_promises",
     "trusts_numbers",
     "trusts_proofs",
     "votes_in_doubt",

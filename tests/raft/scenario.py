@@ -150,7 +150,7 @@ class Scenario:
     def do_ended(self, words: list[str]) -> None:
         for node in self.nodes.values():
             if node.is_up:
-                node.raft.leader_ended(int(words[0]), self.now)
+                node.raft.ended(int(words[0]), self.now)
                 self.turn(node)
 
     def do_persist(self, words: list[str]) -> None:

@@ -215,7 +215,7 @@ class Timed:
         if self.rng.chance(1, 2):
             for other in self.nodes:
                 if other.is_up and self.linked[node.me][other.me]:
-                    other.raft.leader_ended(node.me, self.local(other.me))
+                    other.raft.ended(node.me, self.local(other.me))
                     self.turn(other)
         else:
             self.restart(node)

@@ -273,10 +273,10 @@ class ConfigurationLog:
         self._is_due = True
         return self._raft.transfer(disk, now)
 
-    def leader_ended(self, disk: int, now: int) -> None:
+    def ended(self, disk: int, now: int) -> None:
         """The process of `disk` is proved to have ended: if it leads the log, wait for nothing."""
         self._is_due = True
-        self._raft.leader_ended(disk, now)
+        self._raft.ended(disk, now)
 
     def raise_term(self, term: int, now: int) -> None:
         """Enter a later term: what this member has voted and confirmed, and forgotten, is of earlier ones."""

@@ -371,7 +371,8 @@ class Control:
             if self.controller is not None:
                 self.controller.ended(disk, incarnation, now)
             if self.log is not None and not self.neighbours.is_linked(disk):
-                self.log.leader_ended(disk, now)
+                if not self.log.is_leader or not self._planted.keeps_promises:
+                    self.log.ended(disk, now)
                 if self.me.disk in self.log.voters:  # a second witness for the controller, and not hundreds
                     self._beat_ns = min(self._beat_ns, now)
 
@@ -379,7 +380,8 @@ class Control:
         """Go on under the next lease only, when this process may be the one that is taken for ended.
 
         A firewall that answers with resets looks like the end of a process, from both of its sides. Two members prove
-        an end, and its lease counts for nothing at once; so a process that sees two of them end may be their proof.
+        an end, and its lease counts for nothing at once; so a process that sees two of them end may be their proof. If
+        it leads the log, their promises count no more either (`Raft.ended`): else it would renew its own lease.
         """
         configuration = self.configuration
         if configuration is None or self._planted.keeps_lease:

@@ -14,6 +14,7 @@ The proof that no lease is valid that is certainly over. Let a lease be valid be
    lease), so h was sent before the election of the later one, which waits a length and the drift from its election.
    A voter that takes the earlier leader for ended does not wait for Raft's leader lease. If that is wrong (a firewall
    that answers with resets), h may be sent until that lease is over: the later leader adds it (`predecessor_ns`).
+   The earlier leader has no such lease any more as soon as it sees enough voters refuse, as they do.
 3. *An earlier leader says so, and has not answered h.* What counts is the entry of the log that takes the leaderships
    away. It was proposed before the later leader was elected. That leader answers nothing before it has applied
    everything that earlier leaders proposed (`may_grant`), and nothing to a member that is away. A leader that has

@@ -450,13 +450,32 @@ class Leader:
         A voter that has answered votes for nobody else for `election_ns` after that, by its own clock, and none does
         so within that time after a restart. It ends for the term when leadership is handed over: the member that was
         told to campaign may do so at any later time. If it has not, this leader goes on in a new term.
+
+        A voter whose process was taken for ended may take this one for ended as well, and then it does not wait. So
+        only answers count to what was sent to it since.
         """
         member = self._member
         void = (self._lease_void or self.transfer_to) and not member.planted.lease_after_transfer
         if void or member.log.commit < self.term_start:
             return 0
         drift = member.options.election_ns * member.options.drift_percent // 100
-        return self.quorum_ns() + member.options.election_ns - drift
+        configuration = member.log.configuration()
+        promised_ns = configuration.agreed([self._promised_ns(voter) for voter in configuration.voters])
+        return 0 if promised_ns < 0 else promised_ns + member.options.election_ns - drift
+
+    def _promised_ns(self, voter: int) -> int:
+        """Return since when a voter votes for nobody else; -1: it may do so at any time."""
+        member = self._member
+        if voter == member.me:
+            return member.now
+        progress = self.progress[voter]
+        return progress.contact_ns if progress.contact_ns > progress.void_ns else -1
+
+    def ended(self, peer: int) -> None:
+        """A follower is taken for ended: what it has promised counts no more."""
+        progress = self.progress.get(peer)
+        if progress is not None:
+            progress.void_ns = self._member.now
 
     # Reads
 

@@ -308,13 +308,16 @@ class Raft:
         leader.transfer(peer)
         return ACCEPTED
 
-    def leader_ended(self, peer: int, now: int) -> None:
+    def ended(self, peer: int, now: int) -> None:
         """The process of `peer` has ended, which is proved: if it leads, an election begins without waiting.
 
-        A wrong proof can break a lease (`lease_ns`), and nothing else.
+        A wrong proof can break a lease (`lease_ns`), and nothing else; and it comes from both sides: if this member
+        leads, what `peer` has promised counts no more.
         """
         self._at(now)
-        if self._leader is None and (self.leader == peer or self.role != FOLLOWER):
+        if self._leader is not None:
+            self._leader.ended(peer)
+        elif self.leader == peer or self.role != FOLLOWER:
             self._member.leader = 0
             self._election.forget_leader()
 
