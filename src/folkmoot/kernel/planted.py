@@ -31,7 +31,6 @@ PLANTED: Final[list[str]] = [
     "stale_routes",
     "tail_kept",
     "unasked",
-    "unawaited",
     "unbounded_time",
     "uncounted",
     "unfenced",
@@ -58,7 +57,6 @@ class Planted:
         self.dirty_tail: bool = "dirty_tail" in names  # a new leader shows what is not committed
         self.own_tail: bool = "own_tail" in names  # a new leader keeps only its own changes
         self.tail_kept: bool = "tail_kept" in names  # a deposed leader keeps what is not committed
-        self.unawaited: bool = "unawaited" in names  # a new leader does not wait for the copies in sync
         self.uncounted: bool = "uncounted" in names  # a leader asks for a member without counting on it
         self.untouched: bool = "untouched" in names  # pages of a copy overwrite newer changes
         self.partial_counts: bool = "partial_counts" in names  # a copy that is being filled counts as complete

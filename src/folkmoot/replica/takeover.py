@@ -86,10 +86,7 @@ class Takeover:
         """Begin to take over a partition in the view that is being installed."""
         replica_states = self.replica_states
         replica_states.phases[partition] = TAKING
-        expected = [node_id for node_id in replicas if node_id != replica_states.node_id]
-        if replica_states.planted.unawaited:
-            expected = []
-        self._expected[partition] = expected
+        self._expected[partition] = [node_id for node_id in replicas if node_id != replica_states.node_id]
 
     def begun(self) -> None:
         """The view is installed: continue with partitions that wait for no report."""
