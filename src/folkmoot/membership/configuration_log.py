@@ -274,7 +274,7 @@ class ConfigurationLog:
         return self._raft.transfer(disk, now)
 
     def ended(self, disk: int, now: int) -> None:
-        """The process of `disk` is proved to have ended: if it leads the log, wait for nothing."""
+        """The process of `disk` is proved to have ended: wait for nothing if it leads the log, see `Raft.ended`."""
         self._is_due = True
         self._raft.ended(disk, now)
 

@@ -120,21 +120,22 @@ class History:
 
     def speaks_one_way(self, name: str, since_us: int, until_us: int) -> bool:
         """Whether in this time a machine, or one that it reached both ways, was heard by one that it did not hear."""
-        mask = self._mask_at(name, since_us)
-        for place, (begin, heard) in enumerate(self._one_way):
-            end = self._one_way[place + 1][0] if place + 1 < len(self._one_way) else NEVER
-            if begin <= until_us and end > since_us and any(heard[one] for one in range(len(heard)) if mask >> one & 1):
+        mask = self._mask_in(self._masks_at(since_us), name)
+        for end, heard in self._one_way_until(since_us, until_us):
+            if end > since_us and any(heard[one] for one in range(len(heard)) if mask >> one & 1):
                 return True
         return False
 
     def hears_one_way(self, name: str, since_us: int, until_us: int) -> bool:
         """Whether at some moment of this time a machine heard another one that did not hear it."""
         bit = 1 << self._numbers[name]
-        for place, (begin, one_way) in enumerate(self._one_way):
-            end = self._one_way[place + 1][0] if place + 1 < len(self._one_way) else NEVER
-            if begin <= until_us and end >= since_us and any(heard & bit for heard in one_way):
-                return True
-        return False
+        return any(hearers & bit for _end, heard in self._one_way_until(since_us, until_us) for hearers in heard)
+
+    def _one_way_until(self, since_us: int, until_us: int) -> list[tuple[int, list[int]]]:
+        """Return by machine those that only heard it, each time with its end, as it was in this time."""
+        ends = [*[begin for begin, _heard in self._one_way[1:]], NEVER]
+        spans = zip(self._one_way, ends, strict=True)
+        return [(end, heard) for (begin, heard), end in spans if begin <= until_us and end >= since_us]
 
     def lacks(self, name: str, since_us: int, until_us: int) -> int:
         """Return how many members a machine did not reach both ways at once, at most, in this time."""
@@ -153,7 +154,7 @@ class History:
         Then the links around it form no sides yet: which machines go on together is up to the nodes.
         """
         masks = self._masks_at(at_us)
-        mask = self._mask_at(name, at_us)
+        mask = self._mask_in(masks, name)
         return any(masks[one] != mask for one in range(len(masks)) if mask >> one & 1)
 
     def _masks_at(self, at_us: int) -> list[int]:
@@ -164,8 +165,7 @@ class History:
             masks = found
         return masks
 
-    def _mask_at(self, name: str, at_us: int) -> int:
-        masks = self._masks_at(at_us)
+    def _mask_in(self, masks: list[int], name: str) -> int:
         number = self._numbers[name]
         return masks[number] if number < len(masks) else 0
 
