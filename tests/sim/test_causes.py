@@ -119,6 +119,29 @@ def test_a_short_cut_makes_no_sides() -> None:
     assert not machines.history.apart("n1", "n2", 0)
 
 
+@pytest.mark.parametrize("heals", [False, True])
+@pytest.mark.parametrize("split_us", [2 * FORK_US, 0])
+@pytest.mark.parametrize("bridge", [False, True])
+def test_a_machine_that_comes_up_takes_the_side_of_those_that_it_reaches(
+    bridge: bool, split_us: int, heals: bool
+) -> None:
+    """The sides are older than the machine: it needs no time of its own to become a part of one of them."""
+    machines = Machines()
+    machines.run(3, up=False)
+    cuts = [("n1", "n2")] if bridge else [("n1", "n2"), ("n1", "n3")]
+    machines.cut(*cuts)
+    machines.wait(split_us)
+    machines.run(3, up=True)
+    came = machines.world.now
+    machines.wait(FORK_US // 4)
+    if heals:
+        machines.cut()
+        machines.wait(FORK_US // 4)
+    assert machines.history.apart("n1", "n3", came) == (split_us > 0)
+    assert machines.history.apart("n2", "n3", came) == (split_us > 0 and bridge)
+    assert not heals or not machines.history.parted("n3", came, NEVER), "no sides have parted then"
+
+
 def test_the_middle_of_a_bridge_may_be_of_either_side() -> None:
     machines = Machines()
     machines.cut(("n1", "n3"))

@@ -33,6 +33,7 @@ class Span:
         self.begin_us = begin_us
         self.end_us = end_us
         self.begins_us = [begin_us]  # of all the times that it has been made of
+        self.counts_us = begin_us  # from when on there may be two sides
 
     def overlaps(self, since_us: int, until_us: int) -> bool:
         """Whether it overlaps the time between the two moments."""
@@ -250,7 +251,8 @@ class History:
 
         Not together are machines that cannot reach each other both ways, or do not reach the same others; one that does
         not run counts when half of the members are down, which looks like a split. They may be of different sides after
-        `FORK_US` of this, and until they have been together for `HEAL_US`.
+        `FORK_US` of this, or as soon as one of them reaches a third one that has not been together with the other for
+        so long; and until they have been together for `HEAL_US`.
         """
         if first == second:
             return False
@@ -265,9 +267,7 @@ class History:
         if spans is None:
             spans = self._pairs[pair] = self._spans_of(pair)
         now = self.world.now
-        return any(
-            span.overlaps(since_us, until_us) for span in spans if span.end_us < NEVER or now - span.begin_us >= FORK_US
-        )
+        return any(span.overlaps(since_us, until_us) for span in spans if now >= span.counts_us)
 
     def cut(self, first: str, second: str, since_us: int, until_us: int) -> bool:
         """Whether two machines could not reach each other both ways, or not the same others, at a moment of this time.
@@ -296,13 +296,31 @@ class History:
         found: list[Span] = []
         for span in self._cuts_of(pair):
             end = span.end_us if span.end_us == NEVER else span.end_us + HEAL_US
+            counts_us = self._counts_from(pair, span)
             if found and found[-1].end_us >= span.begin_us:
                 found[-1].end_us = end
-                if span.end_us - span.begin_us >= FORK_US:
-                    found[-1].begins_us.append(span.begin_us)
-            elif span.end_us - span.begin_us >= FORK_US:
+            elif counts_us <= span.end_us:
                 found.append(Span(span.begin_us, end))
+                found[-1].begins_us.clear()
+                found[-1].counts_us = counts_us
+            if found and span.end_us - span.begin_us >= FORK_US:
+                found[-1].begins_us.append(span.begin_us)
         return found
+
+    def _counts_from(self, pair: tuple[int, int], cut: Span) -> int:
+        """Return from when on the two may be of different sides: after `FORK_US`, or on one that is older."""
+        counts_us = cut.begin_us + FORK_US
+        for begin_us, end_us, masks in self._epochs_in(cut.begin_us, min(cut.end_us, counts_us)):
+            for near, far in (pair, pair[::-1]):
+                mask = masks[near] if near < len(masks) else 0
+                for third in range(len(masks)):
+                    if third in pair or not mask >> third & 1:
+                        continue
+                    for other in self._cuts_of((min(third, far), max(third, far))):
+                        since = max(begin_us, other.begin_us + FORK_US)
+                        if since <= min(end_us, other.end_us):
+                            counts_us = min(counts_us, since)
+        return counts_us
 
     def parted(self, name: str, since_us: int, until_us: int) -> bool:
         """Whether this machine and another one became two sides in this time."""
