@@ -202,6 +202,25 @@ def test_a_name_that_nobody_knows_is_not_as_long_in_events_as_in_a_packet(make: 
     assert by_id["client"] == "c" * 1024 + "..."
 
 
+@pytest.mark.parametrize("cached", [0, 1, 5, 100])
+def test_a_turn_does_not_ask_who_takes_them_unless_subscriptions_have_changed(make: MakeBox, cached: int) -> None:
+    """Even if the cache has no room for the routes of all kinds."""
+    box = make(limits={"route_cache_max": cached})
+    peer = box.client("a")
+    peer.connect()
+    for _ in range(3):
+        peer.ping()
+    counters = box.node.counters
+    before = counters.route_misses
+    for _ in range(3):
+        peer.ping()
+    assert counters.route_misses == before
+    ear = listener(box)
+    assert counters.route_misses > before
+    box.client("b").connect()
+    assert [event["client"] for event in told(ear, "connected")] == ["b"]
+
+
 def test_a_stream_keeps_them_from_the_start_on(make: MakeBox) -> None:
     box = make(streams=[StreamConfig("events", b"$events/#", 2), StreamConfig("all", b"#", 2)])
     peer = box.client("c")

@@ -495,6 +495,36 @@ def test_a_message_for_an_earlier_session_comes_as_that_one_asked(
 
 
 @pytest.mark.parametrize(
+    ("asked", "qos", "forks", "violations"),
+    [(b"t", 2, True, 0), (b"t", 1, True, 0), (b"t", 2, False, 1), (b"t", 0, True, 1), (b"u", 2, True, 1)],
+)
+def test_a_message_that_clears_comes_for_an_earlier_session_too(
+    asked: bytes, qos: int, forks: bool, violations: int
+) -> None:
+    machines = Machines()
+    trouble: Any = None
+    ledger = Ledger(machines.world, machines.hosts, trouble, machines.judge())
+    checker = DeliveryChecker(ledger)
+    records: list[SessionRecord] = []
+    for _ in range(2):
+        life = Life("c", V5, machines.link(1), True, machines.world.now)
+        ledger.connecting(life)
+        records.append(ledger.begin(life, 10))
+        records[-1].links.append(life.link)
+    records[0].every.append(Sub(asked, 2, 0, machines.world.now))
+    for published in (1, 2):
+        message = ledger.publish("a", Publish(b"t", b"", published, retain=True), once=True)
+        ledger.sent(message, machines.link(3))
+    if forks:
+        machines.cut(("n1", "n3"), ("n2", "n3"))
+    machines.wait(2 * FORK_US)
+    packet = Publish(b"t", b"", qos)
+    packet.properties = Properties()
+    checker.received(records[1], machines.link(1), packet, late=False)
+    assert len(machines.world.violations) == violations
+
+
+@pytest.mark.parametrize(
     ("left_early", "emptied", "back", "majority", "twice"),
     [
         (False, True, [3], False, True),

@@ -375,10 +375,9 @@ class Routes:
         changed = self.interest.changed
         if changed:
             if len(changed) > len(self.cache):
-                self._newest = None
                 if self._unfinished:
                     self._note_changes(changed)
-                self._empty_cache()
+                self.forget_routes()
             else:
                 for topic_filter in changed:
                     self.forget(topic_filter)
@@ -414,16 +413,15 @@ class Routes:
     def forget_all(self) -> None:
         """Remove all cached routes, and begin unfinished look-ups anew: leaders or locations have changed."""
         self._unfinished = {}
-        self._newest = None
-        self._empty_cache()
+        self.forget_routes()
 
     def forget_routes(self) -> None:
-        """Remove all cached routes: a session with many subscriptions has ended."""
+        """Remove all cached routes: so many subscriptions have changed that to find those of each takes longer."""
         self._newest = None
+        self.events_changed = True
         self._empty_cache()
 
     def _empty_cache(self) -> None:
-        self.events_changed = True
         self._stale.extend(self.cache.values())
         self.cache.clear()
         self._index.clear()
