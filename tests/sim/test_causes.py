@@ -524,6 +524,31 @@ def test_a_message_that_clears_comes_for_an_earlier_session_too(
     assert len(machines.world.violations) == violations
 
 
+@pytest.mark.parametrize("answered", [False, True])
+@pytest.mark.parametrize(
+    ("forks", "majority", "excused"), [(True, False, True), (False, False, False), (True, True, False)]
+)
+def test_a_subscription_that_was_taken_back_may_still_be_there_on_another_side(
+    forks: bool, majority: bool, excused: bool, answered: bool
+) -> None:
+    """UNSUBSCRIBE may have been sent before SUBACK came."""
+    machines = Machines()
+    record = SessionRecord(0, "c", V5, NEVER_EXPIRES_S, machines.world.now)
+    record.links.append(machines.link(1))
+    sub = Sub(b"t", 1, 0, machines.world.now)
+    sub.link = record.links[0] if answered else None
+    record.every.append(sub)
+    if forks:
+        machines.cut(("n1", "n3"), ("n1", "n2"))
+    machines.wait(2 * FORK_US)
+    sub.until_us = sub.gone_us = machines.world.now
+    machines.cut()
+    machines.wait(HEAL_US // 2)
+    message = machines.message(1, machines.link(2))
+    message.acked_us = machines.world.now
+    assert machines.judge(majority=majority).matched_otherwise(record, message) == excused
+
+
 @pytest.mark.parametrize(
     ("left_early", "emptied", "back", "majority", "twice"),
     [

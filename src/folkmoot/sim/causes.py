@@ -138,11 +138,12 @@ class Causes(Judge):
     def matched_otherwise(self, record: SessionRecord, message: Message) -> bool:
         """Whether the client changed its subscriptions on another side than the one that took the message."""
         changed = record.began_without_copy and not self.majority
+        taken = [attempt.link for attempt in message.attempts]
         for sub in record.matching(message.topic):
             since = sub.gone_us if sub.gone_us < NEVER else sub.asked_us
-            if sub.link is not None and not changed:
+            if not changed:
                 until = min(message.acked_us, self.world.now)
-                links = [sub.link, *[attempt.link for attempt in message.attempts]]
+                links = taken + (record.links_since(sub.asked_us) if sub.link is None else [sub.link])
                 changed = any(self._is_forked(link, since, until) for link in links)
                 changed = changed or self._is_unaware(message, since, min(max(since, sub.since_us), self.world.now))
         return self._decide("A2", "subscription changed on another side", changed)
