@@ -55,6 +55,7 @@ class History:
         self._downs: dict[str, list[Span]] = {}  # times in which the machine did not run, hung or was cut off
         self._failures: list[tuple[int, str]] = []
         self._pairs: dict[tuple[int, int], list[Span]] = {}  # times on different sides; for `_known` epochs
+        self._cuts: dict[tuple[int, int], list[Span]] = {}  # times not together; for `_known` epochs
         self._known = 0
         # (since, by machine the bits of those that hear it, and that it does not hear)
         self._one_way: list[tuple[int, list[int]]] = []
@@ -89,7 +90,6 @@ class History:
         if self._epochs and self._epochs[-1][0] == now:
             self._epochs.pop()
             self._known = 0
-            self._pairs.clear()
         self._epochs.append((now, masks, most))
 
     def _masks(self) -> tuple[list[int], list[int]]:
@@ -259,9 +259,7 @@ class History:
         one, two = self._numbers.get(first, -1), self._numbers.get(second, -1)
         assert one >= 0, f"{first} is a machine"
         assert two >= 0, f"{second} is a machine"
-        if self._known != len(self._epochs):
-            self._pairs.clear()
-            self._known = len(self._epochs)
+        self._refresh()
         pair = (min(one, two), max(one, two))
         spans = self._pairs.get(pair)
         if spans is None:
@@ -278,7 +276,17 @@ class History:
         cuts = self._cuts_of((min(one, two), max(one, two))) if one != two else []
         return any(span.overlaps(since_us, until_us) for span in cuts)
 
+    def _refresh(self) -> None:
+        if self._known != len(self._epochs):
+            self._pairs.clear()
+            self._cuts.clear()
+            self._known = len(self._epochs)
+
     def _cuts_of(self, pair: tuple[int, int]) -> list[Span]:
+        self._refresh()
+        known = self._cuts.get(pair)
+        if known is not None:
+            return known
         one, two = pair
         raw: list[Span] = []
         for begin, masks, most in self._epochs:
@@ -290,6 +298,7 @@ class History:
                 raw[-1].end_us = begin
             elif not together and not lasts:
                 raw.append(Span(begin, NEVER))
+        self._cuts[pair] = raw
         return raw
 
     def _spans_of(self, pair: tuple[int, int]) -> list[Span]:
