@@ -381,12 +381,12 @@ def test_only_the_trunk_gives_out_offsets() -> None:
     split = Split()
     split.put(split.leader(*KNOWN), "old")
     split.view(["n0", "n1"], ["n2"])
-    readable = [split.cell(name).replication.replica_states.is_readable(0) for name in KNOWN]
+    readable = [split.cell(name).replication.replicas[0].is_readable() for name in KNOWN]
     assert readable == [True, True, False]
     view = split.cell("n0").base
     assert view is not None
     view.losses.missing[0] = ["n2"]
-    assert not split.cell("n0").replication.replica_states.is_readable(0), "it would go on from an old copy"
+    assert not split.cell("n0").replication.replicas[0].is_readable(), "it would go on from an old copy"
 
 
 class Failing(Reader):
@@ -423,7 +423,7 @@ def test_a_branch_that_cannot_be_read_is_asked_for_again_before_it_is_lost(times
     split.view(["n0", "n1"], ["n2"])
     split.put(split.leader("n0", "n1"), "more")
     split.put(split.cell("n2"), "less")
-    split.cell("n2").replication.replica_states.reader = Failing(split.cell("n2").store, times)
+    split.cell("n2").replication.context.reader = Failing(split.cell("n2").store, times)
     split.view(KNOWN)
     split.view(KNOWN)
     for name in KNOWN:
@@ -439,7 +439,7 @@ def test_the_receipt_of_a_heal_counts_a_branch_once_and_says_which_one_was_lost(
     for name, topics in {"n0": ["here"], "n1": ["near", "nearer"], "n2": ["far"]}.items():
         for topic in topics:
             split.put(split.cell(name), topic)
-    split.cell("n2").replication.replica_states.reader = Failing(split.cell("n2").store, 3)
+    split.cell("n2").replication.context.reader = Failing(split.cell("n2").store, 3)
     split.view(KNOWN)
     leader = split.leader(*KNOWN)
     assert leader.node_id == "n0"
@@ -549,7 +549,7 @@ def test_a_leader_that_cannot_read_its_own_copy_does_not_call_the_branch_lost(we
     leader = split.leader("n0", "n1")
     split.put(leader, "more")
     split.put(split.cell("n2"), "less")
-    leader.replication.replica_states.reader = Failing(leader.store, 4, well)
+    leader.replication.context.reader = Failing(leader.store, 4, well)
     for _ in range(5):
         split.view(KNOWN)
     assert [line for line in split.world.log if "branch_lost" in line] == []

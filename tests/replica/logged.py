@@ -103,12 +103,12 @@ class LoggedCell(Cell):
         if request is not None:
             commands.append(request)
         if self.unfit:
-            states = self.replication.replica_states.states
-            behind = [number for number in sorted(self.unfit) if states[number] != DAMAGED]
+            replicas = self.replication.replicas
+            behind = [number for number in sorted(self.unfit) if replicas[number].state != DAMAGED]
             damaged = [
                 (number, configuration.partitions[number].version)
                 for number in sorted(self.unfit)
-                if states[number] == DAMAGED
+                if replicas[number].state == DAMAGED
             ]
             commands.append(Withdraw(self.disk_id, self.incarnation, behind, damaged))
         if self.replication.renew:
@@ -342,19 +342,19 @@ class LoggedWorld(World):
         self._compare(cell, partition, what, None if leased else cell.base.epoch)
         if partition in cell.adopted:
             return
-        mine = cell.replication.replica_states.holding(partition)
+        mine = cell.replication.replicas[partition].holding()
         for node_id in cell.base.replicas[partition]:
             other, one = self.cells[node_id], cell.base.member(node_id)
             if one is None or not other.alive or one.incarnation != other.incarnation:
                 continue
             if other.base is None or other.base.epoch < cell.base.epoch:
                 raise Fault(f"{self.now} {cell.node_id} begins to lead {partition} before {node_id} has reported")
-            theirs = other.replication.replica_states.holding(partition)
+            theirs = other.replication.replicas[partition].holding()
             if theirs.state != COMPLETE or other.base.epoch > cell.base.epoch:
                 continue
             if includes(theirs, mine) == YES and includes(mine, theirs) != YES:
                 raise Fault(f"{self.now} {cell.node_id} leads {partition} with {mine!r}, {node_id} has {theirs!r}")
-            durable = other.replication.replica_states.durable_seqs[partition]
+            durable = other.replication.replicas[partition].durable_seq
             if includes(theirs, mine) != YES or durable < mine.seq:
                 raise Fault(f"{self.now} {cell.node_id} shows {partition} with {mine!r}, {node_id} has {theirs!r}")
 
@@ -516,7 +516,7 @@ class LoggedWorld(World):
             return "roles are on their way"
         for number, state in enumerate(self.configuration.partitions):
             for site in self.sites:
-                if site.disk_id not in state.replicas and site.replication.replica_states.holds(number):
+                if site.disk_id not in state.replicas and site.replication.replicas[number].holds():
                     return f"{site.node_id} still has {number}"
         return super().why_not()
 

@@ -231,7 +231,7 @@ def test_a_copy_that_cannot_be_read_is_filled_anew(who: int) -> None:
     world = settled(3, 1)
     victim = leader_and_follower(world)[who]
     store = BrokenReader(victim.store)
-    victim.replication.replica_states.reader = store
+    victim.replication.context.reader = store
     for _ in range(100):
         world.look()
         world.run(world.now + 10 * MILLISECOND)
@@ -249,7 +249,7 @@ def test_damage_that_is_found_while_a_configuration_is_on_its_way_is_mended(who:
     victim = leader_and_follower(world)[who]
     before = victim.base
     assert world.append(Renew(victim.disk_id, victim.incarnation))
-    victim.replication.replica_states.spoil(0, "a test says so")
+    victim.replication.replicas[0].spoil("a test says so")
     victim.turn()
     while victim.base is before:
         world.run(world.now + 100)
@@ -277,7 +277,7 @@ def test_a_node_starts_with_a_history_that_cannot_be_read_and_gets_that_copy_ane
     victim.store = NoHistory(store)  # type: ignore[assignment]
     world.start(victim.node_id)
     victim.store = store
-    victim.replication.replica_states.reader = store
+    victim.replication.context.reader = store
     states = [holding.state for holding in victim.replication.holdings()]
     assert states == [DAMAGED, COMPLETE]
     world.settle()
@@ -308,7 +308,7 @@ def test_a_copy_skips_what_is_equal() -> None:
         batch.put(kind_prefix(0, QUEUE) + b"\x09" + number.to_bytes(4, "big"), b"v" * 400)
     leader.store.apply(batch)
     follower.store.apply(batch)
-    follower.replication.replica_states.spoil(0, "a test says so")
+    follower.replication.replicas[0].spoil("a test says so")
     follower.turn()
     world.settle()
     assert follower.replication.copies.pages_equal >= 4
@@ -320,14 +320,14 @@ def speeds(latency_of: Callable[[int], int], quiet_us: int, commits: int = 1) ->
     world = settled(2, 1, 2)
     leader, _ = leader_and_follower(world)
     replication = leader.replication
-    source, replica_states = replication.source, replication.replica_states
-    replica_states.pending.latency_us = quiet_us
-    source.pull("nobody", PullNotice(0, b"", b"", b""))
+    source, context = replication.source, replication.context
+    context.pending.latency_us = quiet_us
+    source.pull(replication.replicas[0], "nobody", PullNotice(0, b"", b"", b""))
     found = []
     for _ in range(400):
-        replica_states.now += 50 * MILLISECOND
-        replica_states.pending.latency_us = latency_of(source.slow)
-        replica_states.pending.measured += commits
+        context.now += 50 * MILLISECOND
+        context.pending.latency_us = latency_of(source.slow)
+        context.pending.measured += commits
         source._refill()
         found.append(source.slow)
         assert source._credit <= max(world.config.copy_bytes_per_s // source.slow // 20, 1 << 18)
@@ -362,14 +362,15 @@ def test_copies_come_from_all_who_give_at_the_same_time(sources: str, expected: 
     world = settled(2, len(sources) or 1, 2)
     leader, _ = leader_and_follower(world)
     copies = leader.replication.copies
-    replica_states = leader.replication.replica_states
+    context = leader.replication.context
     for partition, source in enumerate(sources):
-        replica_states.pending.written_token = 1
-        copies.active[partition] = _Copy(partition, source, 0, Holding(COMPLETE, 1, 1, []))
-    replica_states.out.clear()
+        context.pending.written_token = 1
+        replica = leader.replication.replicas[partition]
+        copies.active[replica] = _Copy(replica, source, 0, Holding(COMPLETE, 1, 1, []))
+    context.out.clear()
     copies.step()
     copies.step()  # what was asked for is not asked for again
-    assert "".join(sorted(node_id for node_id, kind, _ in replica_states.out if kind == PULL)) == expected
+    assert "".join(sorted(node_id for node_id, kind, _ in context.out if kind == PULL)) == expected
 
 
 def test_a_stale_leader_commits_nothing() -> None:
@@ -423,7 +424,7 @@ def test_the_leader_that_goes_hears_what_became_of_its_last_changes() -> None:
 def test_nonsense_is_logged_and_changes_nothing() -> None:
     world = settled(2, 1, 2)
     leader, follower = leader_and_follower(world)
-    epoch = u64(follower.replication.replica_states.epoch)
+    epoch = u64(follower.replication.context.epoch)
     rows = follower.rows(0)
     rng = Rng(3)
     for kind in range(16, 32):
@@ -438,7 +439,7 @@ def test_nonsense_is_logged_and_changes_nothing() -> None:
 def test_messages_of_other_configurations_and_of_strangers_are_dropped() -> None:
     world = settled(2, 1, 2)
     leader, follower = leader_and_follower(world)
-    now, epoch = world.now, follower.replication.replica_states.epoch
+    now, epoch = world.now, follower.replication.context.epoch
     before = follower.replication.dropped_frames
     follower.replication.receive(leader.node_id, SHIP, u64(epoch - 1) + b"anything", now)
     follower.replication.receive("stranger", SHIP, u64(epoch) + b"anything", now)

@@ -14,7 +14,7 @@ from folkmoot.peer.kind import ASK_OFFER, COPY, DURABLE, FILLED, OFFER, OPENED, 
 from folkmoot.peer.member import ACTIVE, Member
 from folkmoot.replica.notice import CopyNotice, Report, decode_sequences, encode_copy, encode_report, encode_sequences
 from folkmoot.replica.offer import AskNotice, decode_offer, encode_ask
-from folkmoot.replica.replica_states import IDLE, MERGING, OPEN, TAKING
+from folkmoot.replica.replica import IDLE, MERGING, OPEN, TAKING
 from folkmoot.replica.replication import Replication
 from folkmoot.store.epoch import make_epoch
 from folkmoot.store.key import QUEUE, kind_prefix, partition_start
@@ -56,7 +56,7 @@ class Node:
         self.turn()
         self.writer.put(0, kind_prefix(0, QUEUE) + b"k", b"body")
         self.turn()
-        self.states = self.replication.replica_states
+        self.replica = self.replication.replicas[0]
 
     def turn(self) -> None:
         for partition in self.replication.ready:
@@ -94,11 +94,11 @@ def test_a_copy_in_sync_leaves_the_isr_before_it_is_overwritten() -> None:
     node.replication.receive("n0", COPY, copy_of(view.epoch), 0)
     assert node.replication.unfit == [0]
     assert node.writer.position(0) == before
-    assert node.states.states[0] == COMPLETE
+    assert node.replica.state == COMPLETE
     learner = view_at(6, ["n0"], ["n1"])
     node.install(learner)
     node.replication.receive("n0", COPY, copy_of(learner.epoch), 0)
-    assert node.states.states[0] == PARTIAL
+    assert node.replica.state == PARTIAL
     assert node.writer.position(0) == (learner.epoch, 9)
 
 
@@ -124,16 +124,16 @@ def test_a_copy_that_is_complete_is_told_to_a_leader_that_does_not_know_it() -> 
 def test_a_copy_may_diverge_only_if_the_log_lists_it() -> None:
     node = Node("n1")
     node.install(view_at(5, ["n0"], ["n1"], ["n1"]))
-    assert node.states.report(0).may_diverge
+    assert node.replica.report().may_diverge
     node.install(view_at(6, ["n0"], ["n1"], ["n2"]))
-    assert not node.states.report(0).may_diverge
+    assert not node.replica.report().may_diverge
 
 
 def leading() -> Node:
     """A leader that serves, with n1 as a branch that it has merged."""
     node = Node("n0")
     node.install(view_at(5, ["n0"], ["n1", "n2"], ["n1"]))
-    node.states.phases[0] = OPEN
+    node.replica.phase = OPEN
     return node
 
 
@@ -154,7 +154,7 @@ def test_a_new_branch_is_merged_before_the_partition_is_served_again() -> None:
         node = leading()
         node.replication.install(view_at(6, ["n0"], ["n1", "n2"], branches, leader_epoch=2), 0)
         assert not node.replication.leads(0)
-        assert node.states.phases[0] == TAKING
+        assert node.replica.phase == TAKING
 
 
 @pytest.mark.parametrize("restarted", [False, True])
@@ -165,7 +165,7 @@ def test_clients_of_a_branch_are_connected_only_to_the_process_that_made_it(rest
     if restarted:  # and finds the trunk at once: the fork is what its disk had
         node.replication = Replication("n1", 1, ClusterConfig(), node.store, node.writer)
         node.replication.open(0)
-        node.replication.replica_states.lived = fork
+        node.replication.context.lived = fork
     node.install(view_at(6, ["n0"], ["n1", "n2"], ["n1"]))
     ask = AskNotice(0, partition_start(0), [])
     node.replication.receive("n0", ASK_OFFER, encode_ask(epoch_at(6), ask), 0)
@@ -182,44 +182,44 @@ def test_a_merge_does_not_go_on_from_what_is_taken_back() -> None:
     for node_id in ("n1", "n2"):
         node.replication.receive(node_id, READY, u64(view.epoch) + encode_report(report), 0)
     node.turn()
-    assert node.states.phases[0] == MERGING
+    assert node.replica.phase == MERGING
     node.replication.truncate(Overlay(node.store))
     node.turn()
-    assert node.states.phases[0] == IDLE
+    assert node.replica.phase == IDLE
     assert not node.replication.ready
     node.replication.install(view_at(7, ["n0"], ["n1", "n2"], ["n1", "n2"]), 0)
-    assert node.states.phases[0] == TAKING
+    assert node.replica.phase == TAKING
 
 
 def test_a_branch_is_kept_until_what_was_merged_is_at_all_replicas() -> None:
     node = Node("n0")
     node.install(view_at(5, ["n0", "n2"], ["n1"], ["n1"]))
-    node.states.phases[0] = OPEN
-    assert not node.states.settled[0]
-    report = Report(0, node.states.holding(0), 1)
+    node.replica.phase = OPEN
+    assert not node.replica.settled
+    report = Report(0, node.replica.holding(), 1)
     report.may_diverge = True
     lead = node.replication.lead
-    lead.report("n1", report)
-    follower = lead.follower(0, "n1")
+    lead.report(node.replica, "n1", report)
+    follower = node.replica.follower("n1")
     assert follower is not None
     assert not follower.streaming
-    lead._settle(0)
+    lead._settle(node.replica)
     assert follower.streaming
 
 
 def test_a_learner_that_has_come_up_again_does_not_count_any_more() -> None:
     node = leading()
-    follower = node.replication.lead.follower(0, "n2")
+    follower = node.replica.follower("n2")
     assert follower is not None
     follower.counts = True
     node.install(view_at(6, ["n0"], ["n1", "n2"], ["n1"]))
-    follower = node.replication.lead.follower(0, "n2")
+    follower = node.replica.follower("n2")
     assert follower is not None
     assert follower.counts
     back = view_at(7, ["n0"], ["n1", "n2"], ["n1"])
     back.bases["n2"] = back.epoch  # with the same process
     node.install(back)
-    found = [one for one in node.replication.lead.followers[0] if one.node_id == "n2"]
+    found = [one for one in node.replica.followers if one.node_id == "n2"]
     assert [one.counts for one in found] == [False]
 
 
@@ -232,8 +232,8 @@ def test_a_leader_that_was_away_takes_over_anew() -> None:
     node.replication.install(back, 0)
     assert not node.replication.leads(0), "another one may have led it"
     node.turn()
-    assert node.states.phases[0] == TAKING
-    node.replication.receive("n1", READY, u64(back.epoch) + encode_report(Report(0, node.states.holding(0), 2)), 0)
+    assert node.replica.phase == TAKING
+    node.replication.receive("n1", READY, u64(back.epoch) + encode_report(Report(0, node.replica.holding(), 2)), 0)
     assert node.replication.ready == [0]
 
 
@@ -258,19 +258,19 @@ def test_a_takeover_that_waits_for_a_report_asks_for_another_configuration() -> 
     assert node.replication.renew
     assert node.replication.unfit == [], "its copy is as good as before"
     node.replication.renew = False
-    assert not node.states.renew
+    assert not node.replication.renew
 
 
 def test_a_leader_makes_way_for_one_in_sync_to_which_a_later_leadership_has_written_without_it() -> None:
     node = Node("n0")
     view = view_at(5, ["n0", "n1"], [])
     node.install(view)
-    node.states.phases[0] = TAKING
-    node.replication.takeover.begin(0, ["n0", "n1"])
+    node.replica.phase = TAKING
+    node.replication.takeover.begin(node.replica, ["n0", "n1"])
     other = Report(0, Holding(COMPLETE, epoch_at(4), 7, [(epoch_at(4), 0)]), 7)
     body = u64(view.epoch) + encode_report(other)
     node.replication.receive("n1", READY, body, 0)
-    assert node.states.unfit == [0]
+    assert node.replication.unfit == [0]
     assert node.replication.ready == []
 
 
@@ -292,17 +292,17 @@ def test_what_a_follower_says_before_it_has_joined_is_not_forgotten() -> None:
     node = Node("n0")
     view = view_at(5, ["n0", "n1", "n2"], [])
     node.install(view)
-    node.states.phases[0] = TAKING
-    node.replication.takeover.begin(0, ["n0", "n1", "n2"])
-    holding = node.states.holding(0)
+    node.replica.phase = TAKING
+    node.replication.takeover.begin(node.replica, ["n0", "n1", "n2"])
+    holding = node.replica.holding()
     report = Report(0, Holding(COMPLETE, holding.epoch, holding.seq, holding.history), holding.seq - 1)
     node.replication.receive("n1", READY, u64(view.epoch) + encode_report(report), 0)
-    assert node.replication.lead.follower(0, "n1") is None
+    assert node.replica.follower("n1") is None
     node.replication.receive("n1", DURABLE, encode_sequences(view.epoch, [(0, holding.seq)]), 0)
     report = Report(0, report.holding, holding.seq)
     node.replication.receive("n2", READY, u64(view.epoch) + encode_report(report), 0)
     node.turn()
-    follower = node.replication.lead.follower(0, "n1")
+    follower = node.replica.follower("n1")
     assert follower is not None
     assert (follower.streaming, follower.acked_seq) == (True, holding.seq)
 
@@ -325,8 +325,8 @@ def test_where_clients_of_a_merged_session_may_stay_is_known_until_its_partition
     for leader, known in (("n0", True), ("n1", False)):
         node = leading()
         homes = {"c": (False, ["n1"])}
-        node.replication.merges._homes[0] = homes
+        node.replication.merges._homes[node.replica] = homes
         others = [name for name in ("n0", "n1") if name != leader]
         node.replication.install(view_at(6, [leader], others), 0)
-        assert node.replication.merges.take_homes(0) == (homes if known else {})
-        assert node.replication.merges.take_homes(0) == {}
+        assert node.replication.take_homes(0) == (homes if known else {})
+        assert node.replication.take_homes(0) == {}

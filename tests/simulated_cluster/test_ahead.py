@@ -19,7 +19,7 @@ def led_at(cluster: SimulatedCluster, node_id: str, stem: str, copy_at: str) -> 
     """Return a name whose partition one node leads and another one has a copy of."""
     cluster_node = cluster["n1"].node.cluster_node
     assert cluster_node is not None
-    view = cluster_node.replication.replica_states.view
+    view = cluster_node.replication.context.view
     assert view is not None
     for number in range(999):
         replicas = view.replicas[hash64(f"{stem}{number}".encode()) % PARTITIONS]

@@ -33,7 +33,7 @@ def held_by(site: Site) -> int:
     """How many rows a merge of partition 0 has read of its own copy."""
     cluster_node = site.node.cluster_node
     assert cluster_node is not None
-    merging = cluster_node.replication.merges._active.get(0)
+    merging = cluster_node.replication.merges._active.get(cluster_node.replication.replicas[0])
     return 0 if merging is None else len(merging.own)
 
 

@@ -65,7 +65,7 @@ def spoil(cluster: SimulatedCluster, partition: int) -> None:
     """Damage all copies of a partition."""
     for site in cluster.sites.values():
         assert site.node.cluster_node is not None
-        site.node.cluster_node.replication.replica_states.spoil(partition, "a test")
+        site.node.cluster_node.replication.replicas[partition].spoil("a test")
     cluster.advance(5 * SECOND)
 
 

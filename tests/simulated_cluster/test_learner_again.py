@@ -19,7 +19,7 @@ def filled_by(site: Site) -> list[int]:
 
 
 def position_of(site: Site, number: int) -> tuple[int, int]:
-    return site.cluster_node.replication.replica_states.writer.position(number)
+    return site.cluster_node.replication.context.writer.position(number)
 
 
 def test_a_leader_that_has_merged_a_branch_goes_on_when_the_node_of_the_branch_comes_up_again() -> None:

@@ -61,7 +61,7 @@ class _Disks(Evidence):
         self.replication = replication
 
     def copies(self, partition: int, sequence: int) -> int:
-        return self.replication.lead.copies_of(partition, sequence)
+        return self.replication.replicas[partition].copies_of(sequence)
 
 
 class Inbox:
@@ -160,7 +160,7 @@ class ClusterNode:
         self.replication.open(self.state.now)
         self.heal_log.open()
         self.membership.open(self.state.now)
-        self.replication.replica_states.lived = self.membership.view_before
+        self.replication.context.lived = self.membership.view_before
         if len(self.membership.expected()) > 1:
             self.state.clock.alone = False
         self.step()
@@ -293,9 +293,9 @@ class ClusterNode:
             self.membership.filled(partition, node_id)
         replication.filled.clear()
         if replication.unfit:
-            states = replication.replica_states.states
-            damaged = [partition for partition in replication.unfit if states[partition] == DAMAGED]
-            behind = [partition for partition in replication.unfit if states[partition] != DAMAGED]
+            replicas = replication.replicas
+            damaged = [partition for partition in replication.unfit if replicas[partition].state == DAMAGED]
+            behind = [partition for partition in replication.unfit if replicas[partition].state != DAMAGED]
             self.membership.withdraw(behind, damaged)
             replication.unfit.clear()
         if replication.renew or self.broker.cluster.dispatch.renew:
@@ -307,7 +307,7 @@ class ClusterNode:
         replication = self.replication
         # A partition is restored from the store, which shows rows only when they are written. Read earlier, it would
         # lack what was acknowledged in the last turns.
-        if self._again and replication.replica_states.is_written(self._again):
+        if self._again and all(replication.replicas[partition].is_written() for partition in self._again):
             again = self._again
             self._again = []
             self.broker.cluster.leadership.prepare(again)
@@ -386,14 +386,14 @@ class ClusterNode:
         self.membership.know_refusals(self.peers.refused_us, self.peers.twin_us)
         self.membership.step(self.state.writer, self.state.now)
         if self.membership.take_doubt():
-            self.replication.replica_states.doubt()
+            self.replication.doubt()
 
     def seal(self, batch: Batch | None) -> None:
         """End the turn with this batch: replicate it, and install views. `send` follows."""
         now = self.state.now
         if batch is not None:
             self._unsynced.append((batch.token, now))
-        self.replication.replica_states.shift_us = self.state.clock.shift_us
+        self.replication.context.shift_us = self.state.clock.shift_us
         self.replication.seal(batch, now)
         self._collect()
         while self.membership.installs:
@@ -503,7 +503,7 @@ class ClusterNode:
     def _hold_back_offsets(self) -> None:
         """Before leaders change: a partition of which a newer copy may still be missing opens without its offsets."""
         for partition in range(self.state.partitions):
-            held = not self.replication.replica_states.is_readable(partition)
+            held = not self.replication.replicas[partition].is_readable()
             self.broker.streams.hold(partition, held)
             self.broker.delivery.transactions.hold(partition, held)
 

@@ -129,7 +129,7 @@ class Node:
             fields["queued"] = self._state.counters.queue_messages
             fields["retained"] = self._state.counters.retained_messages
         else:  # what is in them is known, and told by `leads`, where they are led
-            fields["copies"] = self.cluster_node.replication.replica_states.count(COMPLETE)
+            fields["copies"] = self.cluster_node.replication.count(COMPLETE)
         self._state.event(INFO, "opened", fields)
 
     def connect(self, handle: object, info: PeerInfo, now: int) -> Connection:

@@ -35,7 +35,7 @@ class Opening:
         if partitions:
             self._open(partitions)
         for partition, why in recovery.spoiled:
-            self.replication.takeover.cannot_read(partition, why)
+            self.replication.cannot_read(partition, why)
         recovery.spoiled.clear()
         return damaged or bool(partitions)
 
@@ -44,7 +44,7 @@ class Opening:
         found = False
         for spoiled in (self.leadership.forward_receiver.spoiled, self.publications.spoiled):
             for partition, why in spoiled:
-                self.replication.replica_states.spoil(partition, why)
+                self.replication.replicas[partition].spoil(why)
             found = found or bool(spoiled)
             spoiled.clear()
         return found
@@ -54,10 +54,10 @@ class Opening:
         homes: dict[str, tuple[bool, list[str]]] = {}
         for partition in partitions:
             replication.start(partition, self.state.now)
-            held = not replication.replica_states.is_readable(partition)
+            held = not replication.replicas[partition].is_readable()
             self.streams.hold(partition, held)
             self.transactions.hold(partition, held)
-            homes.update(replication.merges.take_homes(partition))
+            homes.update(replication.take_homes(partition))
         self.leadership.lead(partitions, homes)
 
     def runnable(self) -> bool:
@@ -69,5 +69,5 @@ class Opening:
 
     def _startable(self) -> list[int]:
         """Return the partitions to be led for which no newer change can come from another node."""
-        takeover = self.replication.takeover
-        return [partition for partition in self.leadership.recovery.arrivals if takeover.may_start(partition)]
+        arrivals = self.leadership.recovery.arrivals
+        return [partition for partition in arrivals if self.replication.may_start(partition)]

@@ -56,7 +56,7 @@ class Scarcity:
         Whoever leads them now: the new leader would say that all copies in sync have what this node has waited for.
         """
         writer = self._state.writer
-        pending = self._replication.replica_states.pending
+        pending = self._replication.context.pending
         for partition in partitions:
             pending.abandon(partition)
             if self._state.leads[partition] and partition in writer.touched:

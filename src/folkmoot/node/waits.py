@@ -23,14 +23,13 @@ class TurnWaits(Waits):
     def text(self) -> str:
         """Return the nodes and partitions; the first thing for which the oldest turn waits hides those after it."""
         replication = self.replication
-        disk, parts = replication.replica_states.pending.oldest()
+        disk, parts = replication.context.pending.oldest()
         found: list[str] = ["the disk"] if disk else []
         if parts:
             nodes: dict[str, list[int]] = {}
             for partition, seq in parts:
-                for node_id in replication.lead.lacking(partition, seq) or [
-                    replication.replica_states.leaders[partition]
-                ]:
+                replica = replication.replicas[partition]
+                for node_id in replica.lacking(seq) or [replica.leader]:
                     nodes.setdefault(node_id, []).append(partition)
             found += [f"{node_id or 'nobody'} for {_names(partitions)}" for node_id, partitions in nodes.items()]
         if found:

@@ -15,6 +15,7 @@ from folkmoot.kernel.event import INFO, WARNING
 from folkmoot.membership.divergence import NO, YES, has_change, includes
 from folkmoot.membership.holding import COMPLETE, Holding
 from folkmoot.peer.kind import FILLED, PULL
+from folkmoot.replica.context import ReplicaContext
 from folkmoot.replica.notice import (
     CopyNotice,
     PageNotice,
@@ -23,7 +24,7 @@ from folkmoot.replica.notice import (
     encode_sequences,
 )
 from folkmoot.replica.page import bytes_of, digest_of, read_page
-from folkmoot.replica.replica_states import REPLICA, ReplicaStates
+from folkmoot.replica.replica import REPLICA, Replica
 from folkmoot.replica.suffix import fetch
 from folkmoot.store.batch import DELETE, DELETE_RANGE, PUT
 from folkmoot.store.key import partition_end, partition_start
@@ -38,14 +39,14 @@ _TOUCHED_MAX: Final = 200_000  # keys remembered per copy; beyond it the copy be
 class _Copy:
     """One partition that is being filled; `readable_token`: the rows from before its start are written with it."""
 
-    def __init__(self, partition: int, source: str, readable_token: int, branch: Holding) -> None:
-        self.partition = partition
+    def __init__(self, replica: Replica, source: str, readable_token: int, branch: Holding) -> None:
+        self.replica = replica
         self.source = source
         self.readable_token = readable_token
         self.branch = branch  # the changes of the leader: rows of other changes are from another branch
         self.waiting = False  # for a leader that continues it
         self.asked = False
-        self.cursor = partition_start(partition)
+        self.cursor = partition_start(replica.number)
         self.asked_end = b""
         self.rows: list[tuple[bytes, bytes]] = []
         self.unreadable = False
@@ -76,9 +77,9 @@ class _Copy:
 class Copies:
     """All partitions that are being filled here, a few at a time."""
 
-    def __init__(self, replica_states: ReplicaStates) -> None:
-        self.replica_states = replica_states
-        self.active: dict[int, _Copy] = {}
+    def __init__(self, context: ReplicaContext) -> None:
+        self.context = context
+        self.active: dict[Replica, _Copy] = {}
         self.bytes_copied = 0
         self.bytes_seen = 0  # copied, or found equal
         self.pages_equal = 0
@@ -90,70 +91,68 @@ class Copies:
 
     def installed(self) -> None:
         """A new view: copies continue when their leader says so."""
-        replica_states = self.replica_states
-        for partition in list(self.active):
-            if replica_states.follows(partition):
-                copy = self.active[partition]
-                copy.source = replica_states.leaders[partition]
+        for replica in list(self.active):
+            if replica.follows():
+                copy = self.active[replica]
+                copy.source = replica.leader
                 copy.waiting = True
                 copy.asked = False
             else:
-                self._forget(partition)
+                self._forget(replica)
 
-    def _forget(self, partition: int) -> None:
-        del self.active[partition]
-        self.replica_states.copying.pop(partition, None)
+    def _forget(self, replica: Replica) -> None:
+        del self.active[replica]
+        replica.copying = False
 
-    def begin(self, source: str, notice: CopyNotice) -> None:
+    def begin(self, replica: Replica, source: str, notice: CopyNotice) -> None:
         """Begin a copy, or continue it: the leader says from which position on it sends changes."""
-        replica_states = self.replica_states
-        partition = notice.partition
-        copy = self.active.get(partition)
+        context = self.context
+        copy = self.active.get(replica)
         if notice.resume:
             if copy is not None:
                 copy.source = source
                 copy.waiting = False
                 self.step()
-            elif not notice.seq and not replica_states.head_seqs[partition]:
-                replica_states.writer.adopt(partition, 0, 0, COMPLETE)
-            elif replica_states.states[partition] != COMPLETE:
-                self._ask_anew(source, partition)
+            elif not notice.seq and not replica.head_seq:
+                context.writer.adopt(replica.number, 0, 0, COMPLETE)
+            elif replica.state != COMPLETE:
+                self._ask_anew(source, replica)
             else:  # the notice of that may have come before the leader opened the partition
-                self._tell(source, partition)
+                self._tell(source, replica)
             return
-        if replica_states.is_in_sync(partition):
+        if replica.is_in_sync():
             # Nothing else may have what was committed. It leaves the ISR first; then the leader sends this again.
-            replica_states.unfit.append(partition)
+            replica.withdraw()
             return
-        mine = replica_states.holding(partition)
+        mine = replica.holding()
         branch = Holding(COMPLETE, notice.epoch, notice.seq, notice.history)
         had = includes(branch, mine)
         if not notice.taken and had != YES:
             # Changes that no leader has taken over are lost with this copy: turns that wait for them must fail.
-            replica_states.pending.abandon(partition)
+            context.pending.abandon(replica.number)
             if had == NO:  # normal when a leader dies: nothing of these changes was acknowledged
                 why = f"changes up to {mine.epoch}:{mine.seq} here are not at {source}; none of them was acknowledged"
-                replica_states.event(INFO, "branch_overwritten", partition, why)
+                replica.event(INFO, "branch_overwritten", why)
             else:
                 why = f"it is unknown whether {source} has the changes up to {mine.epoch}:{mine.seq}"
-                replica_states.event(WARNING, "branch_overwritten", partition, why)
-        if replica_states.roles[partition] == REPLICA:
-            replica_states.unfit.append(partition)  # a copy that is being filled commits nothing
-        replica_states.cut(partition, notice.epoch, notice.seq, notice.history)
-        replica_states.copying[partition] = True
-        self.active[partition] = _Copy(partition, source, replica_states.writer.token, branch)
-        self.active[partition].taken = notice.taken
-        self.active[partition].expected = had == NO
-        self.active[partition].left = notice.left
+                replica.event(WARNING, "branch_overwritten", why)
+        if replica.role == REPLICA:
+            replica.withdraw()  # a copy that is being filled commits nothing
+        replica.cut(notice.epoch, notice.seq, notice.history)
+        replica.copying = True
+        copy = self.active[replica] = _Copy(replica, source, context.writer.token, branch)
+        copy.taken = notice.taken
+        copy.expected = had == NO
+        copy.left = notice.left
 
-    def _ask_anew(self, source: str, partition: int) -> None:
-        self.replica_states.copying.pop(partition, None)
-        fetch(self.replica_states, source, self.replica_states.report(partition))
+    def _ask_anew(self, source: str, replica: Replica) -> None:
+        replica.copying = False
+        fetch(self.context, source, replica.report())
 
-    def touch(self, partition: int, ops: list[tuple[int, bytes, bytes]]) -> None:
+    def touch(self, replica: Replica, ops: list[tuple[int, bytes, bytes]]) -> None:
         """Remember what a live change has touched."""
-        copy = self.active.get(partition)
-        if copy is None or copy.done_token or self.replica_states.planted.untouched:
+        copy = self.active.get(replica)
+        if copy is None or copy.done_token or self.context.planted.untouched:
             return
         for kind, key, value in ops:
             if kind == DELETE_RANGE:
@@ -164,14 +163,14 @@ class Copies:
         if len(copy.touched) + len(copy.ranges) > _TOUCHED_MAX:
             copy.forget_before()
             if len(copy.touched) + len(copy.ranges) > _TOUCHED_MAX:
-                self._forget(partition)
-                self._ask_anew(copy.source, partition)
+                self._forget(replica)
+                self._ask_anew(copy.source, replica)
 
     def step(self) -> None:
         """Ask all source nodes for their next pages at the same time: so each has less to do beside its clients."""
-        replica_states = self.replica_states
-        page_bytes = replica_states.config.page_bytes
-        room = replica_states.config.copy_parallel * page_bytes
+        context = self.context
+        page_bytes = context.config.page_bytes
+        room = context.config.copy_parallel * page_bytes
         unfinished = [copy for copy in self.active.values() if not copy.waiting and not copy.done_token]
         if not unfinished:
             return
@@ -187,28 +186,28 @@ class Copies:
             part = max(min(copy.left or page_bytes, page_bytes), page_bytes // _SMALLEST)
             room -= part
             running[copy.source] = size + part
-            if not copy.asked and replica_states.pending.written_token >= copy.readable_token:
+            if not copy.asked and context.pending.written_token >= copy.readable_token:
                 self._ask(copy)
 
     def _ask(self, copy: _Copy) -> None:
-        replica_states = self.replica_states
-        end = partition_end(copy.partition)
+        context = self.context
+        end = partition_end(copy.replica.number)
         digest = b""
         copy.unreadable = False
         try:
-            copy.rows, end = read_page(replica_states.reader, copy.cursor, end, replica_states.config.page_bytes)
+            copy.rows, end = read_page(context.reader, copy.cursor, end, context.config.page_bytes)
             digest = digest_of(copy.rows)
         except CorruptStore:
             copy.rows = []
             copy.unreadable = True
         copy.asked = True
         copy.asked_end = end
-        pull = PullNotice(copy.partition, copy.cursor, end, digest)
-        replica_states.out.append((copy.source, PULL, encode_pull(replica_states.epoch, pull)))
+        pull = PullNotice(copy.replica.number, copy.cursor, end, digest)
+        context.send(copy.source, PULL, encode_pull(context.epoch, pull))
 
-    def page(self, source: str, page: PageNotice) -> None:
+    def page(self, replica: Replica, source: str, page: PageNotice) -> None:
         """Handle a page, or the notice that it is equal."""
-        copy = self.active.get(page.partition)
+        copy = self.active.get(replica)
         if copy is None or not copy.asked or copy.source != source or copy.cursor != page.start:
             return
         if not page.start < page.end <= copy.asked_end:
@@ -223,7 +222,7 @@ class Copies:
             self._replace(copy, page)
         copy.rows = []
         copy.cursor = page.end
-        if copy.cursor >= partition_end(copy.partition):
+        if copy.cursor >= partition_end(copy.replica.number):
             self._finish(copy)
         elif len(copy.touched) > 1024:
             copy.forget_before()
@@ -253,7 +252,7 @@ class Copies:
         if ops:
             size = bytes_of([(key, value) for _, key, value in ops])
             self.bytes_copied += size
-            self.replica_states.writer.raw(ops, size)
+            self.context.writer.raw(ops, size)
 
     def _clear(self, copy: _Copy, page: PageNotice) -> list[tuple[int, bytes, bytes]]:
         """Return operations that remove all rows in the page's range, except those that live changes have put."""
@@ -268,31 +267,30 @@ class Copies:
         return ops
 
     def _finish(self, copy: _Copy) -> None:
-        replica_states = self.replica_states
-        partition = copy.partition
-        copy.done_token = replica_states.writer.token
+        context = self.context
+        replica = copy.replica
+        copy.done_token = context.writer.token
         copy.touched.clear()
         copy.ranges.clear()
-        epoch, seq = replica_states.writer.position(partition)
-        replica_states.writer.adopt(partition, epoch, seq, COMPLETE)
-        replica_states.followed.append((partition, seq, replica_states.generations[partition]))
+        replica.mark(COMPLETE)
+        context.followed.append((replica.number, replica.sequence, replica.generation))
         if copy.strange and not copy.taken:
             why = f"{copy.strange} rows belonged to changes that {copy.source} does not have"
-            replica_states.event(INFO if copy.expected else WARNING, "branch_dropped", partition, why)
-        replica_states.event(INFO, "replica_filled", partition, f"from {copy.source}")
+            replica.event(INFO if copy.expected else WARNING, "branch_dropped", why)
+        replica.event(INFO, "replica_filled", f"from {copy.source}")
 
     def written(self) -> None:
         """More is on the disk here: report finished copies, and ask for more pages."""
-        replica_states = self.replica_states
-        for partition in list(self.active):
-            copy = self.active[partition]
-            if copy.done_token and copy.done_token <= replica_states.pending.written_token:
-                self._forget(partition)
-                self._tell(copy.source, partition)
+        context = self.context
+        for replica in list(self.active):
+            copy = self.active[replica]
+            if copy.done_token and copy.done_token <= context.pending.written_token:
+                self._forget(replica)
+                self._tell(copy.source, replica)
         self.step()
 
-    def _tell(self, source: str, partition: int) -> None:
+    def _tell(self, source: str, replica: Replica) -> None:
         """Tell the leader that a copy is complete and on the disk."""
-        replica_states = self.replica_states
-        body = encode_sequences(replica_states.epoch, [(partition, replica_states.durable_seqs[partition])])
-        replica_states.out.append((source, FILLED, body))
+        context = self.context
+        body = encode_sequences(context.epoch, [(replica.number, replica.durable_seq)])
+        context.send(source, FILLED, body)

@@ -14,10 +14,10 @@ from folkmoot.kernel.clock import NEVER
 from folkmoot.kernel.errors import CorruptStore
 from folkmoot.membership.holding import COMPLETE
 from folkmoot.peer.kind import DIGEST
-from folkmoot.replica.lead import Lead
+from folkmoot.replica.context import ReplicaContext
 from folkmoot.replica.notice import CompareNotice, encode_compare
 from folkmoot.replica.page import read_page
-from folkmoot.replica.replica_states import OPEN, ReplicaStates
+from folkmoot.replica.replica import OPEN, Replica
 from folkmoot.replica.window import page_sum, row_sum, sum_bytes, window_of
 from folkmoot.store.key import partition_end, partition_start
 
@@ -36,13 +36,13 @@ _LONGER: Final = b"longer"
 class Digests:
     """As leader, one comparison at a time; as follower, questions that wait for the disk."""
 
-    def __init__(self, replica_states: ReplicaStates, lead: Lead) -> None:
-        self.replica_states = replica_states
-        self.lead = lead
+    def __init__(self, context: ReplicaContext, replicas: list[Replica]) -> None:
+        self.context = context
+        self.replicas = replicas
         self.compared = 0
         self.different = 0
         self.passed_over = 0
-        self._partition = 0
+        self._partition = 0  # the current one
         self._cursor = b""
         self._question: CompareNotice | None = None
         self._expected: list[str] = []
@@ -52,7 +52,7 @@ class Digests:
         self.round_us = 0  # how long the last round over all partitions led here took; 0 = none has finished
         self._next_us = 0
         self._patience = 0
-        self._waiting: list[tuple[str, CompareNotice]] = []
+        self._waiting: list[tuple[Replica, CompareNotice]] = []
 
     def installed(self) -> None:
         """A new view: questions and answers of the old one are void."""
@@ -62,56 +62,55 @@ class Digests:
 
     def due_us(self) -> int:
         """Return when the next comparison is due, NEVER when there is no other replica."""
-        if self.replica_states.solo or not self.replica_states.config.digest_us:
+        if self.context.solo or not self.context.config.digest_us:
             return NEVER
         return self._next_us
 
     def step(self) -> None:
         """Ask about the next page."""
-        replica_states = self.replica_states
-        if self.due_us() > replica_states.now:
+        context = self.context
+        if self.due_us() > context.now:
             return
-        self._next_us = replica_states.now + replica_states.config.digest_us
+        self._next_us = context.now + context.config.digest_us
         if self._question is not None:
             self._patience -= 1
             if self._patience > 0:
                 return
             self.passed_over += 1
             self._question = None
-        for _ in range(replica_states.partitions):
+        for _ in range(context.partitions):
             if self._ask():
                 if not self._cursor:  # small partitions need not be compared all the time
-                    pause_us = replica_states.config.digest_pause_us
-                    self._next_us = replica_states.now + max(pause_us, replica_states.config.digest_us)
+                    pause_us = context.config.digest_pause_us
+                    self._next_us = context.now + max(pause_us, context.config.digest_us)
                 return
 
     def _ask(self) -> bool:
         """Ask about a page of the current partition, or go to the next; whether there was something to ask or read."""
-        replica_states = self.replica_states
+        context = self.context
         partition = self._partition
-        others = self.lead.healthy(partition) if replica_states.phases[partition] == OPEN else []
-        if not others or replica_states.durable_seqs[partition] < 0:
+        replica = self.replicas[partition]
+        others = replica.healthy() if replica.phase == OPEN else []
+        if not others or replica.durable_seq < 0:
             self._next_partition()
             return False
-        seq = replica_states.durable_seqs[partition]
+        seq = replica.durable_seq
         start = self._cursor or partition_start(partition)
         try:
-            rows, end = read_page(
-                replica_states.reader, start, partition_end(partition), replica_states.config.page_bytes
-            )
+            rows, end = read_page(context.reader, start, partition_end(partition), context.config.page_bytes)
         except CorruptStore as fault:
-            replica_states.spoil(partition, str(fault))
+            replica.spoil(str(fault))
             self._next_partition()
             return True
         self._question = CompareNotice(_QUESTION, partition, start, end, seq, b"")
-        self._question.upto_seq = replica_states.head_seqs[partition]
+        self._question.upto_seq = replica.head_seq
         self._rows = rows
         self._expected = others
         self._answers = {}
         self._patience = _PATIENCE
-        body = encode_compare(replica_states.epoch, self._question)
+        body = encode_compare(context.epoch, self._question)
         for node_id in others:
-            replica_states.out.append((node_id, DIGEST, body))
+            context.send(node_id, DIGEST, body)
         if end == partition_end(partition):
             self._next_partition()
         else:
@@ -119,54 +118,52 @@ class Digests:
         return True
 
     def _next_partition(self) -> None:
-        self._partition = (self._partition + 1) % self.replica_states.partitions
+        self._partition = (self._partition + 1) % self.context.partitions
         if not self._partition:
             if self._round_began_us:
-                self.round_us = max(self.replica_states.now - self._round_began_us, 1)
-            self._round_began_us = self.replica_states.now
+                self.round_us = max(self.context.now - self._round_began_us, 1)
+            self._round_began_us = self.context.now
         self._cursor = b""
 
-    def receive(self, node_id: str, notice: CompareNotice) -> None:
+    def receive(self, replica: Replica, node_id: str, notice: CompareNotice) -> None:
         """Handle a question, an answer or a verdict."""
-        replica_states = self.replica_states
         if notice.what == _ANSWER or notice.what == _CANNOT:
             self._answered(node_id, notice)
-        elif replica_states.leaders[notice.partition] == node_id:
+        elif replica.leader == node_id:
             if notice.what == _QUESTION:
-                if not self._answer(node_id, notice) and len(self._waiting) < _WAITING_MAX:
-                    self._waiting.append((node_id, notice))
-            elif notice.what == _VERDICT and replica_states.states[notice.partition] == COMPLETE:
-                replica_states.spoil(notice.partition, "rows differ from those of the other replicas")
+                if not self._answer(replica, notice) and len(self._waiting) < _WAITING_MAX:
+                    self._waiting.append((replica, notice))
+            elif notice.what == _VERDICT and replica.state == COMPLETE:
+                replica.spoil("rows differ from those of the other replicas")
 
-    def _answer(self, node_id: str, question: CompareNotice) -> bool:
+    def _answer(self, replica: Replica, question: CompareNotice) -> bool:
         """Answer a question; False when the answer has to wait for the disk."""
-        replica_states = self.replica_states
-        partition = question.partition
-        notice = CompareNotice(_CANNOT, partition, question.start, question.end, question.seq, b"")
-        newest = replica_states.head_seqs[partition]
+        context = self.context
+        notice = CompareNotice(_CANNOT, replica.number, question.start, question.end, question.seq, b"")
+        newest = replica.head_seq
         # The page may show all that the leader had sent before its question; if a link lost some of it, there is no
         # answer.
-        whole = replica_states.states[partition] == COMPLETE and partition not in replica_states.copying
+        whole = replica.state == COMPLETE and not replica.copying
         if whole and newest >= question.upto_seq:
-            if replica_states.durable_seqs[partition] < question.seq:
+            if replica.durable_seq < question.seq:
                 return False
             try:
                 notice.digest = self._digest(question, newest)
                 notice.upto_seq = newest
                 notice.what = _ANSWER if notice.digest else _CANNOT
             except CorruptStore as fault:
-                replica_states.spoil(partition, str(fault))
-        replica_states.out.append((node_id, DIGEST, encode_compare(replica_states.epoch, notice)))
+                replica.spoil(str(fault))
+        context.send(replica.leader, DIGEST, encode_compare(context.epoch, notice))
         return True
 
     def _digest(self, question: CompareNotice, newest: int) -> bytes:
         """Return the digest of the rows without changes since the question's position; nothing when that is unknown."""
-        replica_states = self.replica_states
-        window = window_of(replica_states.recent, question.partition, question.seq, newest)
+        context = self.context
+        window = window_of(context.recent, question.partition, question.seq, newest)
         if window is None:
             return b""
         # The leader's page may hold few rows where this copy has many: rows beyond a page differ in any case.
-        rows, end = read_page(replica_states.reader, question.start, question.end, 2 * replica_states.config.page_bytes)
+        rows, end = read_page(context.reader, question.start, question.end, 2 * context.config.page_bytes)
         if end != question.end:
             return _LONGER if window.empty() else b""
         return sum_bytes(page_sum(rows, window))
@@ -176,9 +173,9 @@ class Digests:
         if self._waiting:
             waiting = self._waiting
             self._waiting = []
-            for node_id, question in waiting:
-                if not self._answer(node_id, question):
-                    self._waiting.append((node_id, question))
+            for replica, question in waiting:
+                if not self._answer(replica, question):
+                    self._waiting.append((replica, question))
 
     def _answered(self, node_id: str, notice: CompareNotice) -> None:
         question = self._question
@@ -194,11 +191,11 @@ class Digests:
 
     def _own_digest(self, question: CompareNotice, upto: int) -> bytes:
         """Return this node's digest without the rows changed up to a position; nothing when that is unknown."""
-        window = window_of(self.replica_states.recent, question.partition, question.seq, upto)
+        window = window_of(self.context.recent, question.partition, question.seq, upto)
         return b"" if window is None else sum_bytes(page_sum(self._rows, window))
 
     def _judge(self, question: CompareNotice) -> None:
-        replica_states = self.replica_states
+        context = self.context
         equal = 0
         differing: list[CompareNotice] = []
         names: list[str] = []
@@ -220,14 +217,14 @@ class Digests:
         if not differing:
             return
         self.different += 1
-        if replica_states.planted.deaf_digests:
+        if context.planted.deaf_digests:
             return
         if not equal and len(differing) > 1 and self._agree(question, differing):
-            replica_states.spoil(question.partition, "rows differ from those of all other replicas")
+            self.replicas[question.partition].spoil("rows differ from those of all other replicas")
             return
         verdict = CompareNotice(_VERDICT, question.partition, question.start, question.end, question.seq, b"")
         for node_id in names:
-            replica_states.out.append((node_id, DIGEST, encode_compare(replica_states.epoch, verdict)))
+            context.send(node_id, DIGEST, encode_compare(context.epoch, verdict))
 
     def _agree(self, question: CompareNotice, answers: list[CompareNotice]) -> bool:
         """Whether several answers, of different positions, describe equal rows: then this node is the one that differs.
@@ -235,10 +232,10 @@ class Digests:
         Rows that the later answers leave out are subtracted from the earlier ones, with the values of this node.
         """
         latest = max([answer.upto_seq for answer in answers])
-        left_out = window_of(self.replica_states.recent, question.partition, question.seq, latest)
+        left_out = window_of(self.context.recent, question.partition, question.seq, latest)
         found: dict[bytes, bool] = {}
         for answer in answers:
-            window = window_of(self.replica_states.recent, question.partition, question.seq, answer.upto_seq)
+            window = window_of(self.context.recent, question.partition, question.seq, answer.upto_seq)
             if window is None or left_out is None:
                 return False
             total = int.from_bytes(answer.digest, "little")

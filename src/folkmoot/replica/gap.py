@@ -8,7 +8,8 @@ from __future__ import annotations
 from typing import Final
 
 from folkmoot.kernel.clock import NEVER, SECOND
-from folkmoot.replica.replica_states import ReplicaStates
+from folkmoot.replica.context import ReplicaContext
+from folkmoot.replica.replica import Replica
 from folkmoot.replica.suffix import fetch
 
 __all__ = ["Gaps"]
@@ -19,9 +20,9 @@ _PATIENCE_US: Final = SECOND  # for the answer
 class Gaps:
     """The partitions with a gap, each with the time when their leader was asked."""
 
-    def __init__(self, replica_states: ReplicaStates) -> None:
-        self.replica_states = replica_states
-        self._asked: dict[int, int] = {}
+    def __init__(self, context: ReplicaContext) -> None:
+        self.context = context
+        self._asked: dict[Replica, int] = {}
 
     def installed(self) -> None:
         """A new view: followers join anew."""
@@ -31,25 +32,24 @@ class Gaps:
         """Return when to ask again, NEVER when there is no gap."""
         return min(self._asked.values()) + _PATIENCE_US if self._asked else NEVER
 
-    def found(self, partition: int) -> None:
+    def found(self, replica: Replica) -> None:
         """A change came that does not follow the head."""
-        if partition not in self._asked:
-            self._ask(partition)
+        if replica not in self._asked:
+            self._ask(replica)
 
-    def closed(self, partition: int) -> None:
+    def closed(self, replica: Replica) -> None:
         """The missing changes have come, or a copy begins."""
-        self._asked.pop(partition, None)
+        self._asked.pop(replica, None)
 
     def step(self) -> None:
         """Ask again for changes that have not come."""
-        now = self.replica_states.now
-        for partition in [one for one, asked_us in self._asked.items() if now - asked_us >= _PATIENCE_US]:
-            if self.replica_states.follows(partition):
-                self._ask(partition)
+        now = self.context.now
+        for replica in [one for one, asked_us in self._asked.items() if now - asked_us >= _PATIENCE_US]:
+            if replica.follows():
+                self._ask(replica)
             else:
-                del self._asked[partition]
+                del self._asked[replica]
 
-    def _ask(self, partition: int) -> None:
-        replica_states = self.replica_states
-        self._asked[partition] = replica_states.now
-        fetch(replica_states, replica_states.leaders[partition], replica_states.report(partition))
+    def _ask(self, replica: Replica) -> None:
+        self._asked[replica] = self.context.now
+        fetch(self.context, replica.leader, replica.report())

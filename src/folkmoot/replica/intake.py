@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from folkmoot.merge.merge import Merge, Unit
 from folkmoot.merge.merged import TakenBranch
 from folkmoot.merge.summary import HealSummary
+from folkmoot.replica.replica import Replica
 
 __all__ = ["Intake"]
 
@@ -14,7 +15,8 @@ __all__ = ["Intake"]
 class Intake:
     """The merge of one partition: the remaining nodes, and the progress with the current one."""
 
-    def __init__(self, nodes: list[str]) -> None:
+    def __init__(self, replica: Replica, nodes: list[str]) -> None:
+        self.replica = replica
         self.nodes = nodes
         self.source = ""
         self.cursor = b""

@@ -12,18 +12,18 @@ from typing import Final
 
 from folkmoot.kernel.errors import CorruptStore
 from folkmoot.kernel.event import ERROR, INFO, WARNING, Event
-from folkmoot.membership.divergence import YES, includes
 from folkmoot.membership.holding import COMPLETE, Holding, later
 from folkmoot.merge.merge import Merge
 from folkmoot.merge.merged import TakenBranch, as_taken, decode_mark, encode_mark, ends_of, known_ends, mark_key
 from folkmoot.merge.side import Side, last_shared_counter
 from folkmoot.merge.summary import HealSummary
 from folkmoot.peer.kind import ASK_OFFER
+from folkmoot.replica.context import ReplicaContext
 from folkmoot.replica.intake import Intake
 from folkmoot.replica.lead import Lead
 from folkmoot.replica.offer import AskNotice, OfferNotice, encode_ask
 from folkmoot.replica.page import read_page
-from folkmoot.replica.replica_states import MERGING, OPEN, ReplicaStates
+from folkmoot.replica.replica import MERGING, OPEN, Replica
 from folkmoot.store.batch import PUT
 from folkmoot.store.epoch import tag_of
 from folkmoot.store.key import (
@@ -56,15 +56,14 @@ class Merges:
     heals: summaries of the newest heals, oldest first.
     """
 
-    def __init__(self, replica_states: ReplicaStates, lead: Lead) -> None:
-        self.replica_states = replica_states
+    def __init__(self, context: ReplicaContext, lead: Lead) -> None:
+        self.context = context
         self.lead = lead
-        self.done: list[int] = []
-        self._homes: dict[int, dict[str, tuple[bool, list[str]]]] = {}
+        self.done: list[Replica] = []
+        self._homes: dict[Replica, dict[str, tuple[bool, list[str]]]] = {}
         self.heals: list[dict[str, object]] = []
-        self._active: dict[int, Intake] = {}
-        self._marks: list[dict[bytes, TakenBranch]] = [{} for _ in range(replica_states.partitions)]  # by key
-        self._absorbs: dict[int, None] = {}  # partitions in which rows ABSORBED may be
+        self._active: dict[Replica, Intake] = {}
+        self._absorbs: dict[Replica, None] = {}  # those in which rows ABSORBED may be
         self._heal = HealSummary()
         self._began_us = 0
         self._sources: dict[str, bool] = {}
@@ -74,42 +73,44 @@ class Merges:
 
         What is merged already is not planned again, so where connections may stay is known until the partition opens.
         """
-        view = self.replica_states.view
+        view = self.context.view
         assert view is not None, "it is installed"
-        mine = [self.replica_states.node_id]
+        mine = [self.context.node_id]
         self._active.clear()
         leaders = [replicas[:1] for replicas in view.replicas]
-        self._homes = {number: homes for number, homes in self._homes.items() if leaders[number : number + 1] == [mine]}
+        self._homes = {
+            one: homes for one, homes in self._homes.items() if leaders[one.number : one.number + 1] == [mine]
+        }
         self.done.clear()
 
-    def load(self, partition: int) -> bool:
+    def load(self, replica: Replica) -> bool:
         """Read what was merged before, when this node takes a partition over; the rows are on its disk.
 
         A node that cannot read it must not lead: it would merge the same changes twice.
         """
-        prefix = kind_prefix(partition, MERGED)
+        prefix = kind_prefix(replica.number, MERGED)
         taken: list[Holding] = []
         marks: dict[bytes, TakenBranch] = {}
         try:
-            self.replica_states.stamps.load(partition)
-            for key, value in self.replica_states.reader.scan(prefix, end_of(prefix), _TAKEN_MAX * 4):
+            self.context.stamps.load(replica.number)
+            for key, value in self.context.reader.scan(prefix, end_of(prefix), _TAKEN_MAX * 4):
                 branch = marks[key] = decode_mark(key, value)
                 if branch.cursor == _DONE:
                     taken.append(branch.holding)
-            if self._is_there(partition, ABSORBED) or self._is_there(partition, LEFTOVER):
-                self._absorbs[partition] = None
+            if self._is_there(replica, ABSORBED) or self._is_there(replica, LEFTOVER):
+                self._absorbs[replica] = None
         except (CorruptStore, ValueError, IndexError) as fault:
-            self.replica_states.spoil(partition, f"what was merged before cannot be read: {fault}")
+            replica.spoil(f"what was merged before cannot be read: {fault}")
             return False
-        self.lead.taken[partition] = taken
-        self._marks[partition] = marks
+        replica.taken = taken
+        replica.marks = marks
         return True
 
-    def begin(self, partition: int, nodes: list[str]) -> None:
+    def begin(self, replica: Replica, nodes: list[str]) -> None:
         """Merge the branches of these nodes, the longest first: shorter copies of the same branch add nothing."""
         found: list[tuple[str, Holding]] = []
         for node_id in nodes:
-            report = self.lead.reports.get(node_id, {}).get(partition)
+            report = replica.reports.get(node_id)
             if report is not None and report.holding.state == COMPLETE:
                 place = 0
                 while place < len(found) and not later(report.holding, found[place][1]):
@@ -117,15 +118,15 @@ class Merges:
                 found.insert(place, (node_id, report.holding))
         if not self._active:
             self._heal = HealSummary()
-            self._began_us = self.replica_states.now
+            self._began_us = self.context.now
             self._sources = {}
-        self._active[partition] = Intake([node_id for node_id, _holding in found])
+        self._active[replica] = Intake(replica, [node_id for node_id, _holding in found])
         self.step()
 
     def runnable(self) -> bool:
         """Whether there is something to write at once."""
-        for partition, merging in self._active.items():
-            if (merging.planned or merging.offered) and self._settled(partition):
+        for merging in self._active.values():
+            if (merging.planned or merging.offered) and self._settled(merging.replica):
                 return True
         return False
 
@@ -133,91 +134,83 @@ class Merges:
         """Advance a few merges, fewer if they are large: a page or a step of the plan each."""
         running = 0
         rows = sum([len(merging.rows) + len(merging.own) for merging in self._active.values()])
-        for partition in list(self._active):
-            if running >= self.replica_states.config.copy_parallel:
+        for replica in list(self._active):
+            if running >= self.context.config.copy_parallel:
                 return
-            merging = self._active[partition]
-            if self.replica_states.phases[partition] != MERGING:
-                del self._active[partition]
+            merging = self._active[replica]
+            if replica.phase != MERGING:
+                del self._active[replica]
                 continue
             if running and rows > _ROWS_HELD and not merging.source:
                 continue
             running += 1
-            if self._settled(partition):
-                self._go_on(partition, merging)
+            if self._settled(replica):
+                self._go_on(merging)
 
-    def _settled(self, partition: int) -> bool:
+    def _settled(self, replica: Replica) -> bool:
         """Whether the store shows all that was written, and the replicas follow."""
-        recent = self.replica_states.recent
+        recent = self.context.recent
         if recent.held_bytes > max(recent.bytes_max, _TURN_BYTES):
             return False
-        return self.replica_states.durable_seqs[partition] >= self.replica_states.writer.sequence(partition)
+        return replica.durable_seq >= replica.sequence
 
-    def _go_on(self, partition: int, merging: Intake) -> None:
+    def _go_on(self, merging: Intake) -> None:
         if merging.planned:
-            self._write(partition, merging)
+            self._write(merging)
         elif merging.offered:
             try:
-                self._prepare(partition, merging)
+                self._prepare(merging)
             except (CorruptStore, ValueError, IndexError) as fault:
-                self._give_up(partition, merging, str(fault))
+                self._give_up(merging, str(fault))
         elif not merging.source:
-            self._next(partition, merging)
+            self._next(merging)
 
-    def _next(self, partition: int, merging: Intake) -> None:
+    def _next(self, merging: Intake) -> None:
         """Ask the next node with a branch."""
+        replica = merging.replica
         while merging.nodes:
             node_id = merging.nodes.pop(0)
-            holding = self._holding_of(node_id, partition)
-            if holding is None or self._is_taken(partition, holding):
+            holding = self._holding_of(replica, node_id)
+            if holding is None or replica.knows(holding):
                 continue
             merging.source = node_id
-            merging.cursor = partition_start(partition)
+            merging.cursor = partition_start(replica.number)
             merging.forget_rows()
             merging.offered = False
-            merging.reached = partition_start(partition)
+            merging.reached = partition_start(replica.number)
             merging.side = []
             merging.units = []
             merging.next = 0
             self._sources[node_id] = True
-            self._ask(partition, merging)
+            self._ask(merging)
             return
-        del self._active[partition]
-        self.done.append(partition)
+        del self._active[replica]
+        self.done.append(replica)
         # The uncommitted changes of branches are settled when all replicas have the result.
-        self.lead.opening_seqs[partition] = self.replica_states.writer.sequence(partition)
-        self.lead.join_known(partition)
-        self.lead.advance(partition)
+        replica.opening_seq = replica.sequence
+        self.lead.join_known(replica)
+        self.lead.advance(replica)
         if not self._active:
             self._report()
 
-    def _holding_of(self, node_id: str, partition: int) -> Holding | None:
-        report = self.lead.reports.get(node_id, {}).get(partition)
+    def _holding_of(self, replica: Replica, node_id: str) -> Holding | None:
+        report = replica.reports.get(node_id)
         return None if report is None else report.holding
 
-    def _seen(self, partition: int) -> list[Holding]:
-        return [self.replica_states.holding(partition), *self.lead.taken[partition]]
+    def _ask(self, merging: Intake) -> None:
+        replica = merging.replica
+        ask = AskNotice(replica.number, merging.cursor, replica.seen())
+        self.context.send(merging.source, ASK_OFFER, encode_ask(self.context.epoch, ask))
 
-    def _is_taken(self, partition: int, holding: Holding) -> bool:
-        for known in self._seen(partition):
-            if includes(known, holding) == YES:
-                return True
-        return False
-
-    def _ask(self, partition: int, merging: Intake) -> None:
-        ask = AskNotice(partition, merging.cursor, self._seen(partition))
-        self.replica_states.out.append((merging.source, ASK_OFFER, encode_ask(self.replica_states.epoch, ask)))
-
-    def offered(self, node_id: str, offer: OfferNotice) -> None:
+    def offered(self, replica: Replica, node_id: str, offer: OfferNotice) -> None:
         """Take a page of a branch; `step` goes on."""
-        partition = offer.partition
-        merging = self._active.get(partition)
+        merging = self._active.get(replica)
         if merging is None or merging.source != node_id or merging.cursor != offer.start:
             return
         if merging.planned or merging.offered:
             return
         if not offer.end:
-            self._give_up(partition, merging, f"{node_id} cannot read its copy")
+            self._give_up(merging, f"{node_id} cannot read its copy")
             return
         merging.side = offer.side
         merging.lineage = offer.lineage
@@ -225,25 +218,26 @@ class Merges:
         for key, value in offer.rows:
             merging.rows[key] = value
         merging.cursor = offer.end
-        if offer.end < partition_end(partition):
-            self._ask(partition, merging)
+        if offer.end < partition_end(replica.number):
+            self._ask(merging)
             return
         merging.offered = True
 
-    def _give_up(self, partition: int, merging: Intake, why: str) -> None:
+    def _give_up(self, merging: Intake, why: str) -> None:
         """Give up an unreadable branch, as any damaged copy, after several tries and if no other node has it."""
-        if merging.offered and merging.reached < partition_end(partition):
-            del self._active[partition]  # the branch is sound, but this copy is not
-            self.replica_states.spoil(partition, why)
+        replica = merging.replica
+        if merging.offered and merging.reached < partition_end(replica.number):
+            del self._active[replica]  # the branch is sound, but this copy is not
+            replica.spoil(why)
             return
         source = merging.source
         merging.tries[source] = merging.tries.get(source, 0) + 1
         if merging.tries[source] < _TRIES:
             merging.nodes.append(source)
             merging.source = ""
-            self._next(partition, merging)
+            self._next(merging)
             return
-        self.replica_states.event(ERROR, "branch_lost", partition, why)
+        replica.event(ERROR, "branch_lost", why)
         merging.summary = HealSummary()  # not that of the previous branch
         merging.summary.drop(why, 1)
         merging.taken = {}
@@ -251,120 +245,126 @@ class Merges:
         merging.forget_rows()
         merging.planned = True
 
-    def _prepare(self, partition: int, merging: Intake) -> None:
+    def _prepare(self, merging: Intake) -> None:
         """Read a page of this copy, or make a step of the plan; raises CorruptStore, ValueError, IndexError."""
-        if merging.reached < partition_end(partition):
-            self._read_own(partition, merging)
+        replica = merging.replica
+        if merging.reached < partition_end(replica.number):
+            self._read_own(merging)
         elif merging.steps is None:
-            self._begin_plan(partition, merging)
+            self._begin_plan(merging)
         else:
             for _ in merging.steps:
                 return
-            self._end_plan(partition, merging)
+            self._end_plan(merging)
 
-    def _begin_plan(self, partition: int, merging: Intake) -> None:
-        replica_states = self.replica_states
-        holding = self._holding_of(merging.source, partition)
+    def _begin_plan(self, merging: Intake) -> None:
+        replica = merging.replica
+        context = self.context
+        holding = self._holding_of(replica, merging.source)
         assert holding is not None, "it was asked because of its report"
-        fork = last_shared_counter(replica_states.view, merging.lineage)
-        mine = Side(merging.own, self._seen(partition), fork)
+        fork = last_shared_counter(context.view, merging.lineage)
+        mine = Side(merging.own, replica.seen(), fork)
         merging.taken = {key: decode_mark(key, value) for key, value in merging.rows.items() if key[2] == MERGED}
         others = [holding, *[other.holding for other in merging.taken.values() if other.cursor == _DONE]]
         theirs = Side(merging.rows, others, fork)
         mine.meet(holding)
-        theirs.meet(replica_states.holding(partition))
-        merge = Merge(partition, mine, theirs, holding)
-        view = replica_states.view
+        theirs.meet(replica.holding())
+        merge = Merge(replica.number, mine, theirs, holding)
+        view = context.view
         if view is not None and view.trunk > 0:
             merge.trunk = tag_of(view.trunk)
         merge.they_live = merging.lives
-        merge.taken = [branch for branch in self._marks[partition].values() if branch.cursor == _DONE]
+        merge.taken = [branch for branch in replica.marks.values() if branch.cursor == _DONE]
         merging.ends = ends_of(merging.rows, known_ends(merge.taken, holding))
         try:
-            own = replica_states.holding(partition)
-            merge.taken.append(as_taken(own, merge.lines, merging.rows, replica_states.reader))
+            own = replica.holding()
+            merge.taken.append(as_taken(own, merge.lines, merging.rows, context.reader))
         except CorruptStore as fault:
-            del self._active[partition]  # as in `_give_up`
-            replica_states.spoil(partition, str(fault))
+            del self._active[replica]  # as in `_give_up`
+            replica.spoil(str(fault))
             return
         merging.merge = merge
         merging.steps = merge.steps()
 
-    def _end_plan(self, partition: int, merging: Intake) -> None:
+    def _end_plan(self, merging: Intake) -> None:
+        replica = merging.replica
         merge = merging.merge
-        holding = self._holding_of(merging.source, partition)
+        holding = self._holding_of(replica, merging.source)
         assert merge is not None, "it was begun"
         assert holding is not None, "it was asked because of its report"
-        mark = self._marks[partition].get(mark_key(partition, holding))
+        mark = replica.marks.get(mark_key(replica.number, holding))
         merging.units = [unit for unit in merge.units if mark is None or unit.name > mark.cursor]
         merging.summary = merge.summary
         merging.planned = True
-        homes = self._homes.setdefault(partition, {})
+        homes = self._homes.setdefault(replica, {})
         for client, here in merge.homes.items():
             homes[client.decode()] = (here, merging.side)
         merging.forget_rows()
 
-    def _read_own(self, partition: int, merging: Intake) -> None:
+    def _read_own(self, merging: Intake) -> None:
         """Read a page of this copy's rows, without records of streams: these are only appended to."""
-        replica_states = self.replica_states
-        chunks = kind_prefix(partition, CHUNK)
+        replica = merging.replica
+        context = self.context
+        chunks = kind_prefix(replica.number, CHUNK)
         behind = end_of(chunks)
         start = merging.reached
-        end = chunks if start < chunks else partition_end(partition)
-        page, following = read_page(replica_states.reader, start, end, replica_states.config.page_bytes)
+        end = chunks if start < chunks else partition_end(replica.number)
+        page, following = read_page(context.reader, start, end, context.config.page_bytes)
         merging.own.update({key: value for key, value in page if key[2] != HISTORY and key[2] != STREAM})
         merging.reached = behind if following == chunks else following
 
-    def _write(self, partition: int, merging: Intake) -> None:
+    def _write(self, merging: Intake) -> None:
         """Write the next units and the progress."""
-        writer = self.replica_states.writer
+        replica = merging.replica
+        writer = self.context.writer
         size = 0
         while merging.next < len(merging.units) and size < _TURN_BYTES:
             unit = merging.units[merging.next]
             merging.next += 1
             for kind, key, body in unit.ops:
                 if kind == PUT:
-                    writer.put(partition, key, body)
+                    writer.put(replica.number, key, body)
                 else:
-                    writer.delete(partition, key)
+                    writer.delete(replica.number, key)
                 size += len(key) + len(body)
-        holding = self._holding_of(merging.source, partition)
+        holding = self._holding_of(replica, merging.source)
         assert holding is not None, "it was asked because of its report"
         cursor = _DONE if merging.next == len(merging.units) else merging.units[merging.next - 1].name
         if cursor == _DONE:  # only now all of what the branch has taken in is here
             for key, taken in merging.taken.items():
-                self._mark(partition, key, taken)
+                self._mark(replica, key, taken)
         branch = TakenBranch(holding, cursor)
         branch.ends = merging.ends
-        self._mark(partition, mark_key(partition, holding), branch)
+        self._mark(replica, mark_key(replica.number, holding), branch)
         if cursor == _DONE:
-            self._end(partition, merging, holding)
+            self._end(merging, holding)
 
-    def _mark(self, partition: int, key: bytes, branch: TakenBranch) -> None:
+    def _mark(self, replica: Replica, key: bytes, branch: TakenBranch) -> None:
         """Note how far a branch is taken in, unless it is known that it is further."""
-        known = self._marks[partition].get(key)
+        known = replica.marks.get(key)
         if known is not None and known.cursor >= branch.cursor:
             return
-        self._marks[partition][key] = branch
-        self.replica_states.writer.put(partition, key, encode_mark(branch))
+        replica.marks[key] = branch
+        self.context.writer.put(replica.number, key, encode_mark(branch))
         if branch.cursor == _DONE:
-            self.lead.taken[partition].append(branch.holding)
+            replica.taken.append(branch.holding)
 
-    def _end(self, partition: int, merging: Intake, holding: Holding) -> None:
-        taken = self.lead.taken[partition]
+    def _end(self, merging: Intake, holding: Holding) -> None:
+        replica = merging.replica
+        taken = replica.taken
         while len(taken) > _TAKEN_MAX:
-            oldest = mark_key(partition, taken.pop(0))
-            self.replica_states.writer.delete(partition, oldest)
-            self._marks[partition].pop(oldest, None)
+            oldest = mark_key(replica.number, taken.pop(0))
+            self.context.writer.delete(replica.number, oldest)
+            replica.marks.pop(oldest, None)
         self._heal.add(merging.summary)
         fields = merging.summary.fields()
-        fields["partition"] = partition
+        fields["partition"] = replica.number
         fields["from"] = [merging.source]
         fields["branch"] = f"{holding.epoch}:{holding.seq}"
         if merging.summary.chunks:
-            self._absorbs[partition] = None
+            self._absorbs[replica] = None
         level = WARNING if merging.summary.dropped else INFO
-        self.replica_states.events.append(Event(level, "branch_merged", fields))
+        self.context.events.append(Event(level, "branch_merged", fields))
         merging.planned = False
         merging.offered = False
         merging.source = ""
@@ -374,59 +374,59 @@ class Merges:
         if not self._sources:
             return
         fields = self._heal.fields()
-        fields["epoch"] = self.replica_states.epoch
+        fields["epoch"] = self.context.epoch
         fields["from"] = sorted(self._sources)
-        fields["time_us"] = self._began_us + self.replica_states.shift_us
-        fields["took_us"] = self.replica_states.now - self._began_us
+        fields["time_us"] = self._began_us + self.context.shift_us
+        fields["took_us"] = self.context.now - self._began_us
         self.heals.append(fields)
         if len(self.heals) > _HEALS_MAX:
             del self.heals[0]
         # Where the other side had no changes of its own, as after a common stop, there is nothing to report.
-        self.replica_states.events.append(Event(INFO if self._heal.is_empty() else WARNING, "healed", dict(fields)))
+        self.context.events.append(Event(INFO if self._heal.is_empty() else WARNING, "healed", dict(fields)))
 
-    def take_homes(self, partition: int) -> dict[str, tuple[bool, list[str]]]:
+    def take_homes(self, replica: Replica) -> dict[str, tuple[bool, list[str]]]:
         """Return the clients of a merged partition whose connections may stay at these nodes only, or not there.
 
         At other nodes the packet ids of the client stand for other messages than in its session now.
         """
-        return self._homes.pop(partition, {})
+        return self._homes.pop(replica, {})
 
-    def tidy(self) -> None:
+    def tidy(self, replicas: list[Replica]) -> None:
         """Forget the times of changes, once all known nodes are back and have the merged partitions."""
-        view = self.replica_states.view
+        view = self.context.view
         if view is None or not view.replicas or not view.is_whole():
             return
-        for partition in range(self.replica_states.partitions):
-            led = self.replica_states.phases[partition] == OPEN and not view.learners[partition]
-            if led and (self.replica_states.stamps.count(partition) or self._has_absorbed(partition)):
-                self._sweep(partition)
+        for replica in replicas:
+            led = replica.phase == OPEN and not view.learners[replica.number]
+            if led and (self.context.stamps.count(replica.number) or self._has_absorbed(replica)):
+                self._sweep(replica)
 
-    def _has_absorbed(self, partition: int) -> bool:
+    def _has_absorbed(self, replica: Replica) -> bool:
         """Whether it is recorded where records came from, and no others are still to be appended."""
         try:
-            if partition not in self._absorbs or self._is_there(partition, LEFTOVER):
+            if replica not in self._absorbs or self._is_there(replica, LEFTOVER):
                 return False
         except CorruptStore:
             return False  # who reads the copy next says so
-        del self._absorbs[partition]
+        del self._absorbs[replica]
         return True
 
-    def _is_there(self, partition: int, kind: int) -> bool:
-        prefix = kind_prefix(partition, kind)
-        return bool(self.replica_states.reader.scan(prefix, end_of(prefix), 1))
+    def _is_there(self, replica: Replica, kind: int) -> bool:
+        prefix = kind_prefix(replica.number, kind)
+        return bool(self.context.reader.scan(prefix, end_of(prefix), 1))
 
-    def _sweep(self, partition: int) -> None:
+    def _sweep(self, replica: Replica) -> None:
         """Remove the stamps, where records came from, and the progress of merges that nobody goes on with.
 
         Which branches were merged is still known: a node that the other side had let in may come later with one of
         them, and is none of those that are known here.
         """
-        writer = self.replica_states.writer
+        writer = self.context.writer
         for kind in (STAMP, ABSORBED):
-            prefix = kind_prefix(partition, kind)
-            writer.delete_range(partition, prefix, end_of(prefix))
-        self.replica_states.stamps.forget(partition)
-        for key, mark in list(self._marks[partition].items()):
+            prefix = kind_prefix(replica.number, kind)
+            writer.delete_range(replica.number, prefix, end_of(prefix))
+        self.context.stamps.forget(replica.number)
+        for key, mark in list(replica.marks.items()):
             if mark.cursor != _DONE:
-                writer.delete(partition, key)
-                del self._marks[partition][key]
+                writer.delete(replica.number, key)
+                del replica.marks[key]

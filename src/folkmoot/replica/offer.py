@@ -17,8 +17,9 @@ from folkmoot.membership.holding import COMPLETE, Holding
 from folkmoot.membership.view import View
 from folkmoot.peer.cursor import Cursor, put_bytes, put_text
 from folkmoot.peer.kind import OFFER
+from folkmoot.replica.context import ReplicaContext
 from folkmoot.replica.page import read_page
-from folkmoot.replica.replica_states import ReplicaStates
+from folkmoot.replica.replica import Replica
 from folkmoot.store.key import CHUNK, HISTORY, RETAINED, STREAM, partition_end, partition_start
 from folkmoot.store.writer import VERSION_BYTES, version_of
 
@@ -118,11 +119,11 @@ def decode_offer(body: bytes, partitions: int) -> OfferNotice:
 class Offers:
     """The branches that this node has, and the questions of leaders that wait for its disk."""
 
-    def __init__(self, replica_states: ReplicaStates) -> None:
-        self.replica_states = replica_states
+    def __init__(self, context: ReplicaContext) -> None:
+        self.context = context
         self.sides: dict[int, View] = {}  # the views in which the branches here were made
         self._lives: dict[int, bool] = {}  # those of them that this process has made
-        self._waiting: list[tuple[str, AskNotice]] = []
+        self._waiting: list[tuple[Replica, AskNotice]] = []
 
     def installed(self) -> None:
         """A new view: leaders ask again."""
@@ -130,20 +131,20 @@ class Offers:
 
     def note_sides(self) -> None:
         """Remember with which members the branches here were made, when a view takes effect after another one."""
-        view = self.replica_states.view
-        lived = self.replica_states.lived
+        view = self.context.view
+        lived = self.context.lived
         if view is None or lived is None or not lived.replicas:
             return
-        me = self.replica_states.node_id
+        me = self.context.node_id
         for partition, nodes in view.branches.items():
             if me in nodes and me in lived.replicas[partition]:
                 self.sides[partition] = lived
-                self._lives[partition] = self.replica_states.lives
+                self._lives[partition] = self.context.lives
 
-    def asked(self, node_id: str, ask: AskNotice) -> None:
+    def asked(self, replica: Replica, ask: AskNotice) -> None:
         """Handle the question of a partition's leader."""
-        if self.replica_states.leaders[ask.partition] == node_id and not self._answer(node_id, ask):
-            self._waiting.append((node_id, ask))
+        if not self._answer(replica, ask):
+            self._waiting.append((replica, ask))
 
     def written(self) -> None:
         """More is on the disk here: answer the questions that waited."""
@@ -151,25 +152,25 @@ class Offers:
             waiting = self._waiting
             self._waiting = [entry for entry in waiting if not self._answer(entry[0], entry[1])]
 
-    def _answer(self, node_id: str, ask: AskNotice) -> bool:
+    def _answer(self, replica: Replica, ask: AskNotice) -> bool:
         """Answer a question; False when the answer has to wait for the disk."""
-        replica_states = self.replica_states
-        partition = ask.partition
-        if replica_states.durable_seqs[partition] < replica_states.writer.sequence(partition):
+        context = self.context
+        partition = replica.number
+        if not replica.is_written():
             return False
         made = self.sides.get(partition)
-        side = [replica_states.node_id] if made is None else [member.node_id for member in made.members]
+        side = [context.node_id] if made is None else [member.node_id for member in made.members]
         offer = OfferNotice(partition, ask.start, b"", side, [])
         offer.lineage = [] if made is None else made.ancestry()
         offer.lives = self._lives.get(partition, False)
         try:
             end = partition_end(partition)
-            rows, following = read_page(replica_states.reader, ask.start, end, replica_states.config.page_bytes)
+            rows, following = read_page(context.reader, ask.start, end, context.config.page_bytes)
             offer.end = following
-            offer.rows = _offered(rows, ask.seen, replica_states.holding(partition))
+            offer.rows = _offered(rows, ask.seen, replica.holding())
         except CorruptStore as fault:
-            replica_states.event(ERROR, "branch_unreadable", partition, str(fault))
-        replica_states.out.append((node_id, OFFER, encode_offer(replica_states.epoch, offer)))
+            replica.event(ERROR, "branch_unreadable", str(fault))
+        context.send(replica.leader, OFFER, encode_offer(context.epoch, offer))
         return True
 
 

@@ -3,32 +3,30 @@
 from __future__ import annotations
 
 from folkmoot.membership.holding import DAMAGED
+from folkmoot.replica.context import ReplicaContext
 from folkmoot.replica.copy import Copies
 from folkmoot.replica.digest import Digests
 from folkmoot.replica.drop import Drops
-from folkmoot.replica.lead import Lead
-from folkmoot.replica.replica_states import LEADER, MERGING, OPEN, ReplicaStates
+from folkmoot.replica.replica import LEADER, MERGING, OPEN, Replica
 from folkmoot.replica.source import Source
 
 __all__ = ["progress_of"]
 
 
 def progress_of(
-    replica_states: ReplicaStates, lead: Lead, copies: Copies, source: Source, drops: Drops, digests: Digests
+    replicas: list[Replica], context: ReplicaContext, copies: Copies, source: Source, drops: Drops, digests: Digests
 ) -> dict[str, int]:
     """Return counts of partitions, bytes since the start, pages compared."""
-    under_replicated = 0
-    for partition in range(replica_states.partitions):
-        if replica_states.phases[partition] == OPEN and lead.missing(partition):
-            under_replicated += 1
+    led = [replica for replica in replicas if replica.role == LEADER]
+    is_open = [replica for replica in replicas if replica.phase == OPEN]
     return {
-        "leading": replica_states.phases.count(OPEN),
-        "taking_over": replica_states.roles.count(LEADER) - replica_states.phases.count(OPEN),
-        "merging": replica_states.phases.count(MERGING),
-        "waiting_for_replicas": under_replicated,
+        "leading": len(is_open),
+        "taking_over": len(led) - len(is_open),
+        "merging": len([replica for replica in replicas if replica.phase == MERGING]),
+        "waiting_for_replicas": len([replica for replica in is_open if replica.missing()]),
         "filling": len(copies.active),
         "dropping": len(drops.active),
-        "damaged": replica_states.states.count(DAMAGED),
+        "damaged": len([replica for replica in replicas if replica.state == DAMAGED]),
         "copied_bytes": copies.bytes_copied,
         "copy_bytes_left": copies.bytes_left(),
         "copy_bytes_seen": copies.bytes_seen,
@@ -40,6 +38,6 @@ def progress_of(
         "digests_different": digests.different,
         "digests_passed_over": digests.passed_over,
         "digest_round_us": digests.round_us,
-        "recent_bytes": replica_states.recent.bytes,
-        "commit_latency_us": replica_states.pending.latency_us,
+        "recent_bytes": context.recent.bytes,
+        "commit_latency_us": context.pending.latency_us,
     }

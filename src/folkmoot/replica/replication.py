@@ -1,7 +1,7 @@
 """Replication at one node: a change goes to all followers of its partition, and is committed when all replicas have it.
 
 Primary-backup replication with acknowledgements of all replicas (Lin et al.: PacificA, 2008). Makes the parts, and
-passes calls and messages on to them: `replica_states` has what is here, `role` takes the roles of a view, `turn` sends
+passes calls and messages on to them: `context` has what is here, `role` takes the roles of a view, `turn` sends
 the changes of a turn and reports durable ones, `lead` knows the followers, `takeover` begins to lead, `merging` and
 `offer` join branches after a split, `copy` and `source` fill copies, `gap` asks for missed changes, `digest` compares
 copies, `drop` removes them. Decides itself whether a change of a leader is applied (`_shipped`).
@@ -12,7 +12,8 @@ from __future__ import annotations
 from typing import Final
 
 from folkmoot.kernel.event import ERROR, Event
-from folkmoot.membership.holding import Holding
+from folkmoot.kernel.hash import hash64
+from folkmoot.membership.holding import COMPLETE, Holding
 from folkmoot.membership.view import View
 from folkmoot.peer.config import ClusterConfig
 from folkmoot.peer.kind import (
@@ -32,6 +33,7 @@ from folkmoot.peer.kind import (
     TAIL,
 )
 from folkmoot.replica.change import decode_changes
+from folkmoot.replica.context import ReplicaContext
 from folkmoot.replica.copy import Copies
 from folkmoot.replica.digest import Digests
 from folkmoot.replica.drop import Drops
@@ -51,14 +53,15 @@ from folkmoot.replica.notice import (
 )
 from folkmoot.replica.offer import Offers, decode_ask, decode_offer
 from folkmoot.replica.progress import progress_of
-from folkmoot.replica.replica_states import MERGING, OPEN, ReplicaStates
+from folkmoot.replica.replica import MERGING, OPEN, Replica
 from folkmoot.replica.role import Roles
 from folkmoot.replica.source import Source
-from folkmoot.replica.takeover import Takeover
+from folkmoot.replica.takeover import Takeover, partition_of_tail
 from folkmoot.replica.turn import Turns
 from folkmoot.store.batch import Batch
-from folkmoot.store.key import history_key
+from folkmoot.store.key import history_key, partition_end, partition_start
 from folkmoot.store.overlay import Overlay
+from folkmoot.store.position import Positions, read_positions
 from folkmoot.store.reader import Reader
 from folkmoot.store.writer import Writer
 
@@ -75,18 +78,19 @@ class Replication:
     """
 
     def __init__(self, node_id: str, partitions: int, config: ClusterConfig, reader: Reader, writer: Writer) -> None:
-        self.replica_states = ReplicaStates(node_id, partitions, config, reader, writer)
-        self.lead = Lead(self.replica_states)
-        self.merges = Merges(self.replica_states, self.lead)
-        self.offers = Offers(self.replica_states)
-        self.takeover = Takeover(self.replica_states, self.lead, self.merges)
-        self.copies = Copies(self.replica_states)
-        self.gaps = Gaps(self.replica_states)
-        self.source = Source(self.replica_states, self.lead)
-        self.drops = Drops(self.replica_states)
-        self.digests = Digests(self.replica_states, self.lead)
-        self.roles = Roles(self.replica_states, self.lead, self.takeover)
-        self.turns = Turns(self.replica_states, self.lead)
+        self.context = ReplicaContext(node_id, partitions, config, reader, writer)
+        self.replicas = [Replica(number, self.context) for number in range(partitions)]
+        self.lead = Lead(self.context)
+        self.merges = Merges(self.context, self.lead)
+        self.offers = Offers(self.context)
+        self.takeover = Takeover(self.context, self.lead, self.merges)
+        self.copies = Copies(self.context)
+        self.gaps = Gaps(self.context)
+        self.source = Source(self.context)
+        self.drops = Drops(self.context)
+        self.digests = Digests(self.context, self.replicas)
+        self.roles = Roles(self.context, self.lead, self.takeover)
+        self.turns = Turns(self.context, self.replicas, self.lead)
         self.dropped_frames = 0
         self._early = Early()
         self._again = False  # a view took effect at the end of a turn: another turn is needed
@@ -97,7 +101,7 @@ class Replication:
     @property
     def committed_token(self) -> int:
         """The newest token such that its changes, and those of all before it, are durable on all their replicas."""
-        return self.replica_states.pending.committed_token
+        return self.context.pending.committed_token
 
     @property
     def ready(self) -> list[int]:
@@ -112,55 +116,80 @@ class Replication:
     @property
     def unfit(self) -> list[int]:
         """Partitions whose copy here is damaged or too far behind: this node asks to leave their ISRs (WITHDRAW)."""
-        return self.replica_states.unfit
+        return self.context.unfit
 
     @property
     def renew(self) -> bool:
         """Whether another configuration is needed, in which all members report anew (RENEW); to be reset."""
-        return self.replica_states.renew
+        return self.context.renew
 
     @renew.setter
     def renew(self, wanted: bool) -> None:
-        self.replica_states.renew = wanted
+        self.context.renew = wanted
 
     @property
     def abandoned(self) -> list[tuple[int, int]]:
         """(token, partition): changes that no other leader has taken over; the turns that wait for them have failed."""
-        return self.replica_states.pending.abandoned
+        return self.context.pending.abandoned
 
     @property
     def out(self) -> list[tuple[str, int, bytes]]:
         """Messages to other nodes, in order: (node, kind, body), to be taken after `seal`."""
-        return self.replica_states.out
+        return self.context.out
 
     @property
     def events(self) -> list[Event]:
         """Facts for the log, to be taken."""
-        return self.replica_states.events
+        return self.context.events
 
     def leads(self, partition: int) -> bool:
         """Whether this node serves a partition: it has been started here."""
-        return self.replica_states.phases[partition] == OPEN
+        return self.replicas[partition].phase == OPEN
 
     def leader_open(self, partition: int) -> bool:
         """Whether the leader of a partition serves it."""
-        return self.replica_states.opened[partition]
+        return self.replicas[partition].opened
 
     def closed(self, partition: int) -> None:
         """A partition that nobody has served has to open again; its leader says so when it has installed the view."""
-        if self.replica_states.leaders[partition] != self.replica_states.node_id:
-            self.replica_states.opened[partition] = False
+        replica = self.replicas[partition]
+        if replica.leader != self.context.node_id:
+            replica.opened = False
 
     def holdings(self) -> list[Holding]:
         """Return what this node has of each partition, for its START: nothing of it is dropped for a while."""
-        self.drops.quiet_since_us = self.replica_states.now
-        return [self.replica_states.holding(partition) for partition in range(self.replica_states.partitions)]
+        self.drops.quiet_since_us = self.context.now
+        return [replica.holding() for replica in self.replicas]
 
     def progress(self) -> dict[str, int]:
         """Return figures for status and metrics: counts of partitions, bytes since the start, pages compared."""
-        figures = progress_of(self.replica_states, self.lead, self.copies, self.source, self.drops, self.digests)
+        figures = progress_of(self.replicas, self.context, self.copies, self.source, self.drops, self.digests)
         figures["dropped_frames"] = self.dropped_frames + self._early.dropped
         return figures
+
+    def take_homes(self, partition: int) -> dict[str, tuple[bool, list[str]]]:
+        """Return where the clients of a merged partition may stay connected, see `Merges.take_homes`."""
+        return self.merges.take_homes(self.replicas[partition])
+
+    def may_start(self, partition: int) -> bool:
+        """Whether a partition can be started now, or serves already: this node lacks no change."""
+        return self.takeover.may_start(self.replicas[partition])
+
+    def cannot_read(self, partition: int, why: str) -> None:
+        """The rows of a partition that this node is to lead cannot be read: another node must, if possible."""
+        self.takeover.cannot_read(self.replicas[partition], why)
+
+    def doubt(self) -> None:
+        """Mark all copies partial until they are filled: acknowledged changes may be missing at their ends.
+
+        A disk that becomes another one need not: nobody counts on its copies.
+        """
+        for replica in self.replicas:
+            replica.doubt()
+
+    def count(self, state: int) -> int:
+        """Return how many copies here are in a state."""
+        return len([replica for replica in self.replicas if replica.state == state])
 
     @property
     def heals(self) -> list[dict[str, object]]:
@@ -171,8 +200,24 @@ class Replication:
 
     def open(self, now: int) -> None:
         """Read positions and histories; raises CorruptStore. Called once, before the Writer is used."""
-        self.replica_states.now = now
-        self.replica_states.open()
+        context = self.context
+        context.now = now
+        positions = read_positions(context.reader, context.partitions)
+        if not positions.found:
+            self._date(positions)
+        context.writer.restore(positions)
+        for replica in self.replicas:
+            number = replica.number
+            replica.open(positions.epochs[number], positions.sequences[number], positions.found)
+
+    def _date(self, positions: Positions) -> None:
+        """Give partitions filled by an older version a position that only this node has."""
+        epoch = hash64(self.context.node_id.encode()) & 0xFFFFFF
+        for number in range(self.context.partitions):
+            if self.context.reader.scan(partition_start(number), partition_end(number), 1):
+                positions.states[number] = COMPLETE
+                positions.epochs[number] = epoch
+                positions.sequences[number] = 1
 
     def next_wake(self) -> int:
         """Return when `wake` must be called at the latest, in microseconds, or NEVER."""
@@ -186,7 +231,7 @@ class Replication:
 
     def work_in_background(self, now: int) -> None:
         """Compare a page with other replicas, if it is time to."""
-        self.replica_states.now = now
+        self.context.now = now
         self.digests.step()
 
     def more(self) -> bool:
@@ -195,47 +240,47 @@ class Replication:
 
     def wake(self, now: int) -> None:
         """Do a page of each background task."""
-        self.replica_states.now = now
+        self.context.now = now
         self._again = False
-        if self.replica_states.fresh:
+        if self.context.fresh:
             self._take_effect()
         self.source.step()
         self.gaps.step()
         self.takeover.step()
         if self._untidy:
             self._untidy = False
-            self.merges.tidy()
+            self.merges.tidy(self.replicas)
         self.takeover.merge()
         if self.drops.runnable():
             self.drops.step()
 
     def written(self, token: int, now: int) -> None:
         """The batch with this token, and all before it, are durable."""
-        replica_states = self.replica_states
-        replica_states.now = now
-        if replica_states.fresh:
+        context = self.context
+        context.now = now
+        if context.fresh:
             self._take_effect()
         self.turns.written(token)
         self.takeover.written()
-        if not replica_states.solo:
+        if not context.solo:
             self.copies.written()
             self.offers.written()
             self.takeover.merge()
             self.source.step()
             self.digests.written()
-        replica_states.pending.advance(now)
+        context.pending.advance(now)
 
     def start(self, partition: int, now: int) -> None:
         """Serve a partition from now on, unless a newer view has taken it away."""
-        self.replica_states.now = now
-        self._untidy = self.takeover.start(partition) or self._untidy
+        self.context.now = now
+        self._untidy = self.takeover.start(self.replicas[partition]) or self._untidy
 
     # -- the end of a turn --------------------------------------------------------------------------------------------
 
     def seal(self, batch: Batch | None, now: int) -> None:
         """End the turn, after `Writer.take` and before the batch goes to the disk: it may get more rows here."""
-        self.replica_states.now = now
-        if self.replica_states.fresh:
+        self.context.now = now
+        if self.context.fresh:
             self._take_effect()
             self._again = True  # look at what this has committed
         self.turns.seal(batch)
@@ -243,9 +288,14 @@ class Replication:
     # -- views --------------------------------------------------------------------------------------------------------
 
     def truncate(self, rows: Overlay) -> None:
-        """Truncate what this node leads to what is committed, see `ReplicaStates.truncate`."""
-        self.replica_states.truncate(rows)
-        self.roles.interrupt()
+        """Truncate what this node leads to what is committed; nobody was told of the rest."""
+        writer = self.context.writer
+        led = [replica for replica in self.replicas if replica.phase >= MERGING]
+        changed = dict.fromkeys(writer.touched)
+        writer.drop({replica.number: True for replica in led})
+        for replica in led:
+            replica.truncate(rows, replica.number in changed)
+        self.roles.interrupt(self.replicas)
 
     def install(self, view: View, now: int) -> None:
         """Take the roles of a new view; one that is not newer is ignored.
@@ -253,31 +303,32 @@ class Replication:
         Views that are installed one after the other, with no other call between, count as one change: only the last of
         them takes effect.
         """
-        replica_states = self.replica_states
-        replica_states.now = now
-        if replica_states.view is not None and view.epoch <= replica_states.epoch:
+        context = self.context
+        context.now = now
+        if context.view is not None and view.epoch <= context.epoch:
             return
-        previous = replica_states.view
-        was_solo = replica_states.solo and not replica_states.fresh
-        for partition in list(replica_states.writer.touched):
-            if replica_states.phases[partition] >= MERGING:
-                history = replica_states.note_epoch(partition)
+        previous = context.view
+        was_solo = context.solo and not context.fresh
+        for partition in list(context.writer.touched):
+            replica = self.replicas[partition]
+            if replica.phase >= MERGING:
+                history = replica.note_epoch()
                 if history:
-                    replica_states.writer.put(partition, history_key(partition), history)
+                    context.writer.put(partition, history_key(partition), history)
         if was_solo:
-            replica_states.sync_heads()
-        replica_states.view = view
-        replica_states.epoch = view.epoch
-        replica_states.others = [member.node_id for member in view.members if member.node_id != replica_states.node_id]
+            for replica in self.replicas:
+                replica.sync_head()
+        context.view = view
+        context.epoch = view.epoch
+        context.others = [member.node_id for member in view.members if member.node_id != context.node_id]
         # One that others have left for a while goes on as their leader: they need its changes when they come back.
-        replica_states.solo = not replica_states.others and view.is_whole()
-        replica_states.writer.enter(view.epoch)
-        replica_states.base_seqs = [
-            replica_states.writer.sequence(partition) for partition in range(replica_states.partitions)
-        ]
+        context.solo = not context.others and view.is_whole()
+        context.writer.enter(view.epoch)
+        for replica in self.replicas:
+            replica.base_seq = replica.sequence
         kept = self.roles.kept(previous, view)
-        replica_states.reported.installed(kept, replica_states.others, view.known)
-        if was_solo and (not replica_states.solo or replica_states.node_id not in kept):
+        context.reported.installed(kept, context.others, view.known)
+        if was_solo and (not context.solo or context.node_id not in kept):
             self.turns.join()
         self.gaps.installed()
         self._untidy = True
@@ -285,35 +336,35 @@ class Replication:
         self.merges.installed()
         self.lead.installed()
         self.takeover.installed()
-        for partition in range(replica_states.partitions):
-            self.roles.assign(partition, previous, view, kept)
+        for replica in self.replicas:
+            self.roles.assign(replica, previous, view, kept)
         self.copies.installed()
         self.source.installed()
         self.drops.installed()
         self.digests.installed()
-        replica_states.fresh = True
+        context.fresh = True
 
     def _take_effect(self) -> None:
         """The newest of the views installed together takes effect: reports leave, messages that waited are handled.
 
         The earlier ones do not; a node may skip any of them, see `membership/projection`.
         """
-        replica_states = self.replica_states
-        replica_states.fresh = False
-        if replica_states.solo:
-            replica_states.recent.clear_all()
-        self.roles.report()
+        context = self.context
+        context.fresh = False
+        if context.solo:
+            context.recent.clear_all()
+        self.roles.report(self.replicas)
         self.offers.note_sides()
-        replica_states.lived = replica_states.view
-        replica_states.lives = True
+        context.lived = context.view
+        context.lives = True
         self.takeover.begun()
-        for partition in range(replica_states.partitions):
-            self.lead.advance(partition)
-        for node_id, kind, body in self._early.take(replica_states.epoch):
-            self.receive(node_id, kind, body, replica_states.now)
+        for replica in self.replicas:
+            self.lead.advance(replica)
+        for node_id, kind, body in self._early.take(context.epoch):
+            self.receive(node_id, kind, body, context.now)
         if self._early.is_cut:
-            replica_states.renew = True  # a report may be lost, which nobody sends again in this view
-        replica_states.pending.advance(replica_states.now)
+            context.renew = True  # a report may be lost, which nobody sends again in this view
+        context.pending.advance(context.now)
 
     # -- messages -----------------------------------------------------------------------------------------------------
 
@@ -323,114 +374,123 @@ class Replication:
         is_over: whether the others have ended the view of this node. What comes late from it must not get into its
         copies: the fork that it may be on its way to would do again what was done after the network had split.
         """
-        replica_states = self.replica_states
-        replica_states.now = now
-        if replica_states.fresh:
+        context = self.context
+        context.now = now
+        if context.fresh:
             self._take_effect()
         try:
             epoch = epoch_of(body)
-            if epoch > replica_states.epoch:
+            if epoch > context.epoch:
                 self._early.keep(node_id, kind, epoch, body)
-            elif (
-                (epoch < replica_states.epoch and not replica_states.planted.any_epoch)
-                or node_id not in replica_states.others
-                or is_over
-            ):
+            elif (epoch < context.epoch and not context.planted.any_epoch) or node_id not in context.others or is_over:
                 self.dropped_frames += 1
             else:
                 self._receive(node_id, kind, body)
-                if epoch < replica_states.epoch and kind == SHIP:
+                if epoch < context.epoch and kind == SHIP:
                     self._ack_stale(node_id, epoch, body)
         except ValueError as fault:
             fields: dict[str, object] = {"node": node_id, "kind": kind, "why": str(fault)}
-            replica_states.events.append(Event(ERROR, "replica_nonsense", fields))
-        replica_states.pending.advance(now)
+            context.events.append(Event(ERROR, "replica_nonsense", fields))
+        context.pending.advance(now)
         self.takeover.look()
 
     def _receive(self, node_id: str, kind: int, body: bytes) -> None:
-        partitions = self.replica_states.partitions
+        replicas = self.replicas
+        partitions = len(replicas)
         if kind == SHIP:
             self._shipped(node_id, body)
         elif kind == DURABLE:
-            self.lead.acknowledge(node_id, decode_sequences(body, partitions))
+            self.lead.acknowledge(node_id, self._sequences(body))
         elif kind == PULL:
-            self.source.pull(node_id, decode_pull(body, partitions))
+            pull = decode_pull(body, partitions)
+            self.source.pull(replicas[pull.partition], node_id, pull)
         elif kind == PAGE:
-            self.copies.page(node_id, decode_page(body, partitions))
+            page = decode_page(body, partitions)
+            self.copies.page(replicas[page.partition], node_id, page)
         elif kind == DIGEST:
-            self.digests.receive(node_id, decode_compare(body, partitions))
+            compare = decode_compare(body, partitions)
+            self.digests.receive(replicas[compare.partition], node_id, compare)
         elif kind == FILLED:
-            self.lead.completed(node_id, decode_sequences(body, partitions))
+            self.lead.completed(node_id, self._sequences(body))
         elif kind == TAIL:
-            self.takeover.tail(node_id, body)
+            self.takeover.tail(replicas[partition_of_tail(body, partitions)], node_id, body)
         elif kind == ASK_OFFER:
-            self.offers.asked(node_id, decode_ask(body, partitions))
+            ask = decode_ask(body, partitions)
+            if replicas[ask.partition].leader == node_id:
+                self.offers.asked(replicas[ask.partition], ask)
         elif kind == OFFER:
-            self.merges.offered(node_id, decode_offer(body, partitions))
+            offer = decode_offer(body, partitions)
+            self.merges.offered(replicas[offer.partition], node_id, offer)
             self.takeover.merge()
         elif kind == COPY:
             notice = decode_copy(body, partitions)
-            if self.replica_states.leaders[notice.partition] == node_id and self.replica_states.follows(
-                notice.partition
-            ):
-                self.gaps.closed(notice.partition)
-                self.copies.begin(node_id, notice)
+            replica = replicas[notice.partition]
+            if replica.leader == node_id and replica.follows():
+                self.gaps.closed(replica)
+                self.copies.begin(replica, node_id, notice)
         else:
             self._receive_role(node_id, kind, body)
 
+    def _sequences(self, body: bytes) -> list[tuple[Replica, int]]:
+        """Read replicas, each with a number; raises ValueError."""
+        entries: list[tuple[Replica, int]] = []
+        for partition, number in decode_sequences(body, len(self.replicas)):
+            entries.append((self.replicas[partition], number))
+        return entries
+
     def _ack_stale(self, node_id: str, epoch: int, body: bytes) -> None:
         """Break a rule on purpose (a planted bug): tests check that it is detected."""
-        changes = decode_changes(body, 8, self.replica_states.partitions)
+        changes = decode_changes(body, 8, len(self.replicas))
         entries = [(partition, change.seq) for partition, change in changes]
-        self.replica_states.out.append((node_id, DURABLE, encode_sequences(epoch, entries)))
+        self.context.send(node_id, DURABLE, encode_sequences(epoch, entries))
 
     def _receive_role(self, node_id: str, kind: int, body: bytes) -> None:
-        replica_states = self.replica_states
-        partitions = replica_states.partitions
         if kind == READY or kind == FETCH:
             noted: dict[int, int] = {}  # by partition the epoch in which the copy there ends
-            for report in decode_report(body, partitions):
-                if replica_states.leads(report.partition):
+            for report in decode_report(body, len(self.replicas)):
+                replica = self.replicas[report.partition]
+                if replica.leads():
                     noted[report.partition] = report.holding.epoch
-                    self.lead.report(node_id, report)
-                elif kind == FETCH and replica_states.leaders[report.partition] == node_id:
-                    self.takeover.answer(node_id, report)
+                    self.lead.report(replica, node_id, report)
+                elif kind == FETCH and replica.leader == node_id:
+                    self.takeover.answer(replica, node_id, report)
             if kind == READY:
-                for partition in range(partitions):
-                    if replica_states.leads(partition):
-                        replica_states.reported.note(node_id, partition, noted.get(partition, 0))
+                for replica in self.replicas:
+                    if replica.leads():
+                        self.context.reported.note(node_id, replica.number, noted.get(replica.number, 0))
                 self.takeover.reported(node_id)
         elif kind == OPENED:
-            for partition, _seq in decode_sequences(body, partitions):
-                if replica_states.leaders[partition] == node_id:
-                    replica_states.opened[partition] = True
-                    self.drops.look(partition)
+            for replica, _seq in self._sequences(body):
+                if replica.leader == node_id:
+                    replica.opened = True
+                    self.drops.look(replica)
         elif kind == SETTLED:
-            for partition, taken in decode_sequences(body, partitions):
-                if replica_states.leaders[partition] == node_id:
-                    self._settled(partition, taken == 1)
+            for replica, taken in self._sequences(body):
+                if replica.leader == node_id:
+                    self._settled(replica, taken == 1)
 
-    def _settled(self, partition: int, taken: bool) -> None:
+    def _settled(self, replica: Replica, taken: bool) -> None:
         """All replicas have what the leader has taken over, and this node's changes are part of it, or not."""
-        replica_states = self.replica_states
-        replica_states.settled[partition] = True
+        pending = self.context.pending
+        replica.settled = True
         if taken:
-            replica_states.pending.replicated(partition, _ANY_SEQ)
+            pending.replicated(replica.number, _ANY_SEQ)
         else:
-            replica_states.pending.abandon(partition)
-        self.drops.look(partition)
+            pending.abandon(replica.number)
+        self.drops.look(replica)
 
     def _shipped(self, node_id: str, body: bytes) -> None:
-        replica_states = self.replica_states
-        for partition, change in decode_changes(body, 8, replica_states.partitions):
-            if replica_states.leaders[partition] != node_id or not replica_states.follows(partition):
-                if not (replica_states.planted.any_epoch and replica_states.follows(partition)):
+        planted = self.context.planted
+        for partition, change in decode_changes(body, 8, len(self.replicas)):
+            replica = self.replicas[partition]
+            if replica.leader != node_id or not replica.follows():
+                if not (planted.any_epoch and replica.follows()):
                     self.dropped_frames += 1
                     continue
-            if replica_states.is_next(partition, change):
-                self.gaps.closed(partition)
-                self.copies.touch(partition, replica_states.apply(partition, change))
-            elif replica_states.planted.gaps and change.seq > replica_states.head_seqs[partition]:
-                replica_states.apply(partition, change)
-            elif not replica_states.has(partition, change):
-                self.gaps.found(partition)
+            if replica.is_next(change):
+                self.gaps.closed(replica)
+                self.copies.touch(replica, replica.apply(change))
+            elif planted.gaps and change.seq > replica.head_seq:
+                replica.apply(change)
+            elif not replica.has(change):
+                self.gaps.found(replica)

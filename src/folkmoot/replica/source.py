@@ -8,10 +8,10 @@ from typing import Final
 from folkmoot.kernel.clock import MILLISECOND, NEVER, SECOND
 from folkmoot.kernel.errors import CorruptStore
 from folkmoot.peer.kind import PAGE
-from folkmoot.replica.lead import Lead
+from folkmoot.replica.context import ReplicaContext
 from folkmoot.replica.notice import PageNotice, PullNotice, encode_page
 from folkmoot.replica.page import bytes_of, digest_of, read_page
-from folkmoot.replica.replica_states import ReplicaStates
+from folkmoot.replica.replica import Replica
 from folkmoot.store.key import partition_end
 
 __all__ = ["Source"]
@@ -36,14 +36,13 @@ class Source:
     because disks have to catch up, and other nodes that send to the same one slow down at the same time.
     """
 
-    def __init__(self, replica_states: ReplicaStates, lead: Lead) -> None:
-        self.replica_states = replica_states
-        self.lead = lead
+    def __init__(self, context: ReplicaContext) -> None:
+        self.context = context
         self.bytes_sent = 0
         self.slow = 1  # divides the speed
         self.quiet_us = 0
-        self._pulls: deque[tuple[str, PullNotice]] = deque()
-        self._credit = replica_states.config.page_bytes
+        self._pulls: deque[tuple[Replica, str, PullNotice]] = deque()
+        self._credit = context.config.page_bytes
         self._refilled_us = 0
         self._adjusted_us = 0
         self._asked_us = -_IDLE_US
@@ -55,14 +54,14 @@ class Source:
         """A new view: nodes that still need pages ask again."""
         self._pulls.clear()
 
-    def pull(self, node_id: str, pull: PullNotice) -> None:
+    def pull(self, replica: Replica, node_id: str, pull: PullNotice) -> None:
         """Queue a follower's request for a page."""
-        replica_states = self.replica_states
-        if replica_states.now - self._asked_us >= _IDLE_US:
-            self.quiet_us = replica_states.pending.latency_us
-        self._asked_us = replica_states.now
+        context = self.context
+        if context.now - self._asked_us >= _IDLE_US:
+            self.quiet_us = context.pending.latency_us
+        self._asked_us = context.now
         if len(self._pulls) < _PULLS_MAX:
-            self._pulls.append((node_id, pull))
+            self._pulls.append((replica, node_id, pull))
         self.step()
 
     def due_us(self) -> int:
@@ -70,8 +69,8 @@ class Source:
         if not self._pulls:
             return NEVER
         if self._credit > 0:
-            return self.replica_states.now + MILLISECOND  # it waits for the disk here, and `written` calls too
-        rate = max(self.replica_states.config.copy_bytes_per_s // self.slow, 1)
+            return self.context.now + MILLISECOND  # it waits for the disk here, and `written` calls too
+        rate = max(self.context.config.copy_bytes_per_s // self.slow, 1)
         return self._refilled_us + (1 - self._credit) * SECOND // rate + 1
 
     def step(self) -> None:
@@ -82,31 +81,31 @@ class Source:
         for _ in range(len(self._pulls)):
             if self._credit <= 0:
                 return
-            node_id, pull = self._pulls.popleft()
-            follower = self.lead.follower(pull.partition, node_id)
+            replica, node_id, pull = self._pulls.popleft()
+            follower = replica.follower(node_id)
             if follower is None or not follower.streaming:
                 continue
-            if self.replica_states.durable_seqs[pull.partition] < follower.copy_seq:
-                self._pulls.append((node_id, pull))  # the store does not show the beginning of the copy yet
+            if replica.durable_seq < follower.copy_seq:
+                self._pulls.append((replica, node_id, pull))  # the store does not show the beginning of the copy yet
                 continue
-            self._serve(node_id, pull)
+            self._serve(replica, node_id, pull)
 
     def _refill(self) -> None:
-        replica_states = self.replica_states
-        now = replica_states.now
+        context = self.context
+        now = context.now
         if now - self._adjusted_us >= _ADJUST_US:
             self._adjusted_us = now
             self._adjust()
-        rate = replica_states.config.copy_bytes_per_s // self.slow
+        rate = context.config.copy_bytes_per_s // self.slow
         gained = (now - self._refilled_us) * rate // SECOND
         if gained > 0:
-            self._credit = min(self._credit + gained, max(rate // 20, replica_states.config.page_bytes))
+            self._credit = min(self._credit + gained, max(rate // 20, context.config.page_bytes))
             self._refilled_us = now
 
     def _adjust(self) -> None:
         """Choose the speed by the latency of recent commits; without any, the copy slows nobody down."""
-        pending = self.replica_states.pending
-        now = self.replica_states.now
+        pending = self.context.pending
+        now = self.context.now
         latency_us = pending.latency_us
         if self.slow < _SLOW_MAX:
             self._slowest_us = now
@@ -115,7 +114,7 @@ class Source:
         elif latency_us < self.quiet_us or now - self._slowest_us >= _LEARN_US:
             self.quiet_us += (latency_us - self.quiet_us) // _LEARNING
         self._measured = pending.measured
-        if latency_us > max(self.replica_states.config.copy_latency_us, _LONGER * self.quiet_us):
+        if latency_us > max(self.context.config.copy_latency_us, _LONGER * self.quiet_us):
             self.slow = min(2 * self.slow, _SLOW_MAX)
             self._calm = 0
         else:
@@ -124,12 +123,12 @@ class Source:
                 self._calm = 0
                 self.slow = max(self.slow // 2, 1)
 
-    def _serve(self, node_id: str, pull: PullNotice) -> None:
-        replica_states = self.replica_states
+    def _serve(self, replica: Replica, node_id: str, pull: PullNotice) -> None:
+        context = self.context
         try:
-            rows, end = read_page(replica_states.reader, pull.start, pull.end, replica_states.config.page_bytes)
+            rows, end = read_page(context.reader, pull.start, pull.end, context.config.page_bytes)
         except CorruptStore as fault:
-            replica_states.spoil(pull.partition, str(fault))
+            replica.spoil(str(fault))
             return
         equal = end == pull.end and pull.digest == digest_of(rows)
         size = bytes_of(rows)
@@ -137,5 +136,5 @@ class Source:
         self.bytes_sent += 0 if equal else size
         page = PageNotice(pull.partition, pull.start, end, equal, [] if equal else rows)
         partition_last = partition_end(pull.partition)
-        page.left = replica_states.reader.bytes_between(end, partition_last) if end < partition_last else 0
-        replica_states.out.append((node_id, PAGE, encode_page(replica_states.epoch, page)))
+        page.left = context.reader.bytes_between(end, partition_last) if end < partition_last else 0
+        context.send(node_id, PAGE, encode_page(context.epoch, page))

@@ -13,28 +13,29 @@ from folkmoot.membership.divergence import YES, includes
 from folkmoot.membership.holding import Holding
 from folkmoot.peer.kind import FETCH
 from folkmoot.replica.change import Change, encode_change
+from folkmoot.replica.context import ReplicaContext
 from folkmoot.replica.notice import Report, encode_report
-from folkmoot.replica.replica_states import ReplicaStates
+from folkmoot.replica.replica import Replica
 
 __all__ = ["fetch", "frames_of", "suffix_of"]
 
 _FRAME_BYTES: Final = 1 << 20  # a frame ends with the change that makes it longer than this
 
 
-def fetch(replica_states: ReplicaStates, node_id: str, report: Report) -> None:
+def fetch(context: ReplicaContext, node_id: str, report: Report) -> None:
     """Ask a node for what follows this copy."""
-    body = u64(replica_states.epoch) + encode_report(report)
-    replica_states.out.append((node_id, FETCH, body))
+    body = u64(context.epoch) + encode_report(report)
+    context.send(node_id, FETCH, body)
 
 
-def suffix_of(replica_states: ReplicaStates, partition: int, holding: Holding) -> list[Change] | None:
+def suffix_of(replica: Replica, holding: Holding) -> list[Change] | None:
     """Return the changes that follow a copy, at least one.
 
     None when it is not known to be a prefix of the copy here, or when they are not all in memory any more.
     """
-    if includes(replica_states.holding(partition), holding) != YES:
+    if includes(replica.holding(), holding) != YES:
         return None
-    return replica_states.recent.after(partition, holding.seq)
+    return replica.context.recent.after(replica.number, holding.seq)
 
 
 def frames_of(partition: int, changes: list[Change]) -> list[list[bytes]]:

@@ -11,9 +11,10 @@ from collections import deque
 from folkmoot.kernel.pack import u64
 from folkmoot.peer.kind import DURABLE
 from folkmoot.replica.change import Change
+from folkmoot.replica.context import ReplicaContext
 from folkmoot.replica.lead import Lead
 from folkmoot.replica.notice import encode_sequences
-from folkmoot.replica.replica_states import MERGING, OPEN, ReplicaStates
+from folkmoot.replica.replica import MERGING, OPEN, Replica
 from folkmoot.store.batch import DELETE, Batch, encode_ops
 from folkmoot.store.key import META, RETAINED, history_key, partition_of_key
 
@@ -32,50 +33,52 @@ class _Flight:
 class Turns:
     """Batches on their way to the disk."""
 
-    def __init__(self, replica_states: ReplicaStates, lead: Lead) -> None:
-        self.replica_states = replica_states
+    def __init__(self, context: ReplicaContext, replicas: list[Replica], lead: Lead) -> None:
+        self.context = context
+        self.replicas = replicas
         self.lead = lead
         self._flight: deque[_Flight] = deque()
 
     def seal(self, batch: Batch | None) -> None:
         """End a turn: send its changes, and remember what to report when it is written."""
-        replica_states = self.replica_states
+        context = self.context
         if batch is not None:
-            followed = replica_states.followed
-            replica_states.followed = []
-            if replica_states.solo:
+            followed = context.followed
+            context.followed = []
+            if context.solo:
                 self._seal_alone(batch, followed)
             else:
                 self._seal_shared(batch, followed)
-        if not replica_states.solo:
+        if not context.solo:
             self.lead.flush()
-            if replica_states.planted.early_ack:
+            if context.planted.early_ack:
                 self._ack_early()
 
     def written(self, token: int) -> None:
         """The batches up to `token` are on the disk here."""
-        replica_states = self.replica_states
-        replica_states.pending.written_token = token
+        context = self.context
+        context.pending.written_token = token
         flight = self._flight
         acks: dict[str, list[tuple[int, int]]] = {}
         while flight and flight[0].token <= token:
             for partition, seq, generation in flight.popleft().parts:
-                if generation == replica_states.generations[partition] and seq > replica_states.durable_seqs[partition]:
-                    replica_states.durable_seqs[partition] = seq
-                    if replica_states.phases[partition] >= MERGING:
-                        self.lead.advance(partition)
-                    elif replica_states.follows(partition) and not replica_states.planted.early_ack:
-                        acks.setdefault(replica_states.leaders[partition], []).append((partition, seq))
+                replica = self.replicas[partition]
+                if generation == replica.generation and seq > replica.durable_seq:
+                    replica.durable_seq = seq
+                    if replica.phase >= MERGING:
+                        self.lead.advance(replica)
+                    elif replica.follows() and not context.planted.early_ack:
+                        acks.setdefault(replica.leader, []).append((partition, seq))
         for node_id, entries in acks.items():
-            replica_states.out.append((node_id, DURABLE, encode_sequences(replica_states.epoch, entries)))
+            context.send(node_id, DURABLE, encode_sequences(context.epoch, entries))
 
     def join(self) -> None:
         """Make batches from before the view, when this node was alone, wait for the replicas of the new view too."""
-        replica_states = self.replica_states
+        context = self.context
         for flight in self._flight:
-            parts = [(partition, replica_states.head_seqs[partition]) for partition in dict.fromkeys(flight.touched)]
-            if parts and flight.token > replica_states.pending.committed_token:
-                replica_states.pending.add(flight.token, parts, replica_states.now)
+            parts = [(partition, self.replicas[partition].head_seq) for partition in dict.fromkeys(flight.touched)]
+            if parts and flight.token > context.pending.committed_token:
+                context.pending.add(flight.token, parts, context.now)
         newest: dict[int, bool] = {}
         for flight in reversed(self._flight):
             for partition, _seq, _generation in flight.parts:
@@ -83,79 +86,80 @@ class Turns:
             for partition in flight.touched:
                 if partition not in newest:
                     newest[partition] = True
-                    head = replica_states.head_seqs[partition]
-                    flight.parts.append((partition, head, replica_states.generations[partition]))
+                    replica = self.replicas[partition]
+                    flight.parts.append((partition, replica.head_seq, replica.generation))
             flight.touched = []
-        for partition in list(replica_states.writer.touched):
+        for partition in list(context.writer.touched):
             newest[partition] = True
-        for partition in range(replica_states.partitions):
-            if partition not in newest and replica_states.phases[partition] == OPEN:
-                replica_states.durable_seqs[partition] = replica_states.head_seqs[partition]
+        for replica in self.replicas:
+            if replica.number not in newest and replica.phase == OPEN:
+                replica.durable_seq = replica.head_seq
 
     def _seal_alone(self, batch: Batch, followed: list[tuple[int, int, int]]) -> None:
-        replica_states = self.replica_states
-        touched = replica_states.writer.taken
-        epoch = replica_states.epoch
+        context = self.context
+        touched = context.writer.taken
+        epoch = context.epoch
         for partition in touched:
-            history = replica_states.histories[partition]
-            if (not history or history[-1][0] != epoch) and replica_states.phases[partition] == OPEN:
-                self._add_history(batch, partition)
+            replica = self.replicas[partition]
+            history = replica.history
+            if (not history or history[-1][0] != epoch) and replica.phase == OPEN:
+                self._add_history(batch, replica)
         self._flight.append(_Flight(batch.token, touched, followed))
 
-    def _stamp(self, batch: Batch, partition: int, ops: list[tuple[int, bytes, bytes]]) -> None:
+    def _stamp(self, batch: Batch, replica: Replica, ops: list[tuple[int, bytes, bytes]]) -> None:
         """Record when rows changed, for another side of a split that may have changed them too."""
-        replica_states = self.replica_states
-        if replica_states.phases[partition] >= MERGING and not replica_states.planted.no_stamps:
-            replica_states.stamps.learn(partition, ops)
-            if replica_states.phases[partition] == MERGING:
+        context = self.context
+        partition = replica.number
+        if replica.phase >= MERGING and not context.planted.no_stamps:
+            context.stamps.learn(partition, ops)
+            if replica.phase == MERGING:
                 return  # the time of a merge is not the time of the change, which comes with the row
-            epoch, seq = replica_states.writer.position(partition)
+            epoch, seq = context.writer.position(partition)
             version = u64(epoch) + u64(seq)
-            ops.extend(
-                replica_states.stamps.note(batch, version, partition, ops, replica_states.now + replica_states.shift_us)
-            )
+            ops.extend(context.stamps.note(batch, version, partition, ops, context.now + context.shift_us))
 
-    def _add_history(self, batch: Batch, partition: int) -> None:
-        replica_states = self.replica_states
-        history = replica_states.note_epoch(partition)
+    def _add_history(self, batch: Batch, replica: Replica) -> None:
+        history = replica.note_epoch()
         if history:
-            epoch, seq = replica_states.writer.position(partition)
-            batch.put(history_key(partition), u64(epoch) + u64(seq) + history)
+            epoch, seq = self.context.writer.position(replica.number)
+            batch.put(history_key(replica.number), u64(epoch) + u64(seq) + history)
 
     def _seal_shared(self, batch: Batch, followed: list[tuple[int, int, int]]) -> None:
-        replica_states = self.replica_states
-        for partition in replica_states.writer.taken:
-            if replica_states.phases[partition] >= MERGING:
-                self._add_history(batch, partition)
+        context = self.context
+        for partition in context.writer.taken:
+            replica = self.replicas[partition]
+            if replica.phase >= MERGING:
+                self._add_history(batch, replica)
         parts: list[tuple[int, int]] = []
         entries = followed
-        away = replica_states.away()
+        away = context.is_away()
         for partition, ops in self._own_ops(batch).items():
+            replica = self.replicas[partition]
             if away:
-                self._stamp(batch, partition, ops)
-            epoch, seq = replica_states.writer.position(partition)
+                self._stamp(batch, replica, ops)
+            epoch, seq = context.writer.position(partition)
             parts.append((partition, seq))
-            entries.append((partition, seq, replica_states.generations[partition]))
-            head = replica_states.head_seqs[partition]
+            entries.append((partition, seq, replica.generation))
+            head = replica.head_seq
             if seq == head:
                 continue  # no follower had joined when the turn began: those that joined since have been told to copy
-            if replica_states.planted.clears_kept:
+            if context.planted.clears_kept:
                 ops = [op for op in ops if op[0] != DELETE or op[1][2] != RETAINED]
-            change = Change(replica_states.head_epochs[partition], head, epoch, seq, encode_ops(ops))
-            replica_states.recent.add(partition, change)
-            replica_states.head_epochs[partition] = epoch
-            replica_states.head_seqs[partition] = seq
-            if replica_states.phases[partition] >= MERGING:
-                self.lead.ship(partition, change)
+            change = Change(replica.head_epoch, head, epoch, seq, encode_ops(ops))
+            context.recent.add(partition, change)
+            replica.head_epoch = epoch
+            replica.head_seq = seq
+            if replica.phase >= MERGING:
+                self.lead.ship(replica, change)
         if parts:
-            replica_states.pending.add(batch.token, parts, replica_states.now)
+            context.pending.add(batch.token, parts, context.now)
         self._flight.append(_Flight(batch.token, [], entries))
 
     def _own_ops(self, batch: Batch) -> dict[int, list[tuple[int, bytes, bytes]]]:
         """Return the operations of this node's own changes by partition, in order."""
         own: dict[int, list[tuple[int, bytes, bytes]]] = {}
         ops = batch.ops
-        bounds = [0, *self.replica_states.writer.raw_ranges, len(ops)]
+        bounds = [0, *self.context.writer.raw_ranges, len(ops)]
         for number in range(0, len(bounds), 2):
             for index in range(bounds[number], bounds[number + 1]):
                 key = ops[index][1]
@@ -170,8 +174,9 @@ class Turns:
         return own
 
     def _ack_early(self) -> None:
-        replica_states = self.replica_states
+        context = self.context
         for partition, seq, _generation in self._flight[-1].parts if self._flight else []:
-            if replica_states.follows(partition):
-                body = encode_sequences(replica_states.epoch, [(partition, seq)])
-                replica_states.out.append((replica_states.leaders[partition], DURABLE, body))
+            replica = self.replicas[partition]
+            if replica.follows():
+                body = encode_sequences(context.epoch, [(partition, seq)])
+                context.send(replica.leader, DURABLE, body)

@@ -95,17 +95,17 @@ class BoundChecker:
         for node_id in sorted(cluster_node.peers.up_ids()):
             backlog = cluster_node.peers.backlog_bytes(node_id)
             self._check(host, "bytes of a link", backlog, config.link_buffer_bytes_max + _FRAME_BYTES)
-        replica_states = cluster_node.replication.replica_states
+        context = cluster_node.replication.context
         # Changes that replicas may lack are held beyond that: the write backlog, or what merges write before they wait.
-        held_max = max(limits.write_backlog_bytes_max, replica_states.recent.bytes_max, _FRAME_BYTES)
-        recent_max = replica_states.recent.bytes_max + held_max + spare
-        self._check(host, "bytes of recent changes", replica_states.recent.bytes, recent_max)
+        held_max = max(limits.write_backlog_bytes_max, context.recent.bytes_max, _FRAME_BYTES)
+        recent_max = context.recent.bytes_max + held_max + spare
+        self._check(host, "bytes of recent changes", context.recent.bytes, recent_max)
         self._check(host, "topics with routes", len(broker.delivery.routes.cache), limits.route_cache_max)
         for waiting in broker.cluster.dispatch._early.values():
             size = sum([len(body) for _kind, body in waiting.messages])
             self._check(host, "bytes that came early", size, EARLY_BYTES_MAX)
         for partition in range(node.config.partitions):
-            self._check(host, "stamps", replica_states.stamps.count(partition), STAMPS_MAX)
+            self._check(host, "stamps", context.stamps.count(partition), STAMPS_MAX)
         for session in node._state.sessions.values():
             waiting = session.queue_count - len(session.inflight)
             self._check(host, "messages of a session", waiting, limits.queue_messages_max + limits.inflight_max)
@@ -137,7 +137,7 @@ def leftovers(host: Machine) -> str:
         "clients that wait": len(broker.protocol.admission.early) + len(broker.protocol.admission._parked),
         "early messages": len(broker.cluster.dispatch._early) + len(broker.cluster.hosting._early),
         "paused publishers": len(broker.turn.throttle.paused),
-        "turns that are not committed": len(cluster_node.replication.replica_states.pending._turns),
+        "turns that are not committed": len(cluster_node.replication.context.pending._turns),
     }
     found = [f"{int(size)} {what}" for what, size in sizes.items() if size]
     return f"{host.name} still has " + ", ".join(found) if found else ""

@@ -209,12 +209,8 @@ class ClusterPicture(Picture):
     def figures(self) -> dict[str, int]:
         """Return the figures of this node's copies and comparisons."""
         replication = self._replication
-        damaged = 0
-        for state in replication.replica_states.states:
-            if state == DAMAGED:
-                damaged += 1
         return {
-            "damaged": damaged,
+            "damaged": replication.count(DAMAGED),
             "digest_checked": replication.digests.compared,
             "digest_different": replication.digests.different,
             "digest_passed_over": replication.digests.passed_over,
