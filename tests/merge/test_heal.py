@@ -493,15 +493,15 @@ def test_of_three_sides_the_latest_retained_message_stays_whoever_meets_first(fi
 
 def test_stamps_say_when_and_their_clock_does_not_go_back() -> None:
     store = MemoryStore()
-    stamps = Stamps(1, store)
+    stamps = Stamps(0)
     session, topic = plain_key(0, SESSION, b"c"), plain_key(0, RETAINED, b"t")
     subscription = name_prefix(0, SUBSCRIPTION, b"c") + b"a"
     queue = kind_prefix(0, 3) + b"x"
 
     def note(ops: list[tuple[int, bytes, bytes]], now: int) -> None:
         batch = Batch(1)
-        stamps.learn(0, ops)
-        stamps.note(batch, bytes(16), 0, ops, now)
+        stamps.learn(ops)
+        stamps.note(batch, bytes(16), ops, now)
         store.apply(batch)
 
     used, rests = (bytes(16) + encode_session(SessionRow(5, 60, ends_us, 0, "")) for ends_us in (0, 77))
@@ -511,18 +511,18 @@ def test_stamps_say_when_and_their_clock_does_not_go_back() -> None:
     note([(DELETE_RANGE, subscription[:-1], subscription + b"z")], 200)
     found = {key: (stamp.put_us, stamp.gone_us) for key, stamp in read_stamps(store, 0).items()}
     assert found == {session: (100, 101), subscription: (100, 0), topic: (100, 101)}
-    again = Stamps(1, store)
-    again.load(0)
-    assert again.count(0) == 3
+    again = Stamps(0)
+    again.load(store)
+    assert len(again) == 3
     other_side = encode_stamp(Stamp(900, 0))
     note([(PUT, stamp_key(subscription), bytes(16) + other_side)], 210)
     note([(PUT, session, used)], 220)
     assert read_stamps(store, 0)[session].put_us == 901
     topics = [plain_key(0, RETAINED, b"t%d" % number) for number in range(STAMPS_MAX)]
     note([(PUT, key, b"") for key in topics], 225)
-    assert stamps.count(0) == len(read_stamps(store, 0)) == STAMPS_MAX // 2, "others than retained messages have room"
+    assert len(stamps) == len(read_stamps(store, 0)) == STAMPS_MAX // 2, "others than retained messages have room"
     note([(DELETE, plain_key(0, RETAINED, b"nothing%d" % number), b"") for number in range(STAMPS_MAX)], 226)
-    assert stamps.count(0) == len(read_stamps(store, 0)) == STAMPS_MAX // 2, "clears of nothing take no more"
+    assert len(stamps) == len(read_stamps(store, 0)) == STAMPS_MAX // 2, "clears of nothing take no more"
     note([(PUT, kind_prefix(0, STAMP), bytes(16) + encode_stamp(Stamp(0, 240)))], 230)
     note([(DELETE, subscription, b"")], 250)
     assert read_stamps(store, 0)[subscription].gone_us == 903
@@ -530,12 +530,12 @@ def test_stamps_say_when_and_their_clock_does_not_go_back() -> None:
 
 def test_what_expires_is_nobodys_change() -> None:
     store = MemoryStore()
-    stamps = Stamps(1, store)
+    stamps = Stamps(0)
     session, topic = plain_key(0, SESSION, b"c"), plain_key(0, RETAINED, b"t")
     batch = Batch(1)
     used = bytes(16) + encode_session(SessionRow(5, 2, 0, 0, ""))
-    stamps.note(batch, bytes(16), 0, [(PUT, session, used)], 100)
-    stamps.note(batch, bytes(16), 0, [(DELETE_RANGE, key, key + b"\0") for key in (session, topic)], 200)
+    stamps.note(batch, bytes(16), [(PUT, session, used)], 100)
+    stamps.note(batch, bytes(16), [(DELETE_RANGE, key, key + b"\0") for key in (session, topic)], 200)
     store.apply(batch)
     found = {key: (stamp.put_us, stamp.gone_us) for key, stamp in read_stamps(store, 0).items()}
     assert found == {session: (100, 0)}

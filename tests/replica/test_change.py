@@ -34,8 +34,8 @@ from folkmoot.replica.notice import (
     encode_sequences,
     epoch_of,
 )
-from folkmoot.replica.pending import Pending
-from folkmoot.replica.recent import Recent
+from folkmoot.replica.pending import Pending, Uncommitted
+from folkmoot.replica.recent import Recent, RecentBudget
 from folkmoot.store.batch import DELETE, DELETE_RANGE, PUT, Batch, encode_ops
 from folkmoot.store.key import history_key, partition_end, partition_start
 from folkmoot.store.memory import MemoryStore
@@ -117,74 +117,84 @@ def change(seq: int, size: int = 0) -> Change:
 
 
 def test_recent_changes_are_found_from_a_position_on() -> None:
-    recent = Recent(2, 10_000)
+    budget = RecentBudget(10_000)
+    recent = Recent(budget)
     for seq in range(5, 9):
-        recent.add(1, change(seq))
-    assert [found.seq for found in recent.after(1, 6) or []] == [7, 8]
-    assert [found.seq for found in recent.after(1, 4) or []] == [5, 6, 7, 8]
-    assert recent.after(1, 3) is None
-    assert recent.after(1, 8) is None
-    assert recent.after(0, 0) is None
-    recent.clear(1)
-    assert recent.after(1, 6) is None
-    recent.add(1, change(20))
-    assert [found.seq for found in recent.after(1, 19) or []] == [20]
+        recent.add(change(seq))
+    assert [found.seq for found in recent.after(6) or []] == [7, 8]
+    assert [found.seq for found in recent.after(4) or []] == [5, 6, 7, 8]
+    assert recent.after(3) is None
+    assert recent.after(8) is None
+    assert Recent(budget).after(0) is None
+    recent.clear()
+    assert recent.after(6) is None
+    recent.add(change(20))
+    assert [found.seq for found in recent.after(19) or []] == [20]
 
 
 def test_a_position_within_a_change_is_no_place_to_go_on() -> None:
-    recent = Recent(1, 10_000)
-    recent.add(0, Change(1, 2, 1, 5, b""))
-    assert recent.after(0, 3) is None
+    recent = Recent(RecentBudget(10_000))
+    recent.add(Change(1, 2, 1, 5, b""))
+    assert recent.after(3) is None
 
 
 def test_recent_changes_take_no_more_than_their_bytes() -> None:
-    recent = Recent(2, 10_000)
+    budget = RecentBudget(10_000)
+    even, odd = Recent(budget), Recent(budget)
     for seq in range(1, 200):
-        recent.add(seq % 2, Change(1, seq - 2, 1, seq, b"x" * 100) if seq > 2 else change(seq, 100))
-        assert recent.bytes <= 10_000
-    assert recent.after(0, 196) is not None
-    assert recent.after(0, 100) is None
-    recent.clear(0)
+        one = Change(1, seq - 2, 1, seq, b"x" * 100) if seq > 2 else change(seq, 100)
+        (odd if seq % 2 else even).add(one)
+        assert budget.bytes <= 10_000
+    assert even.after(196) is not None
+    assert even.after(100) is None
+    even.clear()
     for seq in range(200, 300):
-        recent.add(1, Change(1, seq - 1, 1, seq, b"x" * 100))
-        assert recent.bytes <= 10_000
-    assert len(recent.after(1, 290) or []) == 9
-    recent.clear_all()
-    assert recent.bytes == 0
+        odd.add(Change(1, seq - 1, 1, seq, b"x" * 100))
+        assert budget.bytes <= 10_000
+    assert len(odd.after(290) or []) == 9
+    odd.drop()
+    budget.clear()
+    assert budget.bytes == 0
 
 
 def test_what_replicas_of_a_partition_that_is_led_here_may_lack_stays_whatever_it_takes() -> None:
-    recent = Recent(2, 1_000)
-    recent.lead(0)
+    budget = RecentBudget(1_000)
+    recent, other = Recent(budget), Recent(budget)
+    recent.lead()
     for seq in range(1, 21):
-        recent.add(0, change(seq, 100))
-        recent.add(1, change(seq, 100))
-    assert len(recent.after(0, 0) or []) == 20
-    assert recent.after(1, 16) is None, "of what others lead only the newest"
-    recent.hold(0, 15)
-    recent.hold(0, 12)  # nothing that was known is forgotten
-    assert recent.after(0, 14) is None
-    assert [found.seq for found in recent.after(0, 15) or []] == [16, 17, 18, 19, 20]
-    recent.lead(0)  # in the next view as well
-    recent.add(0, change(21, 100))
-    assert [found.seq for found in recent.after(0, 15) or []] == [16, 17, 18, 19, 20, 21]
-    recent.free(0)
-    assert recent.bytes <= 1_000
-    assert recent.after(0, 15) is None
+        recent.add(change(seq, 100))
+        other.add(change(seq, 100))
+    assert len(recent.after(0) or []) == 20
+    assert other.after(16) is None, "of what others lead only the newest"
+    recent.hold(15)
+    recent.hold(12)  # nothing that was known is forgotten
+    assert recent.after(14) is None
+    assert [found.seq for found in recent.after(15) or []] == [16, 17, 18, 19, 20]
+    recent.lead()  # in the next view as well
+    recent.add(change(21, 100))
+    assert [found.seq for found in recent.after(15) or []] == [16, 17, 18, 19, 20, 21]
+    recent.free()
+    assert budget.bytes <= 1_000
+    assert recent.after(15) is None
 
 
 def test_what_is_held_of_a_copy_that_is_overwritten_goes() -> None:
-    for forget in (lambda recent: recent.clear(0), Recent.clear_all):
-        recent = Recent(1, 1_000)
-        recent.lead(0)
+    for everything in (False, True):
+        budget = RecentBudget(1_000)
+        recent = Recent(budget)
+        recent.lead()
         for seq in range(1, 21):
-            recent.add(0, change(seq, 100))
-        forget(recent)
-        assert recent.after(0, 0) is None
+            recent.add(change(seq, 100))
+        if everything:
+            recent.drop()
+            budget.clear()
+        else:
+            recent.clear()
+        assert recent.after(0) is None
         for seq in range(40, 45):
-            recent.add(0, change(seq, 100))
-        recent.hold(0, 44)
-        assert recent.bytes <= 1_000
+            recent.add(change(seq, 100))
+        recent.hold(44)
+        assert budget.bytes <= 1_000
 
 
 STEPS = st.lists(
@@ -200,7 +210,8 @@ STEPS = st.lists(
 @given(STEPS, st.sampled_from([0, 500, 1_500, 5_000]))
 def test_recent_changes_are_those_of_a_simple_model(steps: list[tuple[str, int, int]], bytes_max: int) -> None:
     """In the model all changes stand in one list, in their order, and a byte count is a sum."""
-    recent = Recent(3, bytes_max)
+    budget = RecentBudget(bytes_max)
+    recents = [Recent(budget) for _ in range(3)]
     kept: list[tuple[int, Change]] = []  # may go when there are too many
     held: list[tuple[int, Change]] = []
     cleared: list[tuple[int, Change]] = []  # count until they would go
@@ -214,7 +225,7 @@ def test_recent_changes_are_those_of_a_simple_model(steps: list[tuple[str, int, 
         if step == "add":
             seqs[partition] += 1
             kept.append((partition, change(seqs[partition], number)))
-            recent.add(*kept[-1])
+            recents[partition].add(kept[-1][1])
             while size_of(kept) > bytes_max:
                 at, oldest = kept.pop(0)
                 floor = floors[at]
@@ -223,32 +234,34 @@ def test_recent_changes_are_those_of_a_simple_model(steps: list[tuple[str, int, 
                 elif floor is not None and oldest.seq > floor:
                     held.append((at, oldest))
         elif step == "lead":
-            recent.lead(partition)
+            recents[partition].lead()
             floors[partition] = floors[partition] or 0
         elif step == "hold" and floors[partition] is not None:
             seq = number * (seqs[partition] + 1) // 900
-            recent.hold(partition, seq)
+            recents[partition].hold(seq)
             floors[partition] = max(floors[partition] or 0, seq)
             held = [one for one in held if one[0] != partition or one[1].seq > seq]
         elif step == "free":
-            recent.free(partition)
+            recents[partition].free()
             floors[partition] = None
             held = [one for one in held if one[0] != partition]
         elif step == "clear":
-            recent.clear(partition)
+            recents[partition].clear()
             held = [one for one in held if one[0] != partition]
             cleared += [one for one in kept if one[0] == partition and one not in cleared]
         elif step == "clear_all":
-            recent.clear_all()
+            for recent in recents:
+                recent.drop()
+            budget.clear()
             kept, held, cleared = [], [], []
-        assert recent.held_bytes == size_of(held)
-        assert recent.bytes == size_of(kept) + size_of(held)
+        assert budget.held_bytes == size_of(held)
+        assert budget.bytes == size_of(kept) + size_of(held)
         for at in range(3):
             here = [one for of, one in held + kept if of == at and (of, one) not in cleared]
             for seq in range(seqs[at] + 2):
                 found = [one for one in here if one.seq > seq]
                 expected = found if found and found[0].prev_seq == seq else None
-                assert recent.after(at, seq) == expected
+                assert recents[at].after(seq) == expected
 
 
 @given(HISTORIES)
@@ -328,16 +341,17 @@ def test_notices_stay_within_their_partition() -> None:
 
 
 def test_turns_are_committed_in_order() -> None:
-    pending = Pending(3)
-    pending.add(1, [(0, 1), (1, 1)], 0)
-    pending.add(3, [(1, 2)], 1_000)
+    pending = Pending()
+    parts = [Uncommitted(number, pending) for number in range(3)]
+    pending.add(1, [(parts[0], 1), (parts[1], 1)], 0)
+    pending.add(3, [(parts[1], 2)], 1_000)
     pending.written_token = 3
     pending.advance(2_000)
     assert pending.committed_token == 0
-    pending.replicated(1, 2)
+    parts[1].replicated(2)
     pending.advance(2_000)
     assert pending.committed_token == 0
-    pending.replicated(0, 1)
+    parts[0].replicated(1)
     pending.advance(9_000)
     assert pending.committed_token == 3
     assert pending.latency_us > 0
@@ -347,27 +361,29 @@ def test_turns_are_committed_in_order() -> None:
 
 
 def test_what_is_not_written_here_is_not_committed() -> None:
-    pending = Pending(1)
-    pending.add(2, [(0, 1)], 0)
+    pending = Pending()
+    parts = [Uncommitted(number, pending) for number in range(1)]
+    pending.add(2, [(parts[0], 1)], 0)
     pending.written_token = 1
-    pending.replicated(0, 5)
+    parts[0].replicated(5)
     pending.advance(0)
     assert pending.committed_token == 1
 
 
 def test_abandoned_changes_are_told_before_their_turn_counts() -> None:
-    pending = Pending(2)
-    pending.add(1, [(0, 4), (1, 1)], 0)
-    pending.add(2, [(0, 5)], 0)
+    pending = Pending()
+    parts = [Uncommitted(number, pending) for number in range(2)]
+    pending.add(1, [(parts[0], 4), (parts[1], 1)], 0)
+    pending.add(2, [(parts[0], 5)], 0)
     pending.written_token = 2
-    pending.abandon(0)
+    parts[0].abandon()
     assert pending.abandoned == [(1, 0), (2, 0)]
     pending.advance(0)
     assert pending.committed_token == 0
-    pending.replicated(1, 1)
+    parts[1].replicated(1)
     pending.advance(0)
     assert pending.committed_token == 2
-    assert not pending.waits(0)
+    assert not parts[0]
 
 
 def test_messages_of_a_later_view_wait_for_it() -> None:

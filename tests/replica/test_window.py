@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from folkmoot.replica.change import Change
-from folkmoot.replica.recent import Recent
+from folkmoot.replica.recent import Recent, RecentBudget
 from folkmoot.replica.window import Window, page_sum, row_sum, sum_bytes, window_of
 from folkmoot.store.batch import DELETE, DELETE_RANGE, PUT, encode_ops
 
@@ -19,10 +19,10 @@ def key(number: int) -> bytes:
 
 def remembered(bytes_max: int = 1 << 20) -> Recent:
     """Changes 1 to 4: a put of row 1, a removal of row 2, a removal of rows 5 to 7, a put of row 9."""
-    recent = Recent(1, bytes_max)
+    recent = Recent(RecentBudget(bytes_max))
     groups = [(PUT, key(1), VERSION), (DELETE, key(2), b""), (DELETE_RANGE, key(5), key(8)), (PUT, key(9), VERSION)]
     for seq, op in enumerate(groups, 1):
-        recent.add(0, Change(1, seq - 1, 1, seq, encode_ops([op])))
+        recent.add(Change(1, seq - 1, 1, seq, encode_ops([op])))
     return recent
 
 
@@ -39,7 +39,7 @@ def test_it_has_what_was_put_and_removed_between_two_positions() -> None:
 
 
 def test_between_equal_positions_nothing_was_changed() -> None:
-    window = window_of(Recent(1, 0), 0, 7, 7)
+    window = window_of(Recent(RecentBudget(0)), 0, 7, 7)
     assert window is not None
     assert window.empty()
 
@@ -47,7 +47,7 @@ def test_between_equal_positions_nothing_was_changed() -> None:
 def test_what_is_not_remembered_is_not_known() -> None:
     assert window_of(remembered(), 0, 2, 5) is None, "it has not come yet"
     assert window_of(remembered(bytes_max=200), 0, 0, 4) is None, "it was forgotten"
-    assert window_of(Recent(1, 0), 0, 1, 2) is None
+    assert window_of(Recent(RecentBudget(0)), 0, 1, 2) is None
 
 
 rows = st.dictionaries(st.binary(min_size=3, max_size=5), st.binary(min_size=16, max_size=20), max_size=12)

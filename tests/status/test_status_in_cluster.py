@@ -180,7 +180,7 @@ def test_what_is_left_to_copy_is_seen_at_all_nodes() -> None:
     for site in cluster.live():
         site.settings.copy_bytes_per_s = 200_000
         assert site.node.cluster_node is not None
-        site.node.cluster_node.replication.context.recent.bytes_max = 10_000
+        site.node.cluster_node.replication.context.recent_budget.bytes_max = 10_000
     publisher = cluster["n1"].client("p")
     publisher.connect()
     for number in range(300):  # more changes than are kept in memory

@@ -74,56 +74,54 @@ def read_stamps(reader: Reader, partition: int) -> dict[bytes, Stamp]:
 
 
 class Stamps:
-    """The stamps of the partitions that this node leads."""
+    """The stamps of one partition, while this node leads it."""
 
-    def __init__(self, partitions: int, reader: Reader) -> None:
-        self._reader = reader
-        self._stamps: list[dict[bytes, Stamp]] = [{} for _ in range(partitions)]
-        self._clocks: list[int] = [0] * partitions
+    def __init__(self, partition: int) -> None:
+        self.partition = partition
+        self._stamps: dict[bytes, Stamp] = {}
+        self._clock = 0
 
-    def load(self, partition: int) -> None:
-        """This node begins to lead a partition; raises CorruptStore."""
-        stamps = read_stamps(self._reader, partition)
-        self._stamps[partition] = stamps
-        self._clocks[partition] = max([max(stamp.put_us, stamp.gone_us) for stamp in stamps.values()], default=0)
+    def __len__(self) -> int:
+        return len(self._stamps)
 
-    def count(self, partition: int) -> int:
-        """Return how many there are."""
-        return len(self._stamps[partition])
+    def load(self, reader: Reader) -> None:
+        """This node begins to lead the partition; raises CorruptStore."""
+        self._stamps = read_stamps(reader, self.partition)
+        self._clock = max([max(stamp.put_us, stamp.gone_us) for stamp in self._stamps.values()], default=0)
 
-    def began_empty(self, partition: int) -> bool:
+    def began_empty(self) -> bool:
         """Whether the partition was begun from nothing while somebody was away who may have had it."""
-        return kind_prefix(partition, STAMP)[:2] in self._stamps[partition]
+        return kind_prefix(self.partition, STAMP)[:2] in self._stamps
 
-    def begin(self, partition: int, now: int) -> tuple[bytes, bytes]:
+    def begin(self, now: int) -> tuple[bytes, bytes]:
         """Note that the partition begins from nothing; return the row to be put."""
-        key = kind_prefix(partition, STAMP)
+        key = kind_prefix(self.partition, STAMP)
         stamp = Stamp(0, now)
-        self._stamps[partition][stamped_key_of(key)] = stamp
+        self._stamps[stamped_key_of(key)] = stamp
         return key, encode_stamp(stamp)
 
-    def learn(self, partition: int, ops: list[tuple[int, bytes, bytes]]) -> None:
+    def learn(self, ops: list[tuple[int, bytes, bytes]]) -> None:
         """Take over the stamps of another side of a split, which are among these operations: its clock may be ahead."""
         for kind, key, value in ops:
             if kind == PUT and key[2] == STAMP:
-                self._learn(partition, stamped_key_of(key), decode_stamp(value))
+                self._learn(stamped_key_of(key), decode_stamp(value))
 
-    def _learn(self, partition: int, key: bytes, stamp: Stamp) -> None:
-        stamps = self._stamps[partition]
+    def _learn(self, key: bytes, stamp: Stamp) -> None:
+        stamps = self._stamps
         if len(key) > 2 and key[2] in _STAMPED and (key in stamps or len(stamps) < STAMPS_MAX):
             stamps[key] = stamp
-        self._clocks[partition] = max(self._clocks[partition], stamp.put_us, stamp.gone_us)
+        self._clock = max(self._clock, stamp.put_us, stamp.gone_us)
 
-    def forget(self, partition: int) -> None:
-        """This node leads the partition no more, or its stamps have been removed."""
-        self._stamps[partition] = {}
+    def forget(self) -> None:
+        """The stamps have been removed."""
+        self._stamps = {}
 
     def note(
-        self, batch: Batch, version: bytes, partition: int, ops: list[tuple[int, bytes, bytes]], now: int
+        self, batch: Batch, version: bytes, ops: list[tuple[int, bytes, bytes]], now: int
     ) -> list[tuple[int, bytes, bytes]]:
-        """Put stamps for these operations of a partition into their batch; return the operations that were added."""
-        stamps = self._stamps[partition]
-        now = max(now, self._clocks[partition] + 1)
+        """Put stamps for these operations into their batch; return the operations that were added."""
+        stamps = self._stamps
+        now = max(now, self._clock + 1)
         changed: dict[bytes, Stamp] = {}
         for kind, key, value in ops:
             row = key[2]
@@ -150,5 +148,5 @@ class Stamps:
         for _kind, key, value in added:
             batch.put(key, value)
         if changed:
-            self._clocks[partition] = now
+            self._clock = now
         return added

@@ -56,11 +56,11 @@ class Scarcity:
         Whoever leads them now: the new leader would say that all copies in sync have what this node has waited for.
         """
         writer = self._state.writer
-        pending = self._replication.context.pending
+        replication = self._replication
         for partition in partitions:
-            pending.abandon(partition)
+            replication.replicas[partition].uncommitted.abandon()
             if self._state.leads[partition] and partition in writer.touched:
-                pending.abandoned.append((writer.token, partition))  # of messages that came in the view before
+                replication.abandoned.append((writer.token, partition))  # of messages that came in the view before
 
     def leaders(self, view: View) -> list[str]:
         """Return for each partition the node that leads it for the broker, "" if none does."""

@@ -23,7 +23,7 @@ class TurnWaits(Waits):
     def text(self) -> str:
         """Return the nodes and partitions; the first thing for which the oldest turn waits hides those after it."""
         replication = self.replication
-        disk, parts = replication.context.pending.oldest()
+        disk, parts = replication.oldest_wait()
         found: list[str] = ["the disk"] if disk else []
         if parts:
             nodes: dict[str, list[int]] = {}

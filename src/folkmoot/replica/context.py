@@ -5,11 +5,9 @@ from __future__ import annotations
 from folkmoot.kernel.event import Event
 from folkmoot.kernel.planted import Planted
 from folkmoot.membership.view import View
-from folkmoot.merge.stamp import Stamps
 from folkmoot.peer.config import ClusterConfig
 from folkmoot.replica.pending import Pending
-from folkmoot.replica.recent import Recent
-from folkmoot.replica.reported import Reported
+from folkmoot.replica.recent import RecentBudget
 from folkmoot.store.reader import Reader
 from folkmoot.store.writer import Writer
 
@@ -34,10 +32,8 @@ class ReplicaContext:
         self.fresh = False  # a view is installed that has not taken effect yet
         self.solo = True  # there is no other member, and none is away
         self.others: list[str] = []  # the other members of the view
-        self.recent = Recent(partitions, config.recent_bytes_max)
-        self.reported = Reported()
-        self.pending = Pending(partitions)
-        self.stamps = Stamps(partitions, reader)
+        self.recent_budget = RecentBudget(config.recent_bytes_max)
+        self.pending = Pending()
         self.followed: list[tuple[int, int, int]] = []  # in this turn: partition, sequence, generation
         self.unfit: list[int] = []  # partitions whose copy here must not be in sync
         self.renew = False

@@ -129,7 +129,7 @@ class Copies:
         had = includes(branch, mine)
         if not notice.taken and had != YES:
             # Changes that no leader has taken over are lost with this copy: turns that wait for them must fail.
-            context.pending.abandon(replica.number)
+            replica.uncommitted.abandon()
             if had == NO:  # normal when a leader dies: nothing of these changes was acknowledged
                 why = f"changes up to {mine.epoch}:{mine.seq} here are not at {source}; none of them was acknowledged"
                 replica.event(INFO, "branch_overwritten", why)

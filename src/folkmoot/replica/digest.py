@@ -78,7 +78,7 @@ class Digests:
                 return
             self.passed_over += 1
             self._question = None
-        for _ in range(context.partitions):
+        for _ in range(len(self.replicas)):
             if self._ask():
                 if not self._cursor:  # small partitions need not be compared all the time
                     pause_us = context.config.digest_pause_us
@@ -118,7 +118,7 @@ class Digests:
         return True
 
     def _next_partition(self) -> None:
-        self._partition = (self._partition + 1) % self.context.partitions
+        self._partition = (self._partition + 1) % len(self.replicas)
         if not self._partition:
             if self._round_began_us:
                 self.round_us = max(self.context.now - self._round_began_us, 1)
@@ -148,7 +148,7 @@ class Digests:
             if replica.durable_seq < question.seq:
                 return False
             try:
-                notice.digest = self._digest(question, newest)
+                notice.digest = self._digest(replica, question, newest)
                 notice.upto_seq = newest
                 notice.what = _ANSWER if notice.digest else _CANNOT
             except CorruptStore as fault:
@@ -156,10 +156,10 @@ class Digests:
         context.send(replica.leader, DIGEST, encode_compare(context.epoch, notice))
         return True
 
-    def _digest(self, question: CompareNotice, newest: int) -> bytes:
+    def _digest(self, replica: Replica, question: CompareNotice, newest: int) -> bytes:
         """Return the digest of the rows without changes since the question's position; nothing when that is unknown."""
         context = self.context
-        window = window_of(context.recent, question.partition, question.seq, newest)
+        window = window_of(replica.recent, replica.number, question.seq, newest)
         if window is None:
             return b""
         # The leader's page may hold few rows where this copy has many: rows beyond a page differ in any case.
@@ -191,7 +191,7 @@ class Digests:
 
     def _own_digest(self, question: CompareNotice, upto: int) -> bytes:
         """Return this node's digest without the rows changed up to a position; nothing when that is unknown."""
-        window = window_of(self.context.recent, question.partition, question.seq, upto)
+        window = window_of(self.replicas[question.partition].recent, question.partition, question.seq, upto)
         return b"" if window is None else sum_bytes(page_sum(self._rows, window))
 
     def _judge(self, question: CompareNotice) -> None:
@@ -232,10 +232,12 @@ class Digests:
         Rows that the later answers leave out are subtracted from the earlier ones, with the values of this node.
         """
         latest = max([answer.upto_seq for answer in answers])
-        left_out = window_of(self.context.recent, question.partition, question.seq, latest)
+        left_out = window_of(self.replicas[question.partition].recent, question.partition, question.seq, latest)
         found: dict[bytes, bool] = {}
         for answer in answers:
-            window = window_of(self.context.recent, question.partition, question.seq, answer.upto_seq)
+            window = window_of(
+                self.replicas[question.partition].recent, question.partition, question.seq, answer.upto_seq
+            )
             if window is None or left_out is None:
                 return False
             total = int.from_bytes(answer.digest, "little")

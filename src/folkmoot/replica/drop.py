@@ -39,7 +39,7 @@ class Drops:
             return
         wanted = min(context.config.replicas, len(view.members))
         enough = len(view.replicas[replica.number]) >= wanted and not view.learners[replica.number]
-        safe = replica.opened and replica.settled and not context.pending.waits(replica.number)
+        safe = replica.opened and replica.settled and not replica.uncommitted
         if replica.role == NO_ROLE and enough and safe:
             self.active[replica] = partition_start(replica.number)
 
@@ -51,7 +51,7 @@ class Drops:
     def _begin(self, replica: Replica) -> None:
         """Mark the copy as partial before its first row goes."""
         replica.mark(PARTIAL)
-        self.context.recent.clear(replica.number)
+        replica.recent.clear()
 
     def step(self) -> None:
         """Remove one page of one partition."""

@@ -223,8 +223,8 @@ class Lead:
         if replica.state == DAMAGED:
             return
         low = replica.committed_seq()
-        context.pending.replicated(replica.number, low)
-        context.recent.hold(replica.number, low)
+        replica.uncommitted.replicated(low)
+        replica.recent.hold(low)
         if not replica.settled and low >= replica.opening_seq:
             self._settle(replica)
 

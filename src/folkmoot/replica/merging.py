@@ -92,7 +92,7 @@ class Merges:
         taken: list[Holding] = []
         marks: dict[bytes, TakenBranch] = {}
         try:
-            self.context.stamps.load(replica.number)
+            replica.stamps.load(self.context.reader)
             for key, value in self.context.reader.scan(prefix, end_of(prefix), _TAKEN_MAX * 4):
                 branch = marks[key] = decode_mark(key, value)
                 if branch.cursor == _DONE:
@@ -149,7 +149,7 @@ class Merges:
 
     def _settled(self, replica: Replica) -> bool:
         """Whether the store shows all that was written, and the replicas follow."""
-        recent = self.context.recent
+        recent = self.context.recent_budget
         if recent.held_bytes > max(recent.bytes_max, _TURN_BYTES):
             return False
         return replica.durable_seq >= replica.sequence
@@ -398,7 +398,7 @@ class Merges:
             return
         for replica in replicas:
             led = replica.phase == OPEN and not view.learners[replica.number]
-            if led and (self.context.stamps.count(replica.number) or self._has_absorbed(replica)):
+            if led and (len(replica.stamps) or self._has_absorbed(replica)):
                 self._sweep(replica)
 
     def _has_absorbed(self, replica: Replica) -> bool:
@@ -425,7 +425,7 @@ class Merges:
         for kind in (STAMP, ABSORBED):
             prefix = kind_prefix(replica.number, kind)
             writer.delete_range(replica.number, prefix, end_of(prefix))
-        self.context.stamps.forget(replica.number)
+        replica.stamps.forget()
         for key, mark in list(replica.marks.items()):
             if mark.cursor != _DONE:
                 writer.delete(replica.number, key)

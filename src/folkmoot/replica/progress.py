@@ -38,6 +38,6 @@ def progress_of(
         "digests_different": digests.different,
         "digests_passed_over": digests.passed_over,
         "digest_round_us": digests.round_us,
-        "recent_bytes": context.recent.bytes,
+        "recent_bytes": context.recent_budget.bytes,
         "commit_latency_us": context.pending.latency_us,
     }

@@ -1,4 +1,4 @@
-"""The newest changes of each partition in memory: a replica that lacks only these gets them instead of a copy."""
+"""The newest changes of a partition in memory: a replica that lacks only these gets them instead of a copy."""
 
 from __future__ import annotations
 
@@ -7,101 +7,115 @@ from typing import Final
 
 from folkmoot.replica.change import Change
 
-__all__ = ["Recent"]
+__all__ = ["Recent", "RecentBudget"]
 
 _CHANGE_BYTES: Final = 200  # overhead of a change beside its operations, approximately
 _NOTHING_HELD: Final = 1 << 62
 
 
-class Recent:
-    """Changes in order, without gaps; above `bytes_max` the oldest of all partitions are evicted.
+class RecentBudget:
+    """What the changes of all partitions take; above `bytes_max` the oldest are evicted, whichever partition has them.
 
-    Of led partitions, changes that a replica may lack are held beyond that (`hold`): without them a replica in sync
-    would have to be filled again, and count for nothing meanwhile. The write backlog limits them; a merge waits while
-    they take more than `bytes_max`.
+    held_bytes: the part that is held only because a replica may lack it.
     """
 
-    def __init__(self, partitions: int, bytes_max: int) -> None:
+    def __init__(self, bytes_max: int) -> None:
         self.bytes_max = bytes_max
         self.bytes = 0
-        self.held_bytes = 0  # the part that is held only because a replica may lack it
-        self._changes: list[deque[Change]] = [deque() for _ in range(partitions)]
-        self._order: deque[tuple[int, Change]] = deque()
-        self._overdue: list[deque[Change]] = [deque() for _ in range(partitions)]  # older than `_changes`, and held
-        self._replicated_seqs: list[int] = [_NOTHING_HELD] * partitions
+        self.held_bytes = 0
+        self._order: deque[tuple[Recent, Change]] = deque()
 
-    def add(self, partition: int, change: Change) -> None:
-        """Remember the newest change of a partition."""
-        newest = self._newest(partition)
-        assert newest is None or newest.seq == change.prev_seq, "changes are remembered without a gap"
-        self._changes[partition].append(change)
-        self._order.append((partition, change))
+    def add(self, recent: Recent, change: Change) -> None:
+        """Count a change, and evict what is too much."""
+        self._order.append((recent, change))
         self.bytes += _size_of(change)
         while self.bytes - self.held_bytes > self.bytes_max:
-            self._evict()
+            oldest, evicted = self._order.popleft()
+            oldest.evict(evicted)
 
-    def _newest(self, partition: int) -> Change | None:
-        changes = self._changes[partition] or self._overdue[partition]
-        return changes[-1] if changes else None
-
-    def _evict(self) -> None:
-        partition, change = self._order.popleft()
-        changes = self._changes[partition]
-        if changes and changes[0] is change:  # else it was cleared
-            changes.popleft()
-            if change.seq > self._replicated_seqs[partition]:
-                self._overdue[partition].append(change)
-                self.held_bytes += _size_of(change)
-                return
-        self.bytes -= _size_of(change)
-
-    def lead(self, partition: int) -> None:
-        """Begin to hold changes of a partition that this node leads; the positions of new followers are unknown."""
-        if self._replicated_seqs[partition] == _NOTHING_HELD:
-            self._replicated_seqs[partition] = 0
-
-    def hold(self, partition: int, seq: int) -> None:
-        """Hold the changes of a led partition after `seq`; all replicas have those before."""
-        if seq > self._replicated_seqs[partition]:
-            self._replicated_seqs[partition] = seq
-            self._release(partition, seq)
-
-    def free(self, partition: int) -> None:
-        """Stop holding changes: this node does not lead the partition any more."""
-        self._replicated_seqs[partition] = _NOTHING_HELD
-        self._release(partition, _NOTHING_HELD)
-
-    def _release(self, partition: int, seq: int) -> None:
-        overdue = self._overdue[partition]
-        while overdue and overdue[0].seq <= seq:
-            size = _size_of(overdue.popleft())
-            self.bytes -= size
-            self.held_bytes -= size
-
-    def clear(self, partition: int) -> None:
-        """Forget the changes of a partition: the next ones do not follow them."""
-        self._release(partition, _NOTHING_HELD)
-        self._changes[partition] = deque()
-
-    def clear_all(self) -> None:
-        """Forget all changes."""
-        for partition in range(len(self._changes)):
-            if self._changes[partition]:
-                self._changes[partition] = deque()
-            self._overdue[partition].clear()
+    def clear(self) -> None:
+        """Nothing is remembered any more."""
         self._order.clear()
         self.bytes = self.held_bytes = 0
 
-    def after(self, partition: int, seq: int) -> list[Change] | None:
-        """Return the changes of a partition after sequence `seq`, at least one; None when some are missing."""
-        newest = self._newest(partition)
+
+class Recent:
+    """Changes of one partition in order, without gaps.
+
+    Where this node leads, changes that a replica may lack are held beyond the budget (`hold`): without them a replica
+    in sync would have to be filled again, and count for nothing meanwhile. The write backlog limits them; a merge waits
+    while they take more than the budget.
+    """
+
+    def __init__(self, budget: RecentBudget) -> None:
+        self.budget = budget
+        self._changes: deque[Change] = deque()
+        self._overdue: deque[Change] = deque()  # older than `_changes`, and held
+        self._replicated_seq = _NOTHING_HELD
+
+    def add(self, change: Change) -> None:
+        """Remember the newest change."""
+        newest = self._newest()
+        assert newest is None or newest.seq == change.prev_seq, "changes are remembered without a gap"
+        self._changes.append(change)
+        self.budget.add(self, change)
+
+    def _newest(self) -> Change | None:
+        changes = self._changes or self._overdue
+        return changes[-1] if changes else None
+
+    def evict(self, change: Change) -> None:
+        """Forget a change, the oldest of all partitions; one that is held stays beyond the budget."""
+        if self._changes and self._changes[0] is change:  # else it was cleared
+            self._changes.popleft()
+            if change.seq > self._replicated_seq:
+                self._overdue.append(change)
+                self.budget.held_bytes += _size_of(change)
+                return
+        self.budget.bytes -= _size_of(change)
+
+    def lead(self) -> None:
+        """Begin to hold changes: this node leads the partition, and the positions of new followers are unknown."""
+        if self._replicated_seq == _NOTHING_HELD:
+            self._replicated_seq = 0
+
+    def hold(self, seq: int) -> None:
+        """Hold the changes after `seq`; all replicas have those before."""
+        if seq > self._replicated_seq:
+            self._replicated_seq = seq
+            self._release(seq)
+
+    def free(self) -> None:
+        """Stop holding changes: this node does not lead the partition any more."""
+        self._replicated_seq = _NOTHING_HELD
+        self._release(_NOTHING_HELD)
+
+    def _release(self, seq: int) -> None:
+        while self._overdue and self._overdue[0].seq <= seq:
+            size = _size_of(self._overdue.popleft())
+            self.budget.bytes -= size
+            self.budget.held_bytes -= size
+
+    def clear(self) -> None:
+        """Forget all changes: the next ones do not follow them."""
+        self._release(_NOTHING_HELD)
+        self._changes = deque()
+
+    def drop(self) -> None:
+        """Forget all changes, with those of all partitions (`RecentBudget.clear`)."""
+        self._changes = deque()
+        self._overdue.clear()
+
+    def after(self, seq: int) -> list[Change] | None:
+        """Return the changes after sequence `seq`, at least one; None when some are missing."""
+        newest = self._newest()
         if newest is None or newest.seq <= seq:
             return None
-        oldest = self._overdue[partition][0] if self._overdue[partition] else self._changes[partition][0]
+        oldest = self._overdue[0] if self._overdue else self._changes[0]
         if oldest.prev_seq > seq:
             return None
         found: list[Change] = []
-        for changes in (self._changes[partition], self._overdue[partition]):
+        for changes in (self._changes, self._overdue):
             for change in reversed(changes):
                 if change.seq <= seq:
                     break

@@ -14,10 +14,14 @@ from folkmoot.membership.history import decode_history, encode_history, extended
 from folkmoot.membership.holding import COMPLETE, DAMAGED, FORGOTTEN, HISTORY_MAX, NONE, PARTIAL, Holding
 from folkmoot.membership.view import View
 from folkmoot.merge.merged import TakenBranch
+from folkmoot.merge.stamp import Stamps
 from folkmoot.replica.change import Change, decode_ops, size_of
 from folkmoot.replica.context import ReplicaContext
 from folkmoot.replica.follower import Follower
 from folkmoot.replica.notice import Report
+from folkmoot.replica.pending import Uncommitted
+from folkmoot.replica.recent import Recent
+from folkmoot.replica.reported import Reported
 from folkmoot.store.batch import PUT
 from folkmoot.store.epoch import tag_of
 from folkmoot.store.key import HISTORY, history_key
@@ -78,9 +82,13 @@ class Replica:
         self.generation = 0
         self.history: list[tuple[int, int]] = []
         self.base_seq = 0  # last sequence before the epoch of the view
+        self.recent = Recent(context.recent_budget)
+        self.uncommitted = Uncommitted(number, context.pending)  # of this node's own changes
         # As leader
         self.followers: list[Follower] = []
         self.reports: dict[str, Report] = {}  # of this view, by node
+        self.reported = Reported()
+        self.stamps = Stamps(number)
         self.opening_seq = 0  # what was taken over is settled when this is committed
         self.taken: list[Holding] = []  # branches that were merged
         self.marks: dict[bytes, TakenBranch] = {}  # by key of the row: how far each branch is merged
@@ -168,7 +176,7 @@ class Replica:
         view = context.view
         if view is None:
             return True
-        if not view.is_whole() and (view.losses.holders(self.number) or context.stamps.began_empty(self.number)):
+        if not view.is_whole() and (view.losses.holders(self.number) or self.stamps.began_empty()):
             return False
         return view.is_trunk
 
@@ -307,7 +315,7 @@ class Replica:
         for node_id in view.known:
             if node_id == context.node_id:
                 continue
-            epoch = context.reported.epoch_of(node_id, self.number)
+            epoch = self.reported.epoch_of(node_id)
             if epoch < 0 and (len(history) <= _WHOLE_MAX or view.member(node_id) is not None):
                 return history
             if epoch > 0:
@@ -334,7 +342,7 @@ class Replica:
         writer.raw(ops, size_of(ops))
         writer.adopt(self.number, change.epoch, change.seq, state)
         if not context.planted.gaps:
-            context.recent.add(self.number, change)
+            self.recent.add(change)
         self.head_epoch = change.epoch
         self.head_seq = change.seq
         context.followed.append((self.number, change.seq, self.generation))
@@ -348,7 +356,7 @@ class Replica:
     def _move(self, epoch: int, seq: int, history: list[tuple[int, int]], state: int) -> None:
         """Set the position of the copy, forward or back: earlier writes of it do not count."""
         self.generation += 1
-        self.context.recent.clear(self.number)
+        self.recent.clear()
         self.head_epoch = epoch
         self.head_seq = seq
         self.history = history
@@ -368,9 +376,9 @@ class Replica:
         Its rows are restored, and its position: where this copy is compared with another one, it never had the rest.
         """
         context = self.context
-        token = context.pending.first_token(self.number)
+        token = self.uncommitted.first_token()
         undo = rows.undo(self.number, token) if token else None
-        context.pending.abandon(self.number)
+        self.uncommitted.abandon()
         if undo is not None:
             context.writer.raw(undo.ops, size_of(undo.ops))
             self._go_back(version_of(undo.version), undo.ops)

@@ -187,6 +187,10 @@ class Replication:
         for replica in self.replicas:
             replica.doubt()
 
+    def oldest_wait(self) -> tuple[bool, list[tuple[int, int]]]:
+        """Return what the oldest turn waits for, see `Pending.oldest`."""
+        return self.context.pending.oldest([replica.uncommitted for replica in self.replicas])
+
     def count(self, state: int) -> int:
         """Return how many copies here are in a state."""
         return len([replica for replica in self.replicas if replica.state == state])
@@ -327,7 +331,8 @@ class Replication:
         for replica in self.replicas:
             replica.base_seq = replica.sequence
         kept = self.roles.kept(previous, view)
-        context.reported.installed(kept, context.others, view.known)
+        for replica in self.replicas:
+            replica.reported.installed(kept, context.others, view.known)
         if was_solo and (not context.solo or context.node_id not in kept):
             self.turns.join()
         self.gaps.installed()
@@ -352,7 +357,9 @@ class Replication:
         context = self.context
         context.fresh = False
         if context.solo:
-            context.recent.clear_all()
+            for replica in self.replicas:
+                replica.recent.drop()
+            context.recent_budget.clear()
         self.roles.report(self.replicas)
         self.offers.note_sides()
         context.lived = context.view
@@ -457,7 +464,7 @@ class Replication:
             if kind == READY:
                 for replica in self.replicas:
                     if replica.leads():
-                        self.context.reported.note(node_id, replica.number, noted.get(replica.number, 0))
+                        replica.reported.note(node_id, noted.get(replica.number, 0))
                 self.takeover.reported(node_id)
         elif kind == OPENED:
             for replica, _seq in self._sequences(body):
@@ -471,12 +478,11 @@ class Replication:
 
     def _settled(self, replica: Replica, taken: bool) -> None:
         """All replicas have what the leader has taken over, and this node's changes are part of it, or not."""
-        pending = self.context.pending
         replica.settled = True
         if taken:
-            pending.replicated(replica.number, _ANY_SEQ)
+            replica.uncommitted.replicated(_ANY_SEQ)
         else:
-            pending.abandon(replica.number)
+            replica.uncommitted.abandon()
         self.drops.look(replica)
 
     def _shipped(self, node_id: str, body: bytes) -> None:

@@ -1,4 +1,4 @@
-"""In which epochs the copies of other nodes end, as they have reported it to this leader.
+"""In which epochs the copies of a partition end at other nodes, as they have reported it to this leader.
 
 A leader trims the history of a partition. What it trims must not be the place at which another copy ends: then nobody
 could tell whether that copy has changes of its own, and it would be filled as a whole.
@@ -13,10 +13,10 @@ __all__ = ["Reported"]
 
 
 class Reported:
-    """By node and partition the epoch in which a copy ends; only for partitions that this node leads."""
+    """By node the epoch in which its copy ends; only where this node leads."""
 
     def __init__(self) -> None:
-        self._epochs: dict[str, dict[int, int]] = {}
+        self._epochs: dict[str, int] = {}
 
     def installed(self, kept: list[str], up: list[str], known: list[str]) -> None:
         """A view was installed: a node that has come up again is unknown until it reports; `kept` have not."""
@@ -24,16 +24,14 @@ class Reported:
             if node_id not in known or (node_id in up and node_id not in kept):
                 del self._epochs[node_id]
 
-    def note(self, node_id: str, partition: int, epoch: int) -> None:
+    def note(self, node_id: str, epoch: int) -> None:
         """Note where a copy ends; 0: the node has none."""
-        self._epochs.setdefault(node_id, {})[partition] = epoch
+        self._epochs[node_id] = epoch
 
-    def forget(self, partition: int) -> None:
-        """This node leads a partition no more, so nobody reports to it."""
-        for epochs in self._epochs.values():
-            epochs.pop(partition, None)
+    def forget(self) -> None:
+        """This node leads the partition no more, so nobody reports to it."""
+        self._epochs.clear()
 
-    def epoch_of(self, node_id: str, partition: int) -> int:
+    def epoch_of(self, node_id: str) -> int:
         """Return the epoch in which a copy ends; 0: there is none, -1: that is unknown."""
-        epochs = self._epochs.get(node_id)
-        return -1 if epochs is None else epochs.get(partition, -1)
+        return self._epochs.get(node_id, -1)

@@ -75,16 +75,16 @@ class Roles:
             self._see_unfit(replica)
         if leader != me:
             if before == me:
-                context.reported.forget(partition)
+                replica.reported.forget()
             replica.phase = IDLE
-            context.recent.free(partition)
+            replica.recent.free()
             replica.followers = []
             self.takeover.lost(replica)
             return
-        context.recent.lead(partition)
+        replica.recent.lead()
         self.lead.gather(replica, replicas, learners, kept)
         if phase == OPEN and not branches:
-            if context.pending.waits(partition):
+            if replica.uncommitted:
                 # Members of earlier views may not be needed to commit it any more: it belongs to this view.
                 replica.write_history(replica.sequence)
             replica.opened = True

@@ -35,7 +35,7 @@ def suffix_of(replica: Replica, holding: Holding) -> list[Change] | None:
     """
     if includes(replica.holding(), holding) != YES:
         return None
-    return replica.context.recent.after(replica.number, holding.seq)
+    return replica.recent.after(holding.seq)
 
 
 def frames_of(partition: int, changes: list[Change]) -> list[list[bytes]]:

@@ -278,7 +278,7 @@ class Takeover:
         begun = not replica.sequence
         replica.write_history(replica.sequence)
         if begun and context.is_away():
-            key, stamp = context.stamps.begin(replica.number, context.now + context.shift_us)
+            key, stamp = replica.stamps.begin(context.now + context.shift_us)
             context.writer.put(replica.number, key, stamp)
         replica.opening_seq = replica.sequence
         self.lead.join_known(replica)

@@ -14,6 +14,7 @@ from folkmoot.replica.change import Change
 from folkmoot.replica.context import ReplicaContext
 from folkmoot.replica.lead import Lead
 from folkmoot.replica.notice import encode_sequences
+from folkmoot.replica.pending import Uncommitted
 from folkmoot.replica.replica import MERGING, OPEN, Replica
 from folkmoot.store.batch import DELETE, Batch, encode_ops
 from folkmoot.store.key import META, RETAINED, history_key, partition_of_key
@@ -76,7 +77,8 @@ class Turns:
         """Make batches from before the view, when this node was alone, wait for the replicas of the new view too."""
         context = self.context
         for flight in self._flight:
-            parts = [(partition, self.replicas[partition].head_seq) for partition in dict.fromkeys(flight.touched)]
+            touched = [self.replicas[partition] for partition in dict.fromkeys(flight.touched)]
+            parts = [(replica.uncommitted, replica.head_seq) for replica in touched]
             if parts and flight.token > context.pending.committed_token:
                 context.pending.add(flight.token, parts, context.now)
         newest: dict[int, bool] = {}
@@ -111,12 +113,12 @@ class Turns:
         context = self.context
         partition = replica.number
         if replica.phase >= MERGING and not context.planted.no_stamps:
-            context.stamps.learn(partition, ops)
+            replica.stamps.learn(ops)
             if replica.phase == MERGING:
                 return  # the time of a merge is not the time of the change, which comes with the row
             epoch, seq = context.writer.position(partition)
             version = u64(epoch) + u64(seq)
-            ops.extend(context.stamps.note(batch, version, partition, ops, context.now + context.shift_us))
+            ops.extend(replica.stamps.note(batch, version, ops, context.now + context.shift_us))
 
     def _add_history(self, batch: Batch, replica: Replica) -> None:
         history = replica.note_epoch()
@@ -130,7 +132,7 @@ class Turns:
             replica = self.replicas[partition]
             if replica.phase >= MERGING:
                 self._add_history(batch, replica)
-        parts: list[tuple[int, int]] = []
+        parts: list[tuple[Uncommitted, int]] = []
         entries = followed
         away = context.is_away()
         for partition, ops in self._own_ops(batch).items():
@@ -138,7 +140,7 @@ class Turns:
             if away:
                 self._stamp(batch, replica, ops)
             epoch, seq = context.writer.position(partition)
-            parts.append((partition, seq))
+            parts.append((replica.uncommitted, seq))
             entries.append((partition, seq, replica.generation))
             head = replica.head_seq
             if seq == head:
@@ -146,7 +148,7 @@ class Turns:
             if context.planted.clears_kept:
                 ops = [op for op in ops if op[0] != DELETE or op[1][2] != RETAINED]
             change = Change(replica.head_epoch, head, epoch, seq, encode_ops(ops))
-            context.recent.add(partition, change)
+            replica.recent.add(change)
             replica.head_epoch = epoch
             replica.head_seq = seq
             if replica.phase >= MERGING:

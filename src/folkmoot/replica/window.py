@@ -47,7 +47,7 @@ def window_of(recent: Recent, partition: int, after_seq: int, upto_seq: int) -> 
     if upto_seq <= after_seq:
         return window
     reached = after_seq
-    for change in recent.after(partition, after_seq) or []:
+    for change in recent.after(after_seq) or []:
         if change.seq > upto_seq:
             break
         reached = change.seq

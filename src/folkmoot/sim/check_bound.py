@@ -95,17 +95,17 @@ class BoundChecker:
         for node_id in sorted(cluster_node.peers.up_ids()):
             backlog = cluster_node.peers.backlog_bytes(node_id)
             self._check(host, "bytes of a link", backlog, config.link_buffer_bytes_max + _FRAME_BYTES)
-        context = cluster_node.replication.context
+        budget = cluster_node.replication.context.recent_budget
         # Changes that replicas may lack are held beyond that: the write backlog, or what merges write before they wait.
-        held_max = max(limits.write_backlog_bytes_max, context.recent.bytes_max, _FRAME_BYTES)
-        recent_max = context.recent.bytes_max + held_max + spare
-        self._check(host, "bytes of recent changes", context.recent.bytes, recent_max)
+        held_max = max(limits.write_backlog_bytes_max, budget.bytes_max, _FRAME_BYTES)
+        recent_max = budget.bytes_max + held_max + spare
+        self._check(host, "bytes of recent changes", budget.bytes, recent_max)
         self._check(host, "topics with routes", len(broker.delivery.routes.cache), limits.route_cache_max)
         for waiting in broker.cluster.dispatch._early.values():
             size = sum([len(body) for _kind, body in waiting.messages])
             self._check(host, "bytes that came early", size, EARLY_BYTES_MAX)
-        for partition in range(node.config.partitions):
-            self._check(host, "stamps", context.stamps.count(partition), STAMPS_MAX)
+        for replica in cluster_node.replication.replicas:
+            self._check(host, "stamps", len(replica.stamps), STAMPS_MAX)
         for session in node._state.sessions.values():
             waiting = session.queue_count - len(session.inflight)
             self._check(host, "messages of a session", waiting, limits.queue_messages_max + limits.inflight_max)
