@@ -9,7 +9,7 @@ from folkmoot.peer.kind import READY
 from folkmoot.replica.context import ReplicaContext
 from folkmoot.replica.lead import Lead
 from folkmoot.replica.notice import encode_report
-from folkmoot.replica.replica import IDLE, LEADER, LEARNER, MERGING, NO_ROLE, OPEN, REPLICA, Replica
+from folkmoot.replica.replica import LEADER, LEARNER, LOSES, MERGING, NO_ROLE, OPEN, REPLICA, Replica
 from folkmoot.replica.takeover import Takeover
 
 __all__ = ["Roles"]
@@ -76,7 +76,7 @@ class Roles:
         if leader != me:
             if before == me:
                 replica.reported.forget()
-            replica.phase = IDLE
+            replica.go(LOSES)
             replica.recent.free()
             replica.followers = []
             self.takeover.lost(replica)
@@ -103,14 +103,14 @@ class Roles:
         """Lead a partition no more if this node was away, and others may have led it: what it leads, it takes over."""
         if not is_kept and replica.phase >= MERGING:
             self.takeover.lost(replica)
-            replica.phase = IDLE
+            replica.go(LOSES)
 
     def interrupt(self, replicas: list[Replica]) -> None:
         """Take partitions over from the beginning that do not serve yet: what their merges go on from is gone."""
         for replica in replicas:
             if MERGING <= replica.phase < OPEN:
                 self.takeover.lost(replica)
-                replica.phase = IDLE
+                replica.go(LOSES)
 
     def report(self, replicas: list[Replica]) -> None:
         """Report to every leader what this node has of its partitions."""

@@ -20,7 +20,20 @@ from folkmoot.replica.context import ReplicaContext
 from folkmoot.replica.lead import Lead
 from folkmoot.replica.merging import Merges
 from folkmoot.replica.notice import Report
-from folkmoot.replica.replica import ADOPTED, MERGING, OPEN, SHARED, TAKING, Replica
+from folkmoot.replica.replica import (
+    ADOPTED,
+    ADOPTS,
+    BEGINS,
+    CANNOT_READ,
+    HAS_MERGED,
+    MERGES,
+    MERGING,
+    OPEN,
+    SHARED,
+    SHARES,
+    STARTS,
+    Replica,
+)
 from folkmoot.replica.suffix import fetch, frames_of, suffix_of
 
 __all__ = ["Takeover", "partition_of_tail"]
@@ -86,7 +99,7 @@ class Takeover:
     def begin(self, replica: Replica, replicas: list[str]) -> None:
         """Begin to take over a partition in the view that is being installed."""
         context = self.context
-        replica.phase = TAKING
+        replica.go(BEGINS)
         self._expected[replica] = [node_id for node_id in replicas if node_id != context.node_id]
 
     def begun(self) -> None:
@@ -204,15 +217,15 @@ class Takeover:
                     continue
                 branches = [] if context.view is None else context.view.branches.get(replica.number, [])
                 if branches:
-                    replica.phase = MERGING
+                    replica.go(MERGES)
                     self._share(replica)
                     replica.opening_seq = NEVER
                     self.merges.begin(replica, branches)
                 elif self._is_committed(replica):
-                    replica.phase = ADOPTED
+                    replica.go(ADOPTS)
                     self.ready.append(replica.number)
                 else:
-                    replica.phase = SHARED
+                    replica.go(SHARES)
                     self._share(replica)
                     self._shared.append(replica)
         self.look()
@@ -249,7 +262,7 @@ class Takeover:
     def cannot_read(self, replica: Replica, why: str) -> None:
         """The rows of a partition cannot be read: another node must lead it, if possible."""
         replica.spoil(why)
-        replica.phase = TAKING
+        replica.go(CANNOT_READ)
         replica.opened = False
         if replica in self.lead.opening:
             self.lead.opening.remove(replica)
@@ -260,7 +273,7 @@ class Takeover:
         phase = replica.phase
         if phase != ADOPTED and phase != SHARED:
             return False
-        replica.phase = OPEN
+        replica.go(STARTS)
         replica.opened = True
         if phase == ADOPTED:
             self._share(replica)
@@ -288,7 +301,7 @@ class Takeover:
         self.merges.step()
         for replica in self.merges.done:
             if replica.phase == MERGING:
-                replica.phase = SHARED
+                replica.go(HAS_MERGED)
                 self._shared.append(replica)
         self.merges.done.clear()
         self.look()
