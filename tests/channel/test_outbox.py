@@ -307,6 +307,6 @@ def test_an_entry_whose_home_went_elsewhere_may_lose_its_receiver_too() -> None:
     while channel.forward_sender.acks.sent_seq == before:  # its row is committed, and it is on its way
         cluster.unit(order.randrange(9))
     assert channel.outbox.busy(0)
-    channel.outbox.forget(0)
+    channel.outbox.forget(home.node.cluster_node.broker.partition.led[0])
     channel.forward_sender.fail_leaderless(partition)
     assert not channel.outbox.busy(0)

@@ -36,12 +36,16 @@ def state_of(node: Node) -> dict[str, object]:
     counters = state.counters
     return {
         "sessions": {one.client_id: told(one) for one in state.sessions.values() if one.persistent},
-        "retained": (broker.partition.retained.counts, counters.retained_messages, counters.retained_bytes),
+        "retained": (
+            [one.retained for one in broker.partition.led],
+            counters.retained_messages,
+            counters.retained_bytes,
+        ),
         "queued": (counters.queue_messages, counters.queue_bytes),
         "subscriptions": (counters.subscriptions_persistent, len(state.tree)),
         "persistent": counters.sessions_persistent,
         "wills": counters.wills_pending,
-        "bodies": broker.partition.bodies._counts,
+        "bodies": [one.bodies for one in broker.partition.led],
         "groups": {name: len(group.members) for name, group in broker.delivery.routes.groups.items()},
         "streams": [(log.oldest, log.next_offset, log.bytes) for stream in node.streams.streams for log in stream.logs],
     }

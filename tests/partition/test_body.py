@@ -48,8 +48,8 @@ def check(box: Box) -> None:
             name = get_u16(key, 0), body
             named[name] = named.get(name, 0) + 1
     assert sorted(named) == sorted(bodies)
-    counts = box.node._broker.partition.bodies._counts
-    assert {(partition, body): count for partition, of in enumerate(counts) for body, count in of.items()} == named
+    led = box.node._broker.partition.led
+    assert {(one.number, body): count for one in led for body, count in one.bodies.items()} == named
     assert len(box.node._broker.partition.bodies) == len(named)
 
 

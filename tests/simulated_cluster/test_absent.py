@@ -195,8 +195,7 @@ def test_a_will_waits_although_its_client_comes_back_with_another_one() -> None:
 
 def held_bytes(site: Site) -> int:
     """Return the bytes of messages that a node keeps in memory for other partitions."""
-    outbox = site.node._broker.channel.outbox
-    return sum(len(entry.body) for entries in outbox._entries for entry in entries.values())
+    return sum(len(entry.body) for led in site.node._broker.partition.led for entry in led.outbox.values())
 
 
 def test_wills_for_a_partition_that_is_away_do_not_fill_the_memory_of_other_nodes() -> None:

@@ -48,8 +48,10 @@ def test_a_node_that_was_forgotten_leaves_no_marks() -> None:
 def test_a_leader_that_takes_over_finds_none_of_nodes_that_were_forgotten_before() -> None:
     cluster = SimulatedCluster(3, partitions=PARTITIONS)
     marks = cluster["n1"].node._broker.partition.marks
-    partition = cluster["n1"].node._broker.state.leads.index(True)
-    marks.take(partition, {b"gone": 7, b"n2": 8, partition_name(3, 1): 9})
+    memory = next(iter(cluster["n1"].node._broker.partition.led))
+    partition = memory.number
+    memory.marks = {b"gone": 7, b"n2": 8, partition_name(3, 1): 9}
+    marks.take(memory)
     assert not marks.advance(partition, b"n2", 8)
     assert not marks.advance(partition, partition_name(3, 1), 9)
     assert marks.advance(partition, b"gone", 7)

@@ -16,6 +16,7 @@ from folkmoot.kernel.clock import SECOND
 from folkmoot.kernel.event import ERROR, INFO, WARNING
 from folkmoot.kernel.pack import varint
 from folkmoot.mqtt import reason
+from folkmoot.partition.partition import Led
 from folkmoot.session.connection import CHECKING, CLOSING, OPEN, REGISTERING, Connection, PeerInfo
 from folkmoot.store.batch import Batch
 from folkmoot.streams.table import Streams
@@ -48,8 +49,9 @@ class Broker:
         self.fabric = fabric
         self.streams = streams
         self.turn = TurnParts(state, fabric, streams)
-        self.channel = ChannelParts(state, fabric, self.turn)
-        self.partition = PartitionParts(state, fabric, self.turn)
+        led = Led()
+        self.channel = ChannelParts(state, fabric, led, self.turn)
+        self.partition = PartitionParts(state, fabric, led, self.turn)
         self.delivery = DeliveryParts(state, fabric, streams, self.turn, self.channel, self.partition)
         self.query = QueryParts(state, fabric, streams, self.turn, self.partition, self.delivery)
         self.protocol = ProtocolParts(

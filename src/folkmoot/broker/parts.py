@@ -28,6 +28,7 @@ from folkmoot.leadership.shedding import Shedding
 from folkmoot.partition.backlog import Backlog
 from folkmoot.partition.body import Bodies
 from folkmoot.partition.mark import Marks
+from folkmoot.partition.partition import Led
 from folkmoot.partition.producer import Producers
 from folkmoot.partition.queue import Queue
 from folkmoot.partition.retained import Retained
@@ -89,9 +90,9 @@ class TurnParts:
 class ChannelParts:
     """To other nodes: publishes, outbox entries, and the packets of clients whose session is there."""
 
-    def __init__(self, state: State, fabric: Fabric, turn: TurnParts) -> None:
+    def __init__(self, state: State, fabric: Fabric, led: Led, turn: TurnParts) -> None:
         self.forward_sender = ForwardSender(state, fabric, turn.commits, turn.barrier)
-        self.outbox = Outbox(state, fabric, turn.commits, self.forward_sender)
+        self.outbox = Outbox(state, led, fabric, turn.commits, self.forward_sender)
         self.relays = Relays(state, fabric, turn.throttle)
         self.pending_closes = PendingCloses(state, fabric, self.forward_sender, self.outbox, self.relays)
 
@@ -99,13 +100,14 @@ class ChannelParts:
 class PartitionParts:
     """The memory of the partitions that this node leads."""
 
-    def __init__(self, state: State, fabric: Fabric, turn: TurnParts) -> None:
-        self.marks = Marks(state)
-        self.bodies = Bodies(state)
+    def __init__(self, state: State, fabric: Fabric, led: Led, turn: TurnParts) -> None:
+        self.led = led
+        self.marks = Marks(state, led)
+        self.bodies = Bodies(state, led)
         self.queue = Queue(state, fabric, turn.commits, Backlog(state, self.bodies))
-        self.retained = Retained(state, fabric)
+        self.retained = Retained(state, led, fabric)
         self.retained_sweep = RetainedSweep(state, turn.commits, self.retained)
-        self.producers = Producers(state, fabric, turn.commits)
+        self.producers = Producers(state, led, fabric, turn.commits)
 
 
 class DeliveryParts:
@@ -145,7 +147,7 @@ class DeliveryParts:
             partition.producers,
         )
         self.entries = OutboxPublishing(state, channel.outbox, self.publishing)
-        self.transactions = Transactions(state, fabric, turn.commits)
+        self.transactions = Transactions(state, partition.led, fabric, turn.commits)
         self.publications = Publications(state, turn.commits, self.entries, self.transactions)
         self.runs = Runs(state, self.routes, self.publishing, channel.forward_sender)
         self.forward_receiver = ForwardReceiver(
@@ -280,12 +282,12 @@ class ClusterParts:
     ) -> None:
         self.restore = Restore(
             state,
+            partition.led,
             partition.marks,
             channel.outbox,
             partition.bodies,
             delivery.routes,
             partition.retained,
-            partition.producers,
             protocol.wills,
             delivery.purges,
             protocol.lifecycle,
@@ -308,11 +310,11 @@ class ClusterParts:
         )
         self.leadership = Leadership(
             state,
+            partition.led,
             fabric,
             delivery.interest,
             channel.forward_sender,
             channel.relays,
-            partition.marks,
             channel.outbox,
             partition.bodies,
             delivery.routes,

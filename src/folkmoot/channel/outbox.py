@@ -19,6 +19,7 @@ from typing import Final
 from folkmoot.channel.forward_sender import ForwardSender, first_number
 from folkmoot.kernel.errors import CorruptStore
 from folkmoot.kernel.pack import get_varint, varint
+from folkmoot.partition.partition import Led, Partition
 from folkmoot.session.connection import Connection
 from folkmoot.session.session import Session
 from folkmoot.store.epoch import tag_of
@@ -48,14 +49,12 @@ _FORMAT: Final = b"\x01"
 class Outbox:
     """The outbox entries of the partitions that this node leads, from their rows until all have confirmed."""
 
-    def __init__(self, state: State, fabric: Fabric, commits: Commits, forward_sender: ForwardSender) -> None:
+    def __init__(self, state: State, led: Led, fabric: Fabric, commits: Commits, forward_sender: ForwardSender) -> None:
         self.state = state
+        self.led = led
         self.fabric = fabric
         self.commits = commits
         self.forward_sender = forward_sender
-        self._next: list[int] = [0] * state.partitions
-        # By number and lineage, in the order of their numbers
-        self._entries: list[dict[tuple[int, int], OutboxEntry]] = [{} for _ in range(state.partitions)]
         self._unsent: deque[tuple[int, OutboxEntry]] = deque()  # entries whose turn is not committed: (token, entry)
 
     def is_needed(self, home: int) -> bool:
@@ -65,16 +64,18 @@ class Outbox:
 
     def busy(self, home: int) -> bool:
         """Whether entries are under way that later messages must not overtake."""
-        return bool(self._entries[home])
+        memory = self.led.get(home)
+        return memory is not None and bool(memory.outbox)
 
     def is_open(self, home: int, sequence: int) -> bool:
         """Whether an entry, or one before it, is under way; False also when another leader owns it by now."""
-        entries = self._entries[home]
-        return bool(entries) and next(iter(entries))[0] <= sequence
+        memory = self.led.get(home)
+        return memory is not None and bool(memory.outbox) and next(iter(memory.outbox))[0] <= sequence
 
     def count(self, home: int) -> int:
         """Return how many entries are under way."""
-        return len(self._entries[home])
+        memory = self.led.get(home)
+        return 0 if memory is None else len(memory.outbox)
 
     def follow(self, session: Session, connection: Connection) -> None:
         """Put later messages of a client behind the outbox entries of its partition (A3)."""
@@ -98,8 +99,9 @@ class Outbox:
         flags: FROM_CLIENT, TO_GROUPS. connection: over which it was published.
         """
         assert self.state.leads[home], "only its leader changes a partition"
-        sequence = self._next[home]
-        self._next[home] = sequence + 1
+        memory = self.led[home]
+        sequence = memory.outbox_next
+        memory.outbox_next = sequence + 1
         lineage = tag_of(self.fabric.epoch)
         entry = OutboxEntry(home, sequence, lineage, flags, encode_application(message, producer, number))
         entry.tasks = tasks
@@ -110,13 +112,13 @@ class Outbox:
         entry.receipt = self.commits.receipts.current
         key = self._key(entry)
         self.state.writer.put(home, key, encode_outbox_entry(entry))
-        self._add(entry)
+        self._add(memory, entry)
 
     def _key(self, entry: OutboxEntry) -> bytes:
         return outbox_key(entry.home, entry.sequence, entry.lineage)
 
-    def _add(self, entry: OutboxEntry) -> None:
-        self._entries[entry.home][(entry.sequence, entry.lineage)] = entry
+    def _add(self, memory: Partition, entry: OutboxEntry) -> None:
+        memory.outbox[(entry.sequence, entry.lineage)] = entry
         self.commits.ask(1, len(entry.body))
         entry.token = self.state.writer.token
         if [task for task in entry.tasks if task.bits & RETAIN]:
@@ -141,7 +143,7 @@ class Outbox:
             forward_sender.finished = []
             for entry in finished:
                 if not entry.over:
-                    del self._entries[entry.home][(entry.sequence, entry.lineage)]
+                    del self.led[entry.home].outbox[(entry.sequence, entry.lineage)]
                     self.state.writer.delete(entry.home, self._key(entry))
                     self._end(entry)
 
@@ -155,28 +157,28 @@ class Outbox:
 
     # -- leaders come and go ------------------------------------------------------------------------------------------
 
-    def begin(self, home: int, entries: list[OutboxEntry]) -> None:
+    def begin(self, memory: Partition, entries: list[OutboxEntry]) -> None:
         """Begin to lead a partition, in the installed view.
 
         entries: its rows, in order; they are sent when all replicas have them.
         """
-        self._next[home] = first_number(self.fabric.epoch) + 1
+        memory.outbox_next = first_number(self.fabric.epoch) + 1
         for entry in entries:
-            self._next[home] = max(self._next[home], entry.sequence + 1)
+            memory.outbox_next = max(memory.outbox_next, entry.sequence + 1)
             entry.flags |= ASKED_AGAIN
             if not self.fabric.planted.outbox_forgotten:
-                self._add(entry)
+                self._add(memory, entry)
 
     def renumber(self) -> None:
         """A view was installed: a number belongs to one view, so that none is given twice in a lineage."""
         first = first_number(self.fabric.epoch) + 1
-        for home in range(self.state.partitions):
-            self._next[home] = max(self._next[home], first)
+        for memory in self.led:
+            memory.outbox_next = max(memory.outbox_next, first)
 
-    def forget(self, home: int) -> None:
-        """End the leadership of the partition: its new leader goes on with the entries under way."""
-        entries = self._entries[home]
-        self._entries[home] = {}
+    def forget(self, memory: Partition) -> None:
+        """End the leadership of a partition: its new leader goes on with the entries under way."""
+        entries = memory.outbox
+        memory.outbox = {}
         for entry in entries.values():
             self._end(entry)
 

@@ -13,6 +13,7 @@ from typing import Final
 from folkmoot.kernel.clock import SECOND
 from folkmoot.kernel.event import WARNING
 from folkmoot.partition.app import App, Chunk, Committed, Stage
+from folkmoot.partition.partition import Led
 from folkmoot.query.question import BUSY, CONFLICT, FOUND, NO_ROOM, TOO_LARGE, UNKNOWN, Answer
 from folkmoot.store.key import PACKETS, STAGED, TRANSACTION, end_of, name_prefix, plain_key
 from folkmoot.store.transaction import (
@@ -48,13 +49,13 @@ class Holdings:
 
 
 class Transactions:
-    """Apps by home partition; `waiting`: those with something to publish; held: partitions that may not publish."""
+    """The apps of led partitions; `waiting`: those with something to publish; held: partitions that may not publish."""
 
-    def __init__(self, state: State, fabric: Fabric, commits: Commits) -> None:
+    def __init__(self, state: State, led: Led, fabric: Fabric, commits: Commits) -> None:
         self.state = state
+        self.led = led
         self.fabric = fabric
         self.commits = commits
-        self.apps: list[dict[bytes, App]] = [{} for _ in range(state.partitions)]
         self.waiting: dict[tuple[int, bytes], App] = {}
         self.held: list[bool] = [False] * state.partitions
         self._armed = False
@@ -75,7 +76,7 @@ class Transactions:
             self.waiting[(partition, name)] = app
         for place, staged in holdings.staged:
             self._restore(partition, place, staged)
-        for app in self.apps[partition].values():
+        for app in self.led[partition].apps.values():
             self.state.counters.transactions_waiting += len(app.waiting)
 
     def _restore(self, partition: int, place: ChunkKey, staged: StagedRow) -> None:
@@ -99,11 +100,12 @@ class Transactions:
 
     def forget(self, partition: int) -> None:
         """End the leadership of the partition."""
-        for app in self.apps[partition].values():
+        apps = self.led[partition].apps
+        for app in apps.values():
             self.waiting.pop((partition, app.name), None)
             self._count(app, -app.bytes)
             self.state.counters.transactions_waiting -= len(app.waiting)
-        self.apps[partition] = {}
+        apps.clear()
 
     # -- requests -----------------------------------------------------------------------------------------------------
 
@@ -114,9 +116,10 @@ class Transactions:
         refusal = self._refusal(partition)
         if refusal is not None:
             return refusal
-        app = self.apps[partition].get(name)
+        apps = self.led[partition].apps
+        app = apps.get(name)
         if app is None:
-            if len(self.apps[partition]) >= APPS_MAX:
+            if len(apps) >= APPS_MAX:
                 return _answer(NO_ROOM, f"the home of the app has {APPS_MAX} apps already: forget some")
             app = self._app(partition, name)
         if number <= app.row.last:
@@ -184,7 +187,7 @@ class Transactions:
         refusal = self._refusal(partition)
         if refusal is not None:
             return refusal
-        app = self.apps[partition].get(name)
+        app = self.led[partition].apps.get(name)
         stage = None if app is None else app.stages.get(number)
         if app is not None and stage is not None and part in stage.parts:
             self._drop_part(app, stage, part)
@@ -209,7 +212,7 @@ class Transactions:
             writer.delete_range(partition, prefix, end_of(prefix))
         writer.delete(partition, plain_key(partition, TRANSACTION, name))
         self._count(app, -app.bytes)
-        del self.apps[partition][name]
+        del self.led[partition].apps[name]
         return Answer(FOUND, [])
 
     def _refusal(self, partition: int) -> Answer | None:
@@ -246,10 +249,11 @@ class Transactions:
         self._count(app, -size)
 
     def _app(self, partition: int, name: bytes) -> App:
-        app = self.apps[partition].get(name)
+        apps = self.led[partition].apps
+        app = apps.get(name)
         if app is None:
             app = App(partition, name)
-            self.apps[partition][name] = app
+            apps[name] = app
         return app
 
     def _stage(self, app: App, number: int) -> Stage:
@@ -264,7 +268,7 @@ class Transactions:
 
     def _tidy(self, app: App) -> None:
         if not app.known:
-            self.apps[app.partition].pop(app.name, None)
+            self.led[app.partition].apps.pop(app.name, None)
 
     def _count(self, app: App, more: int) -> None:
         app.bytes += more
@@ -304,8 +308,8 @@ class Transactions:
         self._armed = False
         oldest_us = self.state.clock.expiry_time - self.state.limits.transaction_expiry_us
         left = False
-        for apps in self.apps:
-            for app in list(apps.values()):
+        for memory in self.led:
+            for app in list(memory.apps.values()):
                 for stage in list(app.stages.values()):
                     if stage.touched_us <= oldest_us and not self.held[app.partition]:
                         self._expire(app, stage)

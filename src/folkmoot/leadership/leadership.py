@@ -24,7 +24,7 @@ from folkmoot.mqtt.error import MalformedPacket
 from folkmoot.mqtt.kind import DISCONNECT
 from folkmoot.mqtt.packet import Disconnect
 from folkmoot.partition.body import Bodies
-from folkmoot.partition.mark import Marks
+from folkmoot.partition.partition import Led
 from folkmoot.partition.producer import Producers
 from folkmoot.partition.retained import Retained
 from folkmoot.protocol.admit import Admission
@@ -53,11 +53,11 @@ class Leadership:
     def __init__(
         self,
         state: State,
+        led: Led,
         fabric: Fabric,
         interest: Interest,
         forward_sender: ForwardSender,
         relays: Relays,
-        marks: Marks,
         outbox: Outbox,
         bodies: Bodies,
         routes: Routes,
@@ -77,11 +77,11 @@ class Leadership:
         streams: Streams,
     ) -> None:
         self.state = state
+        self.led = led
         self.fabric = fabric
         self.interest = interest
         self.forward_sender = forward_sender
         self.relays = relays
-        self.marks = marks
         self.outbox = outbox
         self.bodies = bodies
         self.routes = routes
@@ -467,16 +467,17 @@ class Leadership:
         for connection in self.admission.release(partition):
             self.hosting.release(connection)
         self.interest.leave(partition)
-        self.bodies.forget(partition)
+        memory = self.led[partition]
+        self.bodies.forget(memory)
         state.lazy.forget(partition)
-        self.retained.forget(partition)
+        self.retained.forget(memory)
         self.producers.forget(partition)
         self.purges.forget(partition)
         self.lifecycle.wills.leave(partition)
-        self.marks.forget(partition)
-        self.outbox.forget(partition)
+        self.outbox.forget(memory)
         self.orders.leave(partition)
         self.streams.close_in(partition)
+        self.led.drop(partition)
         self.feeds.grown()  # replays at the end of its streams must ask another node from now on
         for feed_session in self.lifecycle.ended:
             self.feeds.forget(feed_session)

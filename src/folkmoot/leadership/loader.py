@@ -14,8 +14,9 @@ from folkmoot.delivery.transaction import Holdings
 from folkmoot.feed.replay import CURSOR_STREAM
 from folkmoot.kernel.errors import CorruptStore
 from folkmoot.kernel.pack import get_u16, get_u64
+from folkmoot.partition.partition import Partition, Share
 from folkmoot.partition.producer import owner_part
-from folkmoot.partition.retained import Share, earlier
+from folkmoot.partition.retained import earlier
 from folkmoot.session.session import Session, Will
 from folkmoot.store.key import (
     BODY,
@@ -94,12 +95,9 @@ class PartitionLoader:
         self.strays: dict[str, Session] = {}  # wills of transient sessions
         self.filters: list[Filter] = []
         self.purges: dict[str, Purge] = {}  # queues of which the session has ended
-        self.bodies: dict[int, int] = {}  # how many rows name them
-        self.body_next = 1
+        self.memory = Partition(partition)
         self.retained: dict[str, Share] = {}  # by user
         self.retained_expires_us = 0  # when the first of them expires; 0: none does
-        self.producers: dict[bytes, int] = {}  # by owner
-        self.marks: dict[bytes, int] = {}
         self.entries: list[OutboxEntry] = []
         self.holdings = Holdings()
         self.queue_messages = 0
@@ -170,7 +168,8 @@ class PartitionLoader:
             self._retained(decode_message(value, VERSION_BYTES))
         elif kind == PRODUCER:
             owner = owner_part(plain_name_of(key))
-            self.producers[owner] = self.producers.get(owner, 0) + 1
+            self.memory.producers += 1
+            self.memory.producers_of[owner] = self.memory.producers_of.get(owner, 0) + 1
         elif kind == WILL:
             self._will(key, value)
         elif kind == CURSOR:
@@ -178,11 +177,11 @@ class PartitionLoader:
         elif kind == SENT:
             self._sent(plain_name_of(key).decode(), *decode_sent(value[VERSION_BYTES:]))
         elif kind == MARK:
-            self.marks[plain_name_of(key)] = get_u64(value, VERSION_BYTES)
+            self.memory.marks[plain_name_of(key)] = get_u64(value, VERSION_BYTES)
         elif kind == OUTBOX:
             self.entries.append(decode_outbox_entry(self.partition, *split_outbox_key(key), value[VERSION_BYTES:]))
         elif kind == BODY:
-            self.body_next = max(self.body_next, sequence_of(key) + 1)
+            self.memory.body_next = max(self.memory.body_next, sequence_of(key) + 1)
         else:
             self._transaction(kind, key, value[VERSION_BYTES:])
 
@@ -243,7 +242,8 @@ class PartitionLoader:
         client_id = name_of(key).decode()
         sequence = sequence_of(key)
         if row.body:
-            self.bodies[row.body] = self.bodies.get(row.body, 0) + 1
+            bodies = self.memory.bodies
+            bodies[row.body] = bodies.get(row.body, 0) + 1
         session = self.sessions.get(client_id)
         if session is None or sequence < session.queue_floor:
             purge = self.purges.get(client_id)

@@ -20,7 +20,7 @@ from folkmoot.leadership.loader import Filter, PartitionLoader
 from folkmoot.partition.backlog import put_sent
 from folkmoot.partition.body import Bodies
 from folkmoot.partition.mark import Marks
-from folkmoot.partition.producer import Producers
+from folkmoot.partition.partition import Led
 from folkmoot.partition.retained import Retained
 from folkmoot.protocol.lifecycle import EXPIRY_NEVER, Lifecycle
 from folkmoot.protocol.will import Wills
@@ -43,12 +43,12 @@ class Restore:
     def __init__(
         self,
         state: State,
+        led: Led,
         marks: Marks,
         outbox: Outbox,
         bodies: Bodies,
         routes: Routes,
         retained: Retained,
-        producers: Producers,
         wills: Wills,
         purges: Purges,
         lifecycle: Lifecycle,
@@ -57,12 +57,12 @@ class Restore:
         streams: Streams,
     ) -> None:
         self.state = state
+        self.led = led
         self.marks = marks
         self.outbox = outbox
         self.bodies = bodies
         self.routes = routes
         self.retained = retained
-        self.producers = producers
         self.wills = wills
         self.purges = purges
         self.lifecycle = lifecycle
@@ -93,6 +93,8 @@ class Restore:
         partition = loader.partition
         self._open_streams(partition)  # first, because it alone can fail
         state.leads[partition] = True
+        memory = loader.memory
+        self.led.put(memory)
         for session in loader.sessions.values():
             _find_ends(session, state.ids_ahead)
             state.sessions.put(session)
@@ -101,11 +103,10 @@ class Restore:
             self._fresh.append(session)
         for found in loader.filters:
             self._subscribe(found)
-        self.bodies.take(partition, loader.bodies, loader.body_next)
-        self.retained.take(partition, loader.retained, loader.retained_expires_us)
-        self.producers.take(partition, loader.producers)
-        self.marks.take(partition, loader.marks)
-        self.outbox.begin(partition, loader.entries)
+        self.bodies.take(memory)
+        self.retained.take(memory, loader.retained, loader.retained_expires_us)
+        self.marks.take(memory)
+        self.outbox.begin(memory, loader.entries)
         self.transactions.take(partition, loader.holdings)
         for purge in loader.purges.values():
             self.purges.add(purge)

@@ -6,6 +6,7 @@ The number of rows that refer to a body is kept in memory, and counted anew when
 from __future__ import annotations
 
 from folkmoot.kernel.errors import CorruptStore
+from folkmoot.partition.partition import Led, Partition
 from folkmoot.session.session import Session
 from folkmoot.store.key import body_key
 from folkmoot.store.message import Message, decode_message, encode_message
@@ -18,10 +19,9 @@ __all__ = ["Bodies"]
 class Bodies:
     """The bodies of all partitions that this node leads."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: State, led: Led) -> None:
         self.state = state
-        self._counts: list[dict[int, int]] = [{} for _ in range(state.partitions)]  # body -> rows that name it
-        self._next: list[int] = [1] * state.partitions
+        self.led = led
         self._total = 0
 
     def has_room(self) -> bool:
@@ -30,35 +30,33 @@ class Bodies:
 
     def store(self, partition: int, message: Message) -> int:
         """Store a body without references and return its sequence."""
-        sequence = self._next[partition]
-        self._next[partition] = sequence + 1
+        memory = self.led[partition]
+        sequence = memory.body_next
+        memory.body_next = sequence + 1
         self.state.writer.put(partition, body_key(partition, sequence), encode_message(message))
-        self._counts[partition][sequence] = 0
+        memory.bodies[sequence] = 0
         self._total += 1
         return sequence
 
     def hold(self, partition: int, sequence: int) -> None:
         """Add a reference to the body."""
-        counts = self._counts[partition]
+        counts = self.led[partition].bodies
         if sequence not in counts:
             self._total += 1
         counts[sequence] = counts.get(sequence, 0) + 1
 
-    def take(self, partition: int, counts: dict[int, int], following: int) -> None:
-        """Begin to lead the partition: its bodies with their numbers of references, and the next sequence."""
-        self._total += len(counts)
-        self._counts[partition] = counts
-        self._next[partition] = following
+    def take(self, memory: Partition) -> None:
+        """Begin to lead a partition: count what was read."""
+        self._total += len(memory.bodies)
 
-    def forget(self, partition: int) -> None:
-        """End the leadership of the partition."""
-        self._total -= len(self._counts[partition])
-        self._counts[partition] = {}
-        self._next[partition] = 1
+    def forget(self, memory: Partition) -> None:
+        """End the leadership of a partition."""
+        self._total -= len(memory.bodies)
+        memory.bodies = {}
 
     def release(self, partition: int, sequence: int, lazy: Session | None = None) -> None:
         """Remove a reference to the body; the last one deletes it. lazy: the session whose reference goes so."""
-        counts = self._counts[partition]
+        counts = self.led[partition].bodies
         left = counts.get(sequence, 0) - 1
         if left > 0:
             counts[sequence] = left
@@ -72,7 +70,7 @@ class Bodies:
 
     def names(self, partition: int, sequence: int) -> int:
         """Return the number of references to the body."""
-        return self._counts[partition].get(sequence, 0)
+        return self.led[partition].bodies.get(sequence, 0)
 
     def __len__(self) -> int:
         return self._total

@@ -14,6 +14,7 @@ from __future__ import annotations
 from typing import Final
 
 from folkmoot.kernel.pack import u64
+from folkmoot.partition.partition import Led, Partition
 from folkmoot.store.key import MARK, plain_key
 from folkmoot.store.origin import is_node, is_packet, is_partition, outbox_of, packet_name, transaction_name
 from folkmoot.turn.state import State
@@ -36,9 +37,9 @@ class Marks:
     The numbers of a restarted node begin beyond those of its earlier processes (`forward_sender`).
     """
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: State, led: Led) -> None:
         self.state = state
-        self._newest: list[dict[bytes, int]] = [{} for _ in range(state.partitions)]
+        self.led = led
         self._changed: dict[tuple[int, bytes], int] = {}
         self._known: dict[bytes, None] | None = None  # ids of nodes; None: no view yet
 
@@ -50,23 +51,22 @@ class Marks:
         known = {node_id.encode(): None for node_id in node_ids} if node_ids else None
         if known != self._known:
             self._known = known
-            for partition in range(self.state.partitions):
-                if self.state.leads[partition]:
-                    self._prune(partition)
+            for memory in self.led:
+                self._prune(memory)
 
-    def _prune(self, partition: int) -> None:
+    def _prune(self, memory: Partition) -> None:
         known = self._known
-        newest = self._newest[partition]
+        newest = memory.marks
         if known is None or not newest:
             return
         for origin in [origin for origin in newest if is_node(origin) and origin not in known]:
             del newest[origin]
-            self._changed.pop((partition, origin), None)
-            self.state.writer.delete(partition, plain_key(partition, MARK, origin))
+            self._changed.pop((memory.number, origin), None)
+            self.state.writer.delete(memory.number, plain_key(memory.number, MARK, origin))
 
     def advance(self, partition: int, origin: bytes, sequence: int) -> bool:
         """Return whether the message is new in this partition; then it is the newest from now on."""
-        newest = self._newest[partition]
+        newest = self.led[partition].marks
         if sequence <= newest.get(origin, 0):
             return False
         if origin not in newest and not is_node(origin):
@@ -86,7 +86,7 @@ class Marks:
         Numbers are times or begin with one, or with the counter of a view: the lowest is the oldest. A merge may add
         some.
         """
-        newest = self._newest[partition]
+        newest = self.led[partition].marks
         origins = [origin for origin in newest if origin.startswith(kind)]
         origins.sort(key=lambda origin: newest[origin], reverse=True)
         while len(origins) >= most:
@@ -97,7 +97,7 @@ class Marks:
 
     def newest(self, partition: int, origin: bytes) -> int:
         """Return the newest message of an origin that the partition has applied, 0 = none."""
-        return self._newest[partition].get(origin, 0)
+        return self.led[partition].marks.get(origin, 0)
 
     def note_packet(self, partition: int, source: bytes) -> None:
         """Note that the partition has got the message of a packet that another leader may have too (`turn.source`).
@@ -108,7 +108,7 @@ class Marks:
 
     def has_packet(self, partition: int, source: bytes) -> bool:
         """Whether the message of a packet is known to have come to the partition."""
-        return packet_name(source) in self._newest[partition]
+        return packet_name(source) in self.led[partition].marks
 
     def forget_packet(self, partition: int, source: bytes) -> None:
         """Undo `note_packet` of this turn."""
@@ -117,10 +117,10 @@ class Marks:
     def unmark(self, partition: int, origin: bytes, sequence: int) -> None:
         """Undo the last mark, whose message was not applied: `sequence` is the newest again, 0 = none."""
         if sequence:
-            self._newest[partition][origin] = sequence
+            self.led[partition].marks[origin] = sequence
             self._changed[(partition, origin)] = sequence
         else:
-            self._newest[partition].pop(origin, None)
+            self.led[partition].marks.pop(origin, None)
             self._changed.pop((partition, origin), None)
 
     def flush(self) -> None:
@@ -132,11 +132,6 @@ class Marks:
         for (partition, origin), sequence in changed.items():
             self.state.writer.put(partition, plain_key(partition, MARK, origin), u64(sequence))
 
-    def take(self, partition: int, newest: dict[bytes, int]) -> None:
-        """Begin to lead the partition: its rows, by origin."""
-        self._newest[partition] = newest
-        self._prune(partition)
-
-    def forget(self, partition: int) -> None:
-        """End the leadership of the partition."""
-        self._newest[partition] = {}
+    def take(self, memory: Partition) -> None:
+        """Begin to lead a partition."""
+        self._prune(memory)

@@ -19,6 +19,7 @@ from typing import Final
 from folkmoot.kernel.errors import CorruptStore
 from folkmoot.kernel.event import ERROR
 from folkmoot.kernel.pack import get_u64, u64
+from folkmoot.partition.partition import Led, Partition
 from folkmoot.partition.producer_eviction import ProducerEviction
 from folkmoot.store.key import PRODUCER, plain_key, plain_name_of
 from folkmoot.store.origin import is_will
@@ -69,31 +70,28 @@ def owner_part(producer: bytes) -> bytes:
 class _Newest:
     """The newest number of a producer in a partition, and the batch that wrote it (0 = it was read).
 
-    row: as it is stored (`store.producer_row`). term: in which this node has led the partition; in another one it says
-    nothing.
+    row: as it is stored (`store.producer_row`). memory: of the partition; of another leadership it says nothing.
     """
 
-    def __init__(self, row: bytes, term: int) -> None:
+    def __init__(self, row: bytes, memory: Partition) -> None:
         self.sequence: int = get_u64(row, 0) if row else -1
         self.row = row
         self.token = 0
-        self.term = term
+        self.memory = memory
 
 
 class Producers:
     """Remembers the newest number per (partition, producer); what is not in memory is in the store."""
 
-    def __init__(self, state: State, fabric: Fabric, commits: Commits) -> None:
+    def __init__(self, state: State, led: Led, fabric: Fabric, commits: Commits) -> None:
         self.state = state
+        self.led = led
         self.fabric = fabric
         self.commits = commits
         # Both in the order of use, least recent first.
         self._newest: dict[bytes, _Newest] = {}  # by row key
         self._live: dict[bytes, int] = {}  # by producer: the newest that transient sessions got
         self._seen: dict[bytes, int] = {}  # by producer: the newest that its clients have sent to this node
-        self.counts: list[int] = [0] * state.partitions  # rows per partition
-        self._owned: list[dict[bytes, int]] = [{} for _ in range(state.partitions)]  # of these, by owner
-        self._terms: list[int] = [0] * state.partitions  # how often this node has ceased to lead each partition
         self._eviction: ProducerEviction | None = None
 
     def advance(self, partition: int, producer: bytes, sequence: int, late: bool = False) -> bool:
@@ -103,7 +101,7 @@ class Producers:
         """
         key = plain_key(partition, PRODUCER, producer)
         newest = self._newest.pop(key, None)
-        if newest is None or newest.term != self._terms[partition]:
+        if newest is None or newest.memory is not self.led[partition]:
             newest = self._read(partition, key, producer)
         self._newest[key] = newest
         if sequence <= newest.sequence and (not late or has_number(newest.row, sequence)):
@@ -120,7 +118,7 @@ class Producers:
 
     def _newest_of(self, partition: int, key: bytes) -> _Newest | None:
         newest = self._newest.get(key)
-        return newest if newest is not None and newest.term == self._terms[partition] else None
+        return newest if newest is not None and newest.memory is self.led.get(partition) else None
 
     def _read(self, partition: int, key: bytes, producer: bytes) -> _Newest:
         if len(self._newest) >= self.state.limits.producers_max:
@@ -131,7 +129,7 @@ class Producers:
             self._count(partition, producer)
         if producer.startswith(_OWNED):  # with a row of its own too: nodes of both versions may have written for it
             row = max(row, self._stored(plain_key(partition, PRODUCER, producer[_OWNED_BYTES:])))
-        return _Newest(row, self._terms[partition])
+        return _Newest(row, self.led[partition])
 
     def _stored(self, key: bytes) -> bytes:
         value = self.state.reader.get(key)
@@ -162,28 +160,25 @@ class Producers:
         self._seen[producer] = max(last, sequence)
         return ""
 
-    def take(self, partition: int, owned: dict[bytes, int]) -> None:
-        """Begin to lead the partition: its rows by owner, empty: those without one."""
-        self._owned[partition] = owned
-        self.counts[partition] = sum(owned.values())
-
     def _count(self, partition: int, producer: bytes) -> None:
         owner = owner_part(producer)
-        owned = self._owned[partition]
+        memory = self.led[partition]
+        owned = memory.producers_of
         owned[owner] = owned.get(owner, 0) + 1
-        self.counts[partition] += 1
+        memory.producers += 1
         if self._eviction is not None:
             return
         own_max = self.state.accounts.producers_max
         if owner and owned[owner] > own_max:
             self._eviction = ProducerEviction(self.state, partition, owner, own_max)
-        elif self.counts[partition] > self.state.limits.producers_max:
+        elif memory.producers > self.state.limits.producers_max:
             self._eviction = ProducerEviction(self.state, partition, b"", self.state.limits.producers_max)
 
     def _uncount(self, partition: int, producer: bytes) -> None:
         owner = owner_part(producer)
-        owned = self._owned[partition]
-        self.counts[partition] -= 1
+        memory = self.led[partition]
+        owned = memory.producers_of
+        memory.producers -= 1
         left = owned.get(owner, 0) - 1
         if left > 0:
             owned[owner] = left
@@ -191,12 +186,9 @@ class Producers:
             owned.pop(owner, None)
 
     def forget(self, partition: int) -> None:
-        """End the leadership of the partition."""
-        self.counts[partition] = 0
-        self._owned[partition] = {}
+        """End the leadership of the partition; what is known of its producers is replaced, or the least recent."""
         if self._eviction is not None and self._eviction.partition == partition:
             self._eviction = None
-        self._terms[partition] += 1  # what is in memory is replaced, or dropped as the least recent
 
     def busy(self) -> bool:
         """Whether a partition has too many producers, so that `step` must be called."""

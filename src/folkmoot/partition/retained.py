@@ -11,6 +11,7 @@ from typing import Final
 from folkmoot.kernel.errors import CorruptStore
 from folkmoot.kernel.event import ERROR
 from folkmoot.partition.backlog import rows_per_page
+from folkmoot.partition.partition import Led, Partition, Share
 from folkmoot.session.account import Account
 from folkmoot.store.key import RETAINED, end_of, plain_key
 from folkmoot.store.message import Message, decode_message, encode_message
@@ -19,7 +20,7 @@ from folkmoot.topics.name import filter_prefix, has_wildcard
 from folkmoot.turn.fabric import Fabric
 from folkmoot.turn.state import TIMER_SWEEP, State
 
-__all__ = ["SWEEP_SLOTS", "TO_TRANSIENT", "Retained", "Share", "earlier"]
+__all__ = ["SWEEP_SLOTS", "TO_TRANSIENT", "Retained", "earlier"]
 
 SWEEP_SLOTS: Final = 16
 """`retained_sweep` visits this part of the partitions at a time, this often in an interval."""
@@ -58,18 +59,6 @@ class _Kept:
         self.owner = owner
 
 
-class Share:
-    """The retained messages of one user in one partition; account: where they count, None: not yet anywhere."""
-
-    def __init__(self, account: Account | None) -> None:
-        self.account = account
-        self.count = 0
-        self.size = 0
-
-    def __repr__(self) -> str:
-        return f"Share({self.count} messages, {self.size} bytes)"
-
-
 class Retained:
     """The retained messages of the partitions that this node leads.
 
@@ -78,16 +67,11 @@ class Retained:
     while feeds run: `came` notes one, a feed asks `has_come`.
     """
 
-    def __init__(self, state: State, fabric: Fabric) -> None:
+    def __init__(self, state: State, led: Led, fabric: Fabric) -> None:
         self.state = state
+        self.led = led
         self.fabric = fabric
-        self.counts: list[int] = [0] * state.partitions  # rows per partition: scans skip the empty ones
-        self.sizes: list[int] = [0] * state.partitions  # bytes of their messages
-        # By partition: no row expires before this time; 0: none does. The row that set it may have been replaced since.
-        self.expires_us: list[int] = [0] * state.partitions
         self.sweeping = False  # the deadline is set
-        # Of each user, by partition: that a partition leaves with it
-        self._shares: list[dict[str, Share]] = [{} for _ in range(state.partitions)]
         # Changes of batches that the store does not show yet: newest per topic, and all in order
         self._fresh: dict[bytes, _Change] = {}
         self._changes: deque[_Change] = deque()
@@ -100,22 +84,23 @@ class Retained:
         """Set or clear the message of its topic; False when a limit or the quota of its user refuses it."""
         topic = message.topic
         partition = self.state.partition_of(topic)
-        before = self._look(partition, topic)
+        memory = self.led[partition]
+        before = self._look(memory, topic)
         if not message.payload:  # [MQTT-3.3.1-6] [MQTT-3.3.1-7] an empty payload clears
             if before.size >= 0 or self.fabric.away:  # those who are away may have a message: the clear gets its time
                 self.state.writer.delete(partition, plain_key(partition, RETAINED, topic))
             if before.size >= 0:
                 self._note(topic, -1, "")
-                self._count(partition, before.owner, -1, -before.size)
+                self._count(memory, before.owner, -1, -before.size)
             return True
         if not self._fits(message, before):
             return False
         if before.size >= 0:
-            self._count(partition, before.owner, -1, -before.size)
+            self._count(memory, before.owner, -1, -before.size)
         self.state.writer.put(partition, plain_key(partition, RETAINED, topic), encode_message(message))
         self._note(topic, message.size, message.owner)
-        self._count(partition, message.owner, 1, message.size)
-        self._watch(partition, message.expires_us)
+        self._count(memory, message.owner, 1, message.size)
+        self._watch(memory, message.expires_us)
         return True
 
     def has_later(self, message: Message) -> bool:
@@ -151,16 +136,16 @@ class Retained:
         counters = self.state.counters
         return self.state.accounts.fits_disk(account, size, counters.queue_bytes + counters.retained_bytes)
 
-    def _count(self, partition: int, owner: str, count: int, size: int) -> None:
+    def _count(self, memory: Partition, owner: str, count: int, size: int) -> None:
         """Count messages of a user in a partition that this node leads, or no more."""
         state = self.state
-        self.counts[partition] += count
-        self.sizes[partition] += size
+        memory.retained += count
+        memory.retained_bytes += size
         state.counters.retained_messages += count
         state.counters.retained_bytes += size
-        if not self.counts[partition]:
-            self.expires_us[partition] = 0
-        shares = self._shares[partition]
+        if not memory.retained:
+            memory.retained_expires_us = 0
+        shares = memory.retained_of
         share = shares.get(owner)
         if share is None:
             share = Share(state.accounts.of(owner))
@@ -174,33 +159,33 @@ class Retained:
         if not share.count:
             if share.size:  # a row could not be read, and its size was guessed
                 account.retained_bytes -= share.size
-                self.sizes[partition] -= share.size
+                memory.retained_bytes -= share.size
                 state.counters.retained_bytes -= share.size
             del shares[owner]
             state.accounts.settle(account, state.now)
 
-    def _look(self, partition: int, topic: bytes) -> _Kept:
+    def _look(self, memory: Partition, topic: bytes) -> _Kept:
         """Return what a topic has now, by the newest change or else in the store."""
         fresh = self._fresh.get(topic)
         if fresh is not None:
             return _Kept(fresh.size, fresh.owner)
         found = _Kept(-1, "")
-        if self.counts[partition]:
+        if memory.retained:
             try:
-                value = self.state.reader.get(plain_key(partition, RETAINED, topic))
+                value = self.state.reader.get(plain_key(memory.number, RETAINED, topic))
                 if value is not None:
                     message = decode_message(value, VERSION_BYTES)
                     found.size = message.size
                     found.owner = message.owner
             except CorruptStore as fault:  # it is replaced, so nobody has to repair it first
                 self.state.event(ERROR, "corrupt_store", {"what": str(fault)})
-                self._guess(partition, found)
+                self._guess(memory, found)
         return found
 
-    def _guess(self, partition: int, found: _Kept) -> None:
+    def _guess(self, memory: Partition, found: _Kept) -> None:
         """Guess what a row was that cannot be read: an average message of the user that has most of the partition."""
         most = 0
-        for owner, share in self._shares[partition].items():
+        for owner, share in memory.retained_of.items():
             if share.count > most:
                 most = share.count
                 found.size = share.size // share.count
@@ -231,12 +216,12 @@ class Retained:
             and self._fits_disk(account, message.size)
         ):
             return True
-        return self._fits(message, self._look(self.state.partition_of(message.topic), message.topic))
+        return self._fits(message, self._look(self.led[self.state.partition_of(message.topic)], message.topic))
 
-    def _watch(self, partition: int, expires_us: int) -> None:
+    def _watch(self, memory: Partition, expires_us: int) -> None:
         """A row of the partition expires at this time, 0: never."""
         if expires_us:
-            self.expires_us[partition] = earlier(self.expires_us[partition], expires_us)
+            memory.retained_expires_us = earlier(memory.retained_expires_us, expires_us)
             if not self.sweeping:
                 self.plan_sweep()
 
@@ -252,7 +237,8 @@ class Retained:
         if message.topic in self._fresh:
             return
         partition = self.state.partition_of(message.topic)
-        if not self.state.leads[partition]:
+        memory = self.led.get(partition)
+        if memory is None:
             return  # its leader removes it
         key = plain_key(partition, RETAINED, message.topic)
         if self.fabric.away:  # only then is it dated; else this is the cheaper way
@@ -260,7 +246,7 @@ class Retained:
         else:
             self.state.writer.delete(partition, key)
         self._note(message.topic, -1, "")
-        self._count(partition, message.owner, -1, -message.size)
+        self._count(memory, message.owner, -1, -message.size)
         self.state.counters.retained_expired += 1
 
     # -- reading ------------------------------------------------------------------------------------------------------
@@ -274,9 +260,10 @@ class Retained:
     def rows_at_once(self, partition: int) -> int:
         """Return how many rows of a partition make about a page."""
         page_rows = self.state.limits.page_rows
-        if not self.state.leads[partition]:
+        memory = self.led.get(partition)
+        if memory is None:
             return min(page_rows, _ROWS_ELSEWHERE)
-        return rows_per_page(page_rows, self.counts[partition], self.sizes[partition])
+        return rows_per_page(page_rows, memory.retained, memory.retained_bytes)
 
     def begin(self) -> int:
         """Begin a feed: return the number of live messages until now."""
@@ -307,19 +294,20 @@ class Retained:
 
     # -- partitions move ----------------------------------------------------------------------------------------------
 
-    def take(self, partition: int, shares: dict[str, Share], expires_us: int) -> None:
-        """Begin to lead the partition: what each user has there, and when the first row expires (0: none does)."""
+    def take(self, memory: Partition, shares: dict[str, Share], expires_us: int) -> None:
+        """Begin to lead a partition: what each user has there, and when the first row expires (0: none does)."""
         for owner, share in shares.items():
-            self._count(partition, owner, share.count, share.size)
-        self._watch(partition, expires_us)
+            self._count(memory, owner, share.count, share.size)
+        self._watch(memory, expires_us)
 
-    def forget(self, partition: int) -> None:
-        """End the leadership of the partition."""
-        for owner, share in list(self._shares[partition].items()):
-            self._count(partition, owner, -share.count, -share.size)
-        for topic in [topic for topic in self._fresh if self.state.partition_of(topic) == partition]:
+    def forget(self, memory: Partition) -> None:
+        """End the leadership of a partition."""
+        for owner, share in list(memory.retained_of.items()):
+            self._count(memory, owner, -share.count, -share.size)
+        for topic in [topic for topic in self._fresh if self.state.partition_of(topic) == memory.number]:
             del self._fresh[topic]
 
     def may_have(self, partition: int) -> bool:
         """Whether a partition may have retained messages; nothing is known of those that other nodes lead."""
-        return self.counts[partition] > 0 or not self.state.leads[partition]
+        memory = self.led.get(partition)
+        return memory is None or memory.retained > 0

@@ -68,18 +68,19 @@ class RetainedSweep:
         from now on.
         """
         state = self.state
-        expires_us = self.retained.expires_us
+        led = self.retained.led
         idle = not self.due
         for partition in range(self._slot, state.partitions, SWEEP_SLOTS):
-            if state.has_expired(expires_us[partition]) and partition not in self.due:
+            memory = led.get(partition)
+            if memory is not None and state.has_expired(memory.retained_expires_us) and partition not in self.due:
                 start = kind_prefix(partition, RETAINED)
-                self.due[partition] = _Due(self.commits.newest_token(), expires_us[partition], start)
-                expires_us[partition] = 0
+                self.due[partition] = _Due(self.commits.newest_token(), memory.retained_expires_us, start)
+                memory.retained_expires_us = 0
         self._slot = (self._slot + 1) % SWEEP_SLOTS
         if idle and self.due:
             self._pause(0)
         self.retained.sweeping = False
-        if self.due or any(expires_us):
+        if self.due or any(memory.retained_expires_us for memory in led):
             self.retained.plan_sweep()
 
     def _pause(self, rows: int) -> None:
@@ -98,7 +99,8 @@ class RetainedSweep:
 
     def _page(self, partition: int, due: _Due) -> int:
         """Read a page of the partition; return its rows."""
-        if not self.state.leads[partition]:
+        memory = self.retained.led.get(partition)
+        if memory is None:
             del self.due[partition]  # its leader sweeps it
             return 0
         self.pages += 1
@@ -113,8 +115,7 @@ class RetainedSweep:
             self._row(value, due)
         if len(rows) < rows_max:
             del self.due[partition]
-            expires_us = self.retained.expires_us
-            expires_us[partition] = earlier(expires_us[partition], due.expires_us)
+            memory.retained_expires_us = earlier(memory.retained_expires_us, due.expires_us)
         else:
             due.start = rows[-1][0] + b"\0"
         return len(rows)

@@ -150,7 +150,7 @@ class Orders:
         for partition in partitions:
             if not 0 <= partition < self.state.partitions or not self.state.leads[partition]:
                 continue
-            for app in self.transactions.apps[partition].values():
+            for app in self.transactions.led[partition].apps.values():
                 if app.known and (not name or app.name == name) and len(found) < LIST_MAX:
                     found.append((app.name, app.figures()))
         answer = Answer(FOUND if found or not name else UNKNOWN, [])

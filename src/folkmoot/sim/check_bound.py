@@ -132,7 +132,7 @@ def leftovers(host: Machine) -> str:
         "requests": broker.channel.forward_sender.busy,
         "requests of others": len(broker.delivery.forward_receiver._waiting)
         + len(broker.delivery.forward_receiver._finished),
-        "outbox": sum([len(entries) for entries in broker.channel.outbox._entries]),
+        "outbox": sum([len(led.outbox) for led in broker.partition.led]),
         "transactions": len(broker.delivery.transactions.waiting),
         "clients that wait": len(broker.protocol.admission.early) + len(broker.protocol.admission._parked),
         "early messages": len(broker.cluster.dispatch._early) + len(broker.cluster.hosting._early),

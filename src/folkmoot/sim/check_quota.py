@@ -73,8 +73,8 @@ def miscounted(node: Any) -> str:
         memory["unsent_bytes"] += connection.counted_unsent_bytes
         memory["alias_bytes"] += connection.alias_bytes
         memory["parts_bytes"] += connection.waiting_bytes()
-    for shares in broker.partition.retained._shares:
-        for share in shares.values():
+    for led in broker.partition.led:
+        for share in led.retained_of.values():
             name = share.account.name
             add(name, "retained_messages", share.count)
             add(name, "retained_bytes", share.size)
