@@ -47,6 +47,22 @@ from folkmoot.turn.state import State
 __all__ = ["Leadership"]
 
 
+class _Change:
+    """What a view changes.
+
+    gone: members of the view before that are up no more, or another process; their clients are disconnected. met: new,
+    restarted, or back from another side of a split, where they took this node's clients for disconnected. fresh:
+    everything that was said between them and this node is void and is said again; that includes members to which
+    messages were lost. moved: partitions of which another leadership begins.
+    """
+
+    def __init__(self, gone: list[str], met: list[str], fresh: list[str], moved: list[int]) -> None:
+        self.gone = gone
+        self.met = met
+        self.fresh = fresh
+        self.moved = moved
+
+
 class Leadership:
     """The partitions that this node leads, and what changes with them."""
 
@@ -127,15 +143,41 @@ class Leadership:
         # First: this sends what is left of the view before. It must not reach an out-of-sync node, where it would stand
         # for the requests that were lost before it.
         self.forward_sender.begin(epoch)
-        # These members miss messages of this node; this node may miss none of theirs.
-        out_of_sync = fabric.resync()
+        change = self._compare(members, before, leaders, leader_epochs)
         # Links keep what was sent over a cut and deliver it after the heal. Receivers drop everything that comes before
         # the ENTER of a view in which they began anew with this node.
         for node_id in members:
             fabric.send(node_id, ENTER, varint(epoch))
-        # gone: their clients are disconnected. met: new, restarted, or back from another side of a split, where they
-        # took this node's clients for disconnected. fresh: everything that was said between them and this node is
-        # void and is said again; that includes members to which messages were lost.
+        fabric.epoch = epoch
+        fabric.others = sorted(members)
+        fabric.leaders = leaders
+        fabric.leader_epochs = leader_epochs
+        fabric.leaderless = "" in leaders
+        self.outbox.renumber()
+        self._move(change.moved, merging)
+        led = [partition for partition in range(self.state.partitions) if self.state.leads[partition]]
+        assert all(leaders[partition] == fabric.node_id for partition in led), "what others lead was given up"
+        self._end_members(change.gone)
+        if len(change.fresh) == len(members):
+            self._start_over(bool(members))
+        self._was_out = False
+        for node_id in change.fresh:
+            self.forward_sender.renew(node_id)
+            self.interest.tell(node_id, led, True)
+        for node_id in change.met:
+            self.met[node_id] = since.get(node_id, epoch)
+        self.routes.forget_all()
+        self.inquiries.installed()
+        self.hosting.installed(change.fresh)
+        self._again()
+
+    def _compare(
+        self, members: dict[str, int], before: dict[str, int], leaders: list[str], leader_epochs: list[int]
+    ) -> _Change:
+        """Compare a view with the one before: members and leaderships."""
+        fabric = self.fabric
+        # Out of sync: these members miss messages of this node; this node may miss none of theirs.
+        out_of_sync = fabric.resync()
         gone = [node_id for node_id in before if members.get(node_id) != before[node_id]]
         met = [node_id for node_id in members if before.get(node_id) != members[node_id]]
         fresh = [node_id for node_id in members if node_id in met or node_id in out_of_sync]
@@ -148,21 +190,22 @@ class Leadership:
             same = leader == fabric.leaders[partition] and leader_epochs[partition] == fabric.leader_epochs[partition]
             if not same or leader in gone or leader in fresh:
                 moved.append(partition)
-        fabric.epoch = epoch
-        fabric.others = sorted(members)
-        fabric.leaders = leaders
-        fabric.leader_epochs = leader_epochs
-        fabric.leaderless = "" in leaders
-        self.outbox.renumber()
+        return _Change(gone, met, fresh, moved)
+
+    def _move(self, moved: list[int], merging: list[int]) -> None:
+        """End the leaderships that are over; ask nothing of partitions without a leader."""
         for partition in range(self.state.partitions):
             if partition in moved:
                 self._moved(partition, partition in merging)
             # No copy can lead. Publishers get an error instead of waiting: their turns would hold up all later turns
             # of this node. Outbox entries are rows and wait.
-            if not leaders[partition]:
+            if not self.fabric.leaders[partition]:
                 self._turn_away(partition)
                 self.forward_sender.fail_leaderless(partition)
                 self.interest.from_other_side.pop(partition, None)
+
+    def _end_members(self, gone: list[str]) -> None:
+        """Members are up no more: their requests, subscribers and clients are gone, in this order."""
         for node_id in gone:
             self._forget(node_id)
         self.routes.forget_all()
@@ -170,23 +213,15 @@ class Leadership:
         for node_id in gone:
             self.hosting.gone(node_id)
             self.orders.gone(node_id)
-        # A node that has just started, or returns alone from a split, does not know the subscribers at other nodes. A
-        # hosted client's packet that was published now would miss them (A5).
-        if len(fresh) == len(members):
-            self.hosting.informed = False
-            if members:
-                self.interest.begin_anew(self._was_out)
-        self._was_out = False
-        led = [partition for partition in range(self.state.partitions) if self.state.leads[partition]]
-        for node_id in fresh:
-            self.forward_sender.renew(node_id)
-            self.interest.tell(node_id, led, True)
-        for node_id in met:
-            self.met[node_id] = since.get(node_id, epoch)
-        self.routes.forget_all()
-        self.inquiries.installed()
-        self.hosting.installed(fresh)
-        self._again()
+
+    def _start_over(self, has_members: bool) -> None:
+        """Know no subscriber at other nodes: this node has just started, or returns alone from a split.
+
+        A hosted client's packet that was published now would miss them (A5).
+        """
+        self.hosting.informed = False
+        if has_members:
+            self.interest.begin_anew(self._was_out)
 
     def _moved(self, partition: int, is_merging: bool) -> None:
         """Another leadership of a partition has begun: nothing is asked of it until it opens."""
