@@ -87,14 +87,15 @@ class Restore:
     def take(self, loader: PartitionLoader) -> None:
         """Begin to lead a partition with what was read of it.
 
-        Raises CorruptStore if its streams cannot be read; then nothing has changed.
+        Raises CorruptStore if its streams cannot be read, or the place of a replay in them.
         """
         state = self.state
         partition = loader.partition
-        self._open_streams(partition)  # first, because it alone can fail
+        self._open_streams(partition)  # first: if it fails, nothing has changed
         state.leads[partition] = True
         memory = loader.memory
         self.led.put(memory)
+        self.bodies.take(memory)
         for session in loader.sessions.values():
             _find_ends(session, state.ids_ahead)
             state.sessions.put(session)
@@ -103,7 +104,6 @@ class Restore:
             self._fresh.append(session)
         for found in loader.filters:
             self._subscribe(found)
-        self.bodies.take(memory)
         self.retained.take(memory, loader.retained, loader.retained_expires_us)
         self.marks.take(memory)
         self.outbox.begin(memory, loader.entries)

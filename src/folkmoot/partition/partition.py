@@ -1,6 +1,8 @@
-"""The memory of one partition that this node leads: read from its rows, published by one assignment, dropped by one.
+"""The memory of one partition that this node leads: filled by the loader, and dropped when another node leads it.
 
-Data only. The parts of this package, and those that work on partitions above it, change it together with the rows.
+Data only. The parts of this package, and those that work on partitions above it, change it together with the rows. What
+counts for the node as a whole (totals, the quotas of users, what waits to be sent) is added when the partition opens, and
+taken off before it is dropped.
 """
 
 from __future__ import annotations
@@ -27,15 +29,18 @@ class Share:
 
 
 class Partition:
-    """bodies: how many queue rows name each; marks: by origin the newest message that was applied.
+    """leadership: a number that this process gives to no other one.
 
-    producers: rows, and of these by owner; retained: messages and bytes, and by user, that the partition leaves with;
-    retained_expires_us: no row expires before, 0: none does (the row that set it may have been replaced since). outbox:
-    entries under way, by number and lineage, in the order of their numbers. apps: those with transactions.
+    bodies: how many queue rows name each. marks: by origin the newest message that was applied. producers: how many
+    rows there are, and producers_of: how many each owner has. retained: how many messages; retained_of: the part of
+    each user; retained_expires_us: no row expires before, 0: none does (the row that set it may have been replaced
+    since). outbox: entries under way, by number and lineage, in the order of their numbers. apps: those with
+    transactions.
     """
 
     def __init__(self, number: int) -> None:
         self.number = number
+        self.leadership = 0
         self.bodies: dict[int, int] = {}
         self.body_next = 1
         self.marks: dict[bytes, int] = {}
@@ -58,15 +63,12 @@ class Led:
 
     def __init__(self) -> None:
         self._by_number: dict[int, Partition] = {}
+        self._leaderships = 0
 
     def __getitem__(self, number: int) -> Partition:
-        return self._by_number[number]
-
-    def __contains__(self, number: int) -> bool:
-        return number in self._by_number
-
-    def __len__(self) -> int:
-        return len(self._by_number)
+        partition = self._by_number.get(number)
+        assert partition is not None, f"partition {number} is not led by this node"
+        return partition
 
     def __iter__(self) -> Iterator[Partition]:
         """Go through the partitions in the order of their numbers."""
@@ -80,6 +82,8 @@ class Led:
     def put(self, partition: Partition) -> None:
         """Begin to lead a partition."""
         assert partition.number not in self._by_number, f"partition {partition.number} is led already"
+        self._leaderships += 1
+        partition.leadership = self._leaderships
         self._by_number[partition.number] = partition
 
     def drop(self, number: int) -> None:

@@ -19,7 +19,7 @@ from typing import Final
 from folkmoot.kernel.errors import CorruptStore
 from folkmoot.kernel.event import ERROR
 from folkmoot.kernel.pack import get_u64, u64
-from folkmoot.partition.partition import Led, Partition
+from folkmoot.partition.partition import Led
 from folkmoot.partition.producer_eviction import ProducerEviction
 from folkmoot.store.key import PRODUCER, plain_key, plain_name_of
 from folkmoot.store.origin import is_will
@@ -70,14 +70,14 @@ def owner_part(producer: bytes) -> bytes:
 class _Newest:
     """The newest number of a producer in a partition, and the batch that wrote it (0 = it was read).
 
-    row: as it is stored (`store.producer_row`). memory: of the partition; of another leadership it says nothing.
+    row: as it is stored (`store.producer_row`). leadership: in which it was read; in another one it says nothing.
     """
 
-    def __init__(self, row: bytes, memory: Partition) -> None:
+    def __init__(self, row: bytes, leadership: int) -> None:
         self.sequence: int = get_u64(row, 0) if row else -1
         self.row = row
         self.token = 0
-        self.memory = memory
+        self.leadership = leadership
 
 
 class Producers:
@@ -101,7 +101,7 @@ class Producers:
         """
         key = plain_key(partition, PRODUCER, producer)
         newest = self._newest.pop(key, None)
-        if newest is None or newest.memory is not self.led[partition]:
+        if newest is None or newest.leadership != self.led[partition].leadership:
             newest = self._read(partition, key, producer)
         self._newest[key] = newest
         if sequence <= newest.sequence and (not late or has_number(newest.row, sequence)):
@@ -118,7 +118,10 @@ class Producers:
 
     def _newest_of(self, partition: int, key: bytes) -> _Newest | None:
         newest = self._newest.get(key)
-        return newest if newest is not None and newest.memory is self.led.get(partition) else None
+        memory = self.led.get(partition)
+        if newest is None or memory is None or newest.leadership != memory.leadership:
+            return None
+        return newest
 
     def _read(self, partition: int, key: bytes, producer: bytes) -> _Newest:
         if len(self._newest) >= self.state.limits.producers_max:
@@ -129,7 +132,7 @@ class Producers:
             self._count(partition, producer)
         if producer.startswith(_OWNED):  # with a row of its own too: nodes of both versions may have written for it
             row = max(row, self._stored(plain_key(partition, PRODUCER, producer[_OWNED_BYTES:])))
-        return _Newest(row, self.led[partition])
+        return _Newest(row, self.led[partition].leadership)
 
     def _stored(self, key: bytes) -> bytes:
         value = self.state.reader.get(key)
@@ -186,7 +189,7 @@ class Producers:
             owned.pop(owner, None)
 
     def forget(self, partition: int) -> None:
-        """End the leadership of the partition; what is known of its producers is replaced, or the least recent."""
+        """End the leadership of the partition. What is in memory of its producers is replaced, or evicted as the oldest."""
         if self._eviction is not None and self._eviction.partition == partition:
             self._eviction = None
 

@@ -13,7 +13,7 @@ __all__ = ["Intake"]
 
 
 class Intake:
-    """The merge of one partition: the remaining nodes, and the progress with the current one."""
+    """The merge at one replica: the remaining nodes, and the progress with the current one."""
 
     def __init__(self, replica: Replica, nodes: list[str]) -> None:
         self.replica = replica

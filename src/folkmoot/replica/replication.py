@@ -1,10 +1,11 @@
 """Replication at one node: a change goes to all followers of its partition, and is committed when all replicas have it.
 
 Primary-backup replication with acknowledgements of all replicas (Lin et al.: PacificA, 2008). Makes the parts, and
-passes calls and messages on to them: `context` has what is here, `role` takes the roles of a view, `turn` sends
-the changes of a turn and reports durable ones, `lead` knows the followers, `takeover` begins to lead, `merging` and
-`offer` join branches after a split, `copy` and `source` fill copies, `gap` asks for missed changes, `digest` compares
-copies, `drop` removes them. Decides itself whether a change of a leader is applied (`_shipped`).
+passes calls and messages on to them. A `replica` is one partition at this node, with all that is known of it; what the
+replicas share is in `context`. `role` takes the roles of a view, `turn` sends the changes of a turn and reports durable
+ones, `lead` serves the followers, `takeover` begins to lead, `merging` and `offer` join branches after a split, `copy`
+and `source` fill copies, `gap` asks for missed changes, `digest` compares copies, `drop` removes them. Decides itself
+whether a change of a leader is applied (`_shipped`).
 """
 
 from __future__ import annotations
