@@ -158,6 +158,11 @@ class History:
         mask = self._mask_in(masks, name)
         return any(masks[one] != mask for one in range(len(masks)) if mask >> one & 1)
 
+    def reached_by(self, name: str, at_us: int) -> list[str]:
+        """Return the machines that a machine reaches both ways at this time, itself included."""
+        mask = self._mask_in(self._masks_at(at_us), name)
+        return [host.name for number, host in enumerate(self.hosts) if host.name == name or mask >> number & 1]
+
     def _masks_at(self, at_us: int) -> list[int]:
         masks: list[int] = []
         for since_us, found, _most in self._epochs:
@@ -314,7 +319,49 @@ class History:
                 found[-1].counts_us = counts_us
             if found and span.end_us - span.begin_us >= FORK_US:
                 found[-1].begins_us.append(span.begin_us)
+        for lost_us in self._losses_of(pair):
+            for span in found:
+                if span.begin_us < lost_us <= span.end_us and lost_us not in span.begins_us:
+                    span.begins_us.append(lost_us)
+        return found + [Span(met_us, met_us + HEAL_US) for met_us in self._moves_of(pair)]
+
+    def _losses_of(self, pair: tuple[int, int]) -> list[int]:
+        """Return when the two, which had reached each other both ways, stopped that for at least `FORK_US`."""
+        one, two = pair
+        found: list[int] = []
+        since_us = NEVER  # when they stopped
+        before = False
+        for begin_us, masks, _most in self._epochs:
+            reach = bool(masks[one] >> two & 1)
+            if reach and begin_us - since_us >= FORK_US:
+                found.append(since_us)
+            if reach or not (masks[one] and masks[two]):
+                since_us = NEVER
+            elif before:
+                since_us = begin_us
+            before = reach
+        return [*found, since_us] if since_us < NEVER else found
+
+    def _moves_of(self, pair: tuple[int, int]) -> list[int]:
+        """Return when one of the two met a machine of another side while the other one did not run.
+
+        It may go over to that side, which is larger than what is left of its own.
+        """
+        found: list[int] = []
+        before: list[int] = []
+        for begin_us, masks, _most in self._epochs:
+            for near, far in (pair, pair[::-1]) if before else ():
+                if before[near] and not before[far]:
+                    new = masks[near] & ~before[near]
+                    met = [one for one in range(len(masks)) if new >> one & 1 and one not in pair]
+                    if any(self._has_ended_cut((min(one, near), max(one, near)), begin_us) for one in met):
+                        found.append(begin_us)
+            before = masks
         return found
+
+    def _has_ended_cut(self, pair: tuple[int, int], at_us: int) -> bool:
+        """Whether a time ends then in which the two may have become two sides."""
+        return any(cut.end_us == at_us and at_us - cut.begin_us >= FORK_US for cut in self._cuts_of(pair))
 
     def _counts_from(self, pair: tuple[int, int], cut: Span) -> int:
         """Return from when on the two may be of different sides: after `FORK_US`, or on one that is older."""
