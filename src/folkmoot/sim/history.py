@@ -265,7 +265,7 @@ class History:
         assert one >= 0, f"{first} is a machine"
         assert two >= 0, f"{second} is a machine"
         self._refresh()
-        pair = (min(one, two), max(one, two))
+        pair = _pair_of(one, two)
         spans = self._pairs.get(pair)
         if spans is None:
             spans = self._pairs[pair] = self._spans_of(pair)
@@ -278,7 +278,7 @@ class History:
         That may be too short for two sides, and yet long enough for the others to go on without one of them.
         """
         one, two = self._numbers[first], self._numbers[second]
-        cuts = self._cuts_of((min(one, two), max(one, two))) if one != two else []
+        cuts = self._cuts_of(_pair_of(one, two)) if one != two else []
         return any(span.overlaps(since_us, until_us) for span in cuts)
 
     def _refresh(self) -> None:
@@ -310,13 +310,14 @@ class History:
         found: list[Span] = []
         for span in self._cuts_of(pair):
             end = span.end_us if span.end_us == NEVER else span.end_us + HEAL_US
-            counts_us = self._counts_from(pair, span)
             if found and found[-1].end_us >= span.begin_us:
                 found[-1].end_us = end
-            elif counts_us <= span.end_us:
-                found.append(Span(span.begin_us, end))
-                found[-1].begins_us.clear()
-                found[-1].counts_us = counts_us
+            else:
+                counts_us = self._counts_from(pair, span)
+                if counts_us <= span.end_us:
+                    found.append(Span(span.begin_us, end))
+                    found[-1].begins_us.clear()
+                    found[-1].counts_us = counts_us
             if found and span.end_us - span.begin_us >= FORK_US:
                 found[-1].begins_us.append(span.begin_us)
         for lost_us in self._losses_of(pair):
@@ -352,9 +353,8 @@ class History:
         for begin_us, masks, _most in self._epochs:
             for near, far in (pair, pair[::-1]) if before else ():
                 if before[near] and not before[far]:
-                    new = masks[near] & ~before[near]
-                    met = [one for one in range(len(masks)) if new >> one & 1 and one not in pair]
-                    if any(self._has_ended_cut((min(one, near), max(one, near)), begin_us) for one in met):
+                    met = _thirds_in(masks[near] & ~before[near], pair)
+                    if any(self._has_ended_cut(_pair_of(one, near), begin_us) for one in met):
                         found.append(begin_us)
             before = masks
         return found
@@ -368,11 +368,8 @@ class History:
         counts_us = cut.begin_us + FORK_US
         for begin_us, end_us, masks in self._epochs_in(cut.begin_us, min(cut.end_us, counts_us)):
             for near, far in (pair, pair[::-1]):
-                mask = masks[near] if near < len(masks) else 0
-                for third in range(len(masks)):
-                    if third in pair or not mask >> third & 1:
-                        continue
-                    for other in self._cuts_of((min(third, far), max(third, far))):
+                for third in _thirds_in(masks[near], pair):
+                    for other in self._cuts_of(_pair_of(third, far)):
                         since = max(begin_us, other.begin_us + FORK_US)
                         if since <= min(end_us, other.end_us):
                             counts_us = min(counts_us, since)
@@ -384,7 +381,7 @@ class History:
         for two, host in enumerate(self.hosts):
             if two != one and host.starts_us:
                 self.apart(name, host.name, since_us, until_us)  # computes the spans
-                spans = self._pairs[min(one, two), max(one, two)]
+                spans = self._pairs[_pair_of(one, two)]
                 if any(since_us <= begin_us <= until_us for span in spans for begin_us in span.begins_us):
                     return True
         return False
@@ -565,3 +562,12 @@ class _Word:
             elif end_us - self._met.setdefault(number, begin_us) >= HEAL_US:
                 self.knows[number] = True
         return informed
+
+
+def _pair_of(one: int, two: int) -> tuple[int, int]:
+    return (one, two) if one < two else (two, one)
+
+
+def _thirds_in(mask: int, pair: tuple[int, int]) -> list[int]:
+    """Return the numbers of the machines with a bit in a mask, without those of a pair."""
+    return [number for number in range(mask.bit_length()) if mask >> number & 1 and number not in pair]
