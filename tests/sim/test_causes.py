@@ -142,6 +142,74 @@ def test_a_machine_that_comes_up_takes_the_side_of_those_that_it_reaches(
     assert not heals or not machines.history.parted("n3", came, NEVER), "no sides have parted then"
 
 
+def test_sides_part_when_two_machines_of_one_side_lose_each_other() -> None:
+    """In a ring no two machines reach the same others: any two may be of two sides, and all of them of one."""
+    ring = [("n2", "n3"), ("n1", "n4")]
+    machines = Machines(4)
+    machines.cut(*ring)
+    machines.wait(10 * SECOND)
+    lost = machines.world.now
+    machines.cut(*ring, ("n1", "n3"))
+    machines.wait(FORK_US // 2)
+    machines.cut(*ring)
+    machines.wait(SECOND)
+    assert not machines.history.parted("n1", lost, NEVER), "for too short a time"
+    again = machines.world.now
+    machines.cut(*ring, ("n1", "n3"))
+    machines.wait(2 * FORK_US)
+    assert [machines.history.parted(name, again, again) for name in ("n1", "n2", "n3", "n4")] == [
+        True,
+        False,
+        True,
+        False,
+    ]
+    assert not machines.history.parted("n1", again + 1, NEVER)
+
+
+@pytest.mark.parametrize(
+    ("ring", "majority", "excused"), [(True, False, True), (False, False, False), (True, True, False)]
+)
+def test_a_message_may_be_with_a_machine_that_its_node_reaches_when_that_one_loses_others(
+    ring: bool, majority: bool, excused: bool
+) -> None:
+    """n2 takes it, and n1 loses n3 before it is acknowledged."""
+    cuts = [("n2", "n3"), ("n1", "n4")] if ring else []
+    machines = Machines(4)
+    judge = machines.judge(majority=majority)
+    machines.cut(*cuts)
+    machines.wait(10 * SECOND)
+    message = machines.message(2, machines.link(2))
+    machines.wait(SECOND // 4)
+    if ring:
+        machines.cut(*cuts, ("n1", "n3"))
+    machines.wait(2 * FORK_US)
+    message.acked_us = machines.world.now
+    assert judge.stored_twice(message) == excused
+
+
+@pytest.mark.parametrize(
+    ("down", "cut_us", "apart"), [(True, 2 * FORK_US, True), (False, 2 * FORK_US, False), (True, 0, False)]
+)
+def test_a_machine_may_go_over_to_another_side_while_those_of_its_own_do_not_run(
+    down: bool, cut_us: int, apart: bool
+) -> None:
+    """n1 and n2 are together. n2 comes up again when n1 meets n3 and n4, which are a side of their own."""
+    machines = Machines(5)
+    machines.cut(*[(one, other) for one in ("n1", "n2") for other in ("n3", "n4", "n5")])
+    machines.wait(cut_us)
+    if down:
+        machines.run(2, up=False)
+    machines.wait(SECOND // 4)
+    machines.hosts[1].up = True
+    met = machines.world.now
+    machines.cut()
+    machines.wait(SECOND)
+    assert machines.history.apart("n1", "n2", met) == apart
+    assert not machines.history.apart("n1", "n2", 0, met - 1)
+    machines.wait(2 * HEAL_US)
+    assert not machines.history.apart("n1", "n2", met + HEAL_US + 1)
+
+
 def test_the_middle_of_a_bridge_may_be_of_either_side() -> None:
     machines = Machines()
     machines.cut(("n1", "n3"))

@@ -401,7 +401,7 @@ class Causes(Judge):
             until_us = message.first_us + _UNNOTICED_US
             one_way = any(self.history.speaks_one_way(link.server.name, message.first_us, until_us) for link in links)
             partly = any(self.history.is_partly_cut(link.server.name, message.first_us) for link in links)
-            apart = self._parted_since(message, _UNNOTICED_US if one_way or partly else 0)
+            apart = self._parted_since(message, _UNNOTICED_US if one_way or partly else 0, around=partly)
             apart = apart or self._on_two_sides(links, message.first_us)
             if not apart and self._is_left_behind(message):
                 return self._excuse("A9", "being stored at a node that went down, and came back as a side")
@@ -421,11 +421,12 @@ class Causes(Judge):
         until = min(message.acked_us, self.world.now)
         return not self.majority and self.history.fell_and_forked(message.first_us - _BEFORE_US, until)
 
-    def _parted_since(self, message: Message, before_us: int) -> bool:
+    def _parted_since(self, message: Message, before_us: int, *, around: bool = False) -> bool:
         """Whether the network split, unnoticed by a node that took the message, before it was where it belongs.
 
         That is before it was acknowledged; or some time later, if partitions were closed then, because sides were being
-        merged. A message that is sent again meanwhile may have been taken before the split.
+        merged. A message that is sent again meanwhile may have been taken before the split. around: a machine that the
+        node reaches may have it by now, and may be the one that loses others.
         """
         if self.majority:
             return False
@@ -433,8 +434,10 @@ class Causes(Judge):
         for attempt in message.attempts:
             name = attempt.link.server.name
             merging = self.history.forked(name, message.first_us, until)
-            if self.history.parted(name, message.first_us - before_us, until + (_NOTICE_US if merging else 0)):
-                return True
+            end_us = until + (_NOTICE_US if merging else 0)
+            for holder in self.history.reached_by(name, message.first_us) if around else [name]:
+                if self.history.parted(holder, message.first_us - before_us, end_us):
+                    return True
         return len(message.attempts) > 1 and self._is_forked(message.attempts[0].link, message.first_us, until)
 
     def replayed_elsewhere(self, record: SessionRecord, *, dup: bool) -> bool:

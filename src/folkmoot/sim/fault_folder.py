@@ -79,6 +79,8 @@ class FolderFaults(Acting):
             return  # another machine may lack more than this one
         if self.links.busy or list(self.trouble.lacking()) != [old.name]:
             return
+        if self.links.mesh.slow_us:
+            return  # what is not heard of within a lease counts as away (docs/limits.md)
         self.world.mark("folders of different moments")
         self.trouble.exhaust()
         self.trouble.fail(running)

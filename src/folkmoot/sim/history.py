@@ -158,6 +158,11 @@ class History:
         mask = self._mask_in(masks, name)
         return any(masks[one] != mask for one in range(len(masks)) if mask >> one & 1)
 
+    def reached_by(self, name: str, at_us: int) -> list[str]:
+        """Return the machines that a machine reaches both ways at this time, itself included."""
+        mask = self._mask_in(self._masks_at(at_us), name)
+        return [host.name for number, host in enumerate(self.hosts) if host.name == name or mask >> number & 1]
+
     def _masks_at(self, at_us: int) -> list[int]:
         masks: list[int] = []
         for since_us, found, _most in self._epochs:
@@ -260,7 +265,7 @@ class History:
         assert one >= 0, f"{first} is a machine"
         assert two >= 0, f"{second} is a machine"
         self._refresh()
-        pair = (min(one, two), max(one, two))
+        pair = _pair_of(one, two)
         spans = self._pairs.get(pair)
         if spans is None:
             spans = self._pairs[pair] = self._spans_of(pair)
@@ -273,7 +278,7 @@ class History:
         That may be too short for two sides, and yet long enough for the others to go on without one of them.
         """
         one, two = self._numbers[first], self._numbers[second]
-        cuts = self._cuts_of((min(one, two), max(one, two))) if one != two else []
+        cuts = self._cuts_of(_pair_of(one, two)) if one != two else []
         return any(span.overlaps(since_us, until_us) for span in cuts)
 
     def _refresh(self) -> None:
@@ -305,27 +310,66 @@ class History:
         found: list[Span] = []
         for span in self._cuts_of(pair):
             end = span.end_us if span.end_us == NEVER else span.end_us + HEAL_US
-            counts_us = self._counts_from(pair, span)
             if found and found[-1].end_us >= span.begin_us:
                 found[-1].end_us = end
-            elif counts_us <= span.end_us:
-                found.append(Span(span.begin_us, end))
-                found[-1].begins_us.clear()
-                found[-1].counts_us = counts_us
+            else:
+                counts_us = self._counts_from(pair, span)
+                if counts_us <= span.end_us:
+                    found.append(Span(span.begin_us, end))
+                    found[-1].begins_us.clear()
+                    found[-1].counts_us = counts_us
             if found and span.end_us - span.begin_us >= FORK_US:
                 found[-1].begins_us.append(span.begin_us)
+        for lost_us in self._losses_of(pair):
+            for span in found:
+                if span.begin_us < lost_us <= span.end_us and lost_us not in span.begins_us:
+                    span.begins_us.append(lost_us)
+        return found + [Span(met_us, met_us + HEAL_US) for met_us in self._moves_of(pair)]
+
+    def _losses_of(self, pair: tuple[int, int]) -> list[int]:
+        """Return when the two, which had reached each other both ways, stopped that for at least `FORK_US`."""
+        one, two = pair
+        found: list[int] = []
+        since_us = NEVER  # when they stopped
+        before = False
+        for begin_us, masks, _most in self._epochs:
+            reach = bool(masks[one] >> two & 1)
+            if reach and begin_us - since_us >= FORK_US:
+                found.append(since_us)
+            if reach or not (masks[one] and masks[two]):
+                since_us = NEVER
+            elif before:
+                since_us = begin_us
+            before = reach
+        return [*found, since_us] if since_us < NEVER else found
+
+    def _moves_of(self, pair: tuple[int, int]) -> list[int]:
+        """Return when one of the two met a machine of another side while the other one did not run.
+
+        It may go over to that side, which is larger than what is left of its own.
+        """
+        found: list[int] = []
+        before: list[int] = []
+        for begin_us, masks, _most in self._epochs:
+            for near, far in (pair, pair[::-1]) if before else ():
+                if before[near] and not before[far]:
+                    met = _thirds_in(masks[near] & ~before[near], pair)
+                    if any(self._has_ended_cut(_pair_of(one, near), begin_us) for one in met):
+                        found.append(begin_us)
+            before = masks
         return found
+
+    def _has_ended_cut(self, pair: tuple[int, int], at_us: int) -> bool:
+        """Whether a time ends then in which the two may have become two sides."""
+        return any(cut.end_us == at_us and at_us - cut.begin_us >= FORK_US for cut in self._cuts_of(pair))
 
     def _counts_from(self, pair: tuple[int, int], cut: Span) -> int:
         """Return from when on the two may be of different sides: after `FORK_US`, or on one that is older."""
         counts_us = cut.begin_us + FORK_US
         for begin_us, end_us, masks in self._epochs_in(cut.begin_us, min(cut.end_us, counts_us)):
             for near, far in (pair, pair[::-1]):
-                mask = masks[near] if near < len(masks) else 0
-                for third in range(len(masks)):
-                    if third in pair or not mask >> third & 1:
-                        continue
-                    for other in self._cuts_of((min(third, far), max(third, far))):
+                for third in _thirds_in(masks[near], pair):
+                    for other in self._cuts_of(_pair_of(third, far)):
                         since = max(begin_us, other.begin_us + FORK_US)
                         if since <= min(end_us, other.end_us):
                             counts_us = min(counts_us, since)
@@ -337,7 +381,7 @@ class History:
         for two, host in enumerate(self.hosts):
             if two != one and host.starts_us:
                 self.apart(name, host.name, since_us, until_us)  # computes the spans
-                spans = self._pairs[min(one, two), max(one, two)]
+                spans = self._pairs[_pair_of(one, two)]
                 if any(since_us <= begin_us <= until_us for span in spans for begin_us in span.begins_us):
                     return True
         return False
@@ -518,3 +562,12 @@ class _Word:
             elif end_us - self._met.setdefault(number, begin_us) >= HEAL_US:
                 self.knows[number] = True
         return informed
+
+
+def _pair_of(one: int, two: int) -> tuple[int, int]:
+    return (one, two) if one < two else (two, one)
+
+
+def _thirds_in(mask: int, pair: tuple[int, int]) -> list[int]:
+    """Return the numbers of the machines with a bit in a mask, without those of a pair."""
+    return [number for number in range(mask.bit_length()) if mask >> number & 1 and number not in pair]
