@@ -14,7 +14,7 @@ from folkmoot.peer.kind import ASK_OFFER, COPY, DURABLE, FILLED, OFFER, OPENED, 
 from folkmoot.peer.member import ACTIVE, Member
 from folkmoot.replica.notice import CopyNotice, Report, decode_sequences, encode_copy, encode_report, encode_sequences
 from folkmoot.replica.offer import AskNotice, decode_offer, encode_ask
-from folkmoot.replica.replica import IDLE, MERGING, OPEN, TAKING
+from folkmoot.replica.phase import IDLE, MERGING, OPEN, TAKING
 from folkmoot.replica.replication import Replication
 from folkmoot.store.epoch import make_epoch
 from folkmoot.store.key import QUEUE, kind_prefix, partition_start

@@ -1,8 +1,8 @@
 """The memory of one partition that this node leads: filled by the loader, and dropped when another node leads it.
 
-Data only. The parts of this package, and those that work on partitions above it, change it together with the rows. What
-counts for the node as a whole (totals, the quotas of users, what waits to be sent) is added when the partition opens, and
-taken off before it is dropped.
+Data only. The parts of this package, and those that work on partitions above it, change it together with the rows.
+What counts for the node as a whole (totals, the quotas of users, what waits to be sent) is added when the partition
+opens, and taken off before it is dropped.
 """
 
 from __future__ import annotations

@@ -189,7 +189,7 @@ class Producers:
             owned.pop(owner, None)
 
     def forget(self, partition: int) -> None:
-        """End the leadership of the partition. What is in memory of its producers is replaced, or evicted as the oldest."""
+        """End the leadership of the partition. Its producers in memory are replaced, or evicted as the oldest."""
         if self._eviction is not None and self._eviction.partition == partition:
             self._eviction = None
 

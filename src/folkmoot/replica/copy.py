@@ -272,7 +272,7 @@ class Copies:
         copy.done_token = context.writer.token
         copy.touched.clear()
         copy.ranges.clear()
-        replica.mark(COMPLETE)
+        replica.rate(COMPLETE)
         context.followed.append((replica.number, replica.sequence, replica.generation))
         if copy.strange and not copy.taken:
             why = f"{copy.strange} rows belonged to changes that {copy.source} does not have"

@@ -17,7 +17,8 @@ from folkmoot.peer.kind import DIGEST
 from folkmoot.replica.context import ReplicaContext
 from folkmoot.replica.notice import CompareNotice, encode_compare
 from folkmoot.replica.page import read_page
-from folkmoot.replica.replica import OPEN, Replica
+from folkmoot.replica.phase import OPEN
+from folkmoot.replica.replica import Replica
 from folkmoot.replica.window import page_sum, row_sum, sum_bytes, window_of
 from folkmoot.store.key import partition_end, partition_start
 

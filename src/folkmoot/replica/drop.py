@@ -50,7 +50,7 @@ class Drops:
 
     def _begin(self, replica: Replica) -> None:
         """Mark the copy as partial before its first row goes."""
-        replica.mark(PARTIAL)
+        replica.rate(PARTIAL)
         replica.recent.clear()
 
     def step(self) -> None:

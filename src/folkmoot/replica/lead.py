@@ -15,7 +15,8 @@ from folkmoot.replica.change import Change, encode_change
 from folkmoot.replica.context import ReplicaContext
 from folkmoot.replica.follower import Follower
 from folkmoot.replica.notice import CopyNotice, Report, encode_copy, encode_sequences
-from folkmoot.replica.replica import MERGING, Replica
+from folkmoot.replica.phase import MERGING
+from folkmoot.replica.replica import Replica
 from folkmoot.replica.suffix import frames_of, suffix_of
 from folkmoot.store.key import partition_end, partition_start
 

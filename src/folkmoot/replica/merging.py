@@ -23,7 +23,8 @@ from folkmoot.replica.intake import Intake
 from folkmoot.replica.lead import Lead
 from folkmoot.replica.offer import AskNotice, OfferNotice, encode_ask
 from folkmoot.replica.page import read_page
-from folkmoot.replica.replica import MERGING, OPEN, Replica
+from folkmoot.replica.phase import MERGING, OPEN
+from folkmoot.replica.replica import Replica
 from folkmoot.store.batch import PUT
 from folkmoot.store.epoch import tag_of
 from folkmoot.store.key import (

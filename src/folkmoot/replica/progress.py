@@ -7,7 +7,8 @@ from folkmoot.replica.context import ReplicaContext
 from folkmoot.replica.copy import Copies
 from folkmoot.replica.digest import Digests
 from folkmoot.replica.drop import Drops
-from folkmoot.replica.replica import LEADER, MERGING, OPEN, Replica
+from folkmoot.replica.phase import MERGING, OPEN
+from folkmoot.replica.replica import LEADER, Replica
 from folkmoot.replica.source import Source
 
 __all__ = ["progress_of"]

@@ -20,6 +20,7 @@ from folkmoot.replica.context import ReplicaContext
 from folkmoot.replica.follower import Follower
 from folkmoot.replica.notice import Report
 from folkmoot.replica.pending import Uncommitted
+from folkmoot.replica.phase import IDLE, LOSES, MERGING, next_phase
 from folkmoot.replica.recent import Recent
 from folkmoot.replica.reported import Reported
 from folkmoot.store.batch import PUT
@@ -29,25 +30,10 @@ from folkmoot.store.overlay import Overlay
 from folkmoot.store.writer import version_of
 
 __all__ = [
-    "ADOPTED",
-    "ADOPTS",
-    "BEGINS",
-    "CANNOT_READ",
-    "HAS_MERGED",
-    "IDLE",
     "LEADER",
     "LEARNER",
-    "LOSES",
-    "MERGES",
-    "MERGING",
     "NO_ROLE",
-    "OPEN",
-    "PHASES",
     "REPLICA",
-    "SHARED",
-    "SHARES",
-    "STARTS",
-    "TAKING",
     "Replica",
 ]
 
@@ -58,48 +44,6 @@ NO_ROLE: Final = 0
 LEARNER: Final = 1
 REPLICA: Final = 2
 LEADER: Final = 3
-
-# Phases of a leader
-IDLE: Final = 0  # does not lead, or does not know yet how
-TAKING: Final = 1  # collects what other nodes have and this one lacks
-ADOPTED: Final = 2  # everything is on the disk; the broker may start
-MERGING: Final = 3  # merges other branches; from here on its changes go to its followers
-SHARED: Final = 4  # what was taken over or merged has gone to the followers; when it is committed, the broker may start
-OPEN: Final = 5  # serves
-
-# What changes the phase
-LOSES: Final = 0  # another one leads, or what the takeover goes on from is void
-BEGINS: Final = 1  # a view makes this node the leader
-ADOPTS: Final = 2  # the longest copy is here, and known to be on the disks of the ISR
-SHARES: Final = 3  # it is here, and is to be committed before it is seen
-MERGES: Final = 4  # there are branches
-HAS_MERGED: Final = 5
-STARTS: Final = 6  # the broker has read it
-CANNOT_READ: Final = 7
-
-PHASES: Final[dict[tuple[int, int], int]] = {
-    (IDLE, BEGINS): TAKING,
-    (TAKING, BEGINS): TAKING,  # anew in a later view, from the reports of that view
-    (ADOPTED, BEGINS): TAKING,
-    (MERGING, BEGINS): TAKING,
-    (SHARED, BEGINS): TAKING,
-    (OPEN, BEGINS): TAKING,  # with a new branch
-    (TAKING, ADOPTS): ADOPTED,
-    (TAKING, SHARES): SHARED,
-    (TAKING, MERGES): MERGING,
-    (MERGING, HAS_MERGED): SHARED,
-    (ADOPTED, STARTS): OPEN,
-    (SHARED, STARTS): OPEN,
-    (ADOPTED, CANNOT_READ): TAKING,
-    (SHARED, CANNOT_READ): TAKING,
-    (OPEN, CANNOT_READ): TAKING,
-}
-"""The phase after what happens in a phase; LOSES leads to IDLE from each. Anything else is an error.
-
-What follows: a partition is OPEN only after TAKING in the same leadership or an earlier one of this process, which has
-waited for the whole ISR; and, unless all of the ISR had reported the same position, after SHARED, which ends when
-everything is committed. So whatever is served is committed, and nothing that was committed is missing.
-"""
 
 
 class Replica:
@@ -152,7 +96,7 @@ class Replica:
         """The sequence of the newest change, this turn's included."""
         return self.context.writer.sequence(self.number)
 
-    def open(self, epoch: int, seq: int, found: bool) -> None:
+    def take_position(self, epoch: int, seq: int, found: bool) -> None:
         """Take the position that the store has; found: not one that was made up for rows without any."""
         if seq and found:
             self._open_history()
@@ -250,14 +194,9 @@ class Replica:
         return self.role == LEARNER or self.role == REPLICA
 
     def go(self, event: int) -> None:
-        """Change the phase as `PHASES` says."""
-        if event == LOSES:
-            self.phase = IDLE
-            return
-        following = PHASES.get((self.phase, event))
-        assert following is not None, f"partition {self.number} is in phase {self.phase}, where {event} cannot happen"
-        assert self.role == LEADER, f"partition {self.number} is led by {self.leader}"
-        self.phase = following
+        """Change the phase as `replica/phase` says."""
+        assert event == LOSES or self.role == LEADER, f"partition {self.number} is led by {self.leader}"
+        self.phase = next_phase(event, self.phase, self.number)
 
     # -- as leader ----------------------------------------------------------------------------------------------------
 
@@ -451,7 +390,7 @@ class Replica:
 
     # -- faults -------------------------------------------------------------------------------------------------------
 
-    def mark(self, state: int) -> None:
+    def rate(self, state: int) -> None:
         """Say what the copy is worth at its position; stored with this turn."""
         epoch, seq = self.context.writer.position(self.number)
         self.context.writer.adopt(self.number, epoch, seq, state)
@@ -459,13 +398,13 @@ class Replica:
     def doubt(self) -> None:
         """Acknowledged changes may be missing at its end: it is partial until it is filled."""
         if self.state == COMPLETE:
-            self.mark(PARTIAL)
+            self.rate(PARTIAL)
 
     def spoil(self, why: str) -> None:
         """Mark the copy as damaged: it must not lead, and is to be filled anew."""
         if self.state == DAMAGED:
             return
-        self.mark(DAMAGED)
+        self.rate(DAMAGED)
         self.withdraw()
         self.event(ERROR, "replica_damaged", why)
 

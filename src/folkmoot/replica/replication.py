@@ -53,8 +53,9 @@ from folkmoot.replica.notice import (
     epoch_of,
 )
 from folkmoot.replica.offer import Offers, decode_ask, decode_offer
+from folkmoot.replica.phase import MERGING, OPEN
 from folkmoot.replica.progress import progress_of
-from folkmoot.replica.replica import MERGING, OPEN, Replica
+from folkmoot.replica.replica import Replica
 from folkmoot.replica.role import Roles
 from folkmoot.replica.source import Source
 from folkmoot.replica.takeover import Takeover, partition_of_tail
@@ -213,7 +214,7 @@ class Replication:
         context.writer.restore(positions)
         for replica in self.replicas:
             number = replica.number
-            replica.open(positions.epochs[number], positions.sequences[number], positions.found)
+            replica.take_position(positions.epochs[number], positions.sequences[number], positions.found)
 
     def _date(self, positions: Positions) -> None:
         """Give partitions filled by an older version a position that only this node has."""

@@ -9,7 +9,8 @@ from folkmoot.peer.kind import READY
 from folkmoot.replica.context import ReplicaContext
 from folkmoot.replica.lead import Lead
 from folkmoot.replica.notice import encode_report
-from folkmoot.replica.replica import LEADER, LEARNER, LOSES, MERGING, NO_ROLE, OPEN, REPLICA, Replica
+from folkmoot.replica.phase import LOSES, MERGING, OPEN
+from folkmoot.replica.replica import LEADER, LEARNER, NO_ROLE, REPLICA, Replica
 from folkmoot.replica.takeover import Takeover
 
 __all__ = ["Roles"]

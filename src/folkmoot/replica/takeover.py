@@ -20,7 +20,7 @@ from folkmoot.replica.context import ReplicaContext
 from folkmoot.replica.lead import Lead
 from folkmoot.replica.merging import Merges
 from folkmoot.replica.notice import Report
-from folkmoot.replica.replica import (
+from folkmoot.replica.phase import (
     ADOPTED,
     ADOPTS,
     BEGINS,
@@ -32,8 +32,8 @@ from folkmoot.replica.replica import (
     SHARED,
     SHARES,
     STARTS,
-    Replica,
 )
+from folkmoot.replica.replica import Replica
 from folkmoot.replica.suffix import fetch, frames_of, suffix_of
 
 __all__ = ["Takeover", "partition_of_tail"]

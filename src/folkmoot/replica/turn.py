@@ -15,7 +15,8 @@ from folkmoot.replica.context import ReplicaContext
 from folkmoot.replica.lead import Lead
 from folkmoot.replica.notice import encode_sequences
 from folkmoot.replica.pending import Uncommitted
-from folkmoot.replica.replica import MERGING, OPEN, Replica
+from folkmoot.replica.phase import MERGING, OPEN
+from folkmoot.replica.replica import Replica
 from folkmoot.store.batch import DELETE, Batch, encode_ops
 from folkmoot.store.key import META, RETAINED, history_key, partition_of_key
 
