@@ -15,7 +15,7 @@ from tests.harness.peer import Peer
 
 
 def feeds_of(box: Box) -> Feeds:
-    return box.node._broker.query.feeds
+    return box.node._broker.feed.feeds
 
 
 def cursors(box: Box) -> int:

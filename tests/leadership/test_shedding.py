@@ -190,7 +190,7 @@ def test_incomplete_packets_and_aliases_are_memory_too(make: MakeBox) -> None:
 
 def test_only_as_many_go_as_are_necessary(make: MakeBox) -> None:
     box = tight(make, connections_max=200)
-    walk = box.node._broker.cluster.shedding
+    walk = box.node._broker.shedding
     publisher = box.client("publisher")
     publisher.connect()
     deaf_ones = [deaf(box, f"deaf{number}", "t") for number in range(10)]

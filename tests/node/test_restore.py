@@ -94,7 +94,7 @@ def check_idle(node: Node) -> None:
             assert isinstance(subject, str), "no deadline of a connection that is gone"
             session = state.sessions[subject]
             assert slot.due_us == session.ends_us if kind == TIMER_SESSION else session.will is not None
-    assert len(broker.query.feeds) == sum([session.feeds for session in state.sessions.values()])
+    assert len(broker.feed.feeds) == sum([session.feeds for session in state.sessions.values()])
     for session in state.sessions.values():
         assert (session.inflight, session.waiting, session.ready_bytes) == ({}, 0, 0)
 

@@ -39,7 +39,7 @@ def test_bodies_count_as_soon_as_the_partition_is_led() -> None:
     broker = box.node._broker
     bodies = broker.partition.bodies
     assert len(bodies) == 1
-    broker.cluster.leadership.leave(0)
+    broker.leadership.leave(0)
     assert len(bodies) == 0
-    broker.cluster.restore.load(0)
+    broker.leadership.restore.load(0)
     assert len(bodies) == 1

@@ -21,12 +21,12 @@ MANY = 5000
 
 
 def relay_of(site: Site) -> Relay:
-    (relay,) = site.node._broker.channel.relays.relays.values()
+    (relay,) = site.node._broker.proxy.relays.relays.values()
     return relay
 
 
 def hosted_at(site: Site) -> Connection:
-    (connection,) = site.node._broker.cluster.hosting.remotes.values()
+    (connection,) = site.node._broker.leadership.hosting.remotes.values()
     return connection
 
 
@@ -128,7 +128,7 @@ def test_what_has_come_unread_before_the_end_of_a_connection_is_passed_on() -> N
     cluster.advance(SECOND)
     leader.revive()
     cluster.advance(5 * SECOND)
-    assert not site.node._broker.channel.relays.relays
+    assert not site.node._broker.proxy.relays.relays
     again = site.client(peer.client_id)
     assert not again.connect(clean_start=False, session_expiry=EVER).session_present
     check(cluster)
@@ -180,12 +180,12 @@ def test_of_an_ended_connection_only_acknowledgements_are_forgotten() -> None:
     cluster.advance(SECOND)
     relay = relay_of(site)
     numbers = [number for number, _, _ in relay.log]
-    site.node._broker.channel.relays.forget_acks(relay)
+    site.node._broker.proxy.relays.forget_acks(relay)
     assert [number for number, _, _ in relay.log] == numbers[3:]
     check(cluster)
     leader.revive()
     cluster.advance(5 * SECOND)
-    assert not site.node._broker.channel.relays.relays
+    assert not site.node._broker.proxy.relays.relays
     cluster.advance(60 * SECOND)
     again = site.client(client_id, acks=False)
     assert again.connect(clean_start=False, session_expiry=EVER).session_present

@@ -39,7 +39,7 @@ def test_a_phase_follows_as_the_table_says_and_nothing_else(phase: int) -> None:
             replica.go(event)
             assert replica.phase == TRANSITIONS[phase, event]
         else:
-            with pytest.raises(AssertionError, match="a leader that is .* never"):
+            with pytest.raises(AssertionError, match=r"a leader that is .* never"):
                 replica.go(event)
             assert replica.phase == phase
     replica = replica_in(phase, REPLICA)

@@ -18,7 +18,7 @@ def test_of_too_many_messages_the_newest_wait_and_then_all_begin_anew() -> None:
     cluster = SimulatedCluster(2)
     cluster_node = cluster["n1"].node.cluster_node
     assert cluster_node is not None
-    dispatch = cluster_node.broker.cluster.dispatch
+    dispatch = cluster_node.broker.dispatch
     for _ in range(80):
         dispatch.receive("n9", FORWARD_ACK, bytes(1 << 20))
     waiting = dispatch._early["n9"].messages

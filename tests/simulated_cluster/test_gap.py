@@ -141,7 +141,7 @@ def test_a_client_that_has_gone_while_its_node_was_not_heard_is_not_let_in(expir
     cluster.advance(3 * SECOND)
     cluster.held = set()
     cluster.advance(20 * SECOND)
-    assert not [key for key in cluster["n2"].node._broker.cluster.hosting.remotes if key[0] == "n1"]
+    assert not [key for key in cluster["n2"].node._broker.leadership.hosting.remotes if key[0] == "n1"]
     other = cluster["n3"].client(client_id)
     other.open().send(Connect(5, client_id, True))
     cluster.advance(20 * SECOND)

@@ -67,10 +67,10 @@ def test_a_leader_that_knows_a_connection_which_is_gone_is_told_so() -> None:
     client = here.client(client_id)
     client.connect(clean_start=False, session_expiry=EVER)
     assert client.connection is not None
-    relays = here.cluster_node.broker.cluster.leadership.relays
+    relays = here.cluster_node.broker.leadership.relays
     relays.forget(relays.relays[client.connection.id])
     client.lose()
-    assert len(leader.cluster_node.broker.cluster.hosting) == 1
+    assert len(leader.cluster_node.broker.leadership.hosting) == 1
     cluster["n1"].client(client_id).connect(clean_start=False, session_expiry=EVER)
 
 
@@ -84,9 +84,9 @@ def test_a_client_that_was_being_let_in_is_let_in_when_its_leader_opens_the_part
     client = here.client(client_id).open()
     client.send(Connect(5, client_id, False, 60, properties=properties(session_expiry=EVER)))
     cluster.advance(5 * MILLISECOND)
-    assert len(leader.cluster_node.broker.cluster.hosting) == 1
-    leader.cluster_node.broker.cluster.leadership.leave(partition)
-    leader.cluster_node.broker.cluster.leadership.prepare([partition])
+    assert len(leader.cluster_node.broker.leadership.hosting) == 1
+    leader.cluster_node.broker.leadership.leave(partition)
+    leader.cluster_node.broker.leadership.prepare([partition])
     cluster.held.clear()
     cluster.settle()
     assert client.expect(Connack).code == 0

@@ -167,7 +167,7 @@ def test_a_message_of_another_node_that_cannot_be_read_is_not_half_done_and_its_
     out = [varint(number), varint(2)]
     parts[0].envelope.tasks.append(parts[0].task)
     encode_envelope(parts[0].envelope, out)
-    switch = cluster["n2"].node._broker.cluster.dispatch
+    switch = cluster["n2"].node._broker.dispatch
     switch.receive("n3", FORWARD, b"".join(out))  # a second one is said to follow, and does not
     cluster.freeze()
     cluster["n2"].turn()

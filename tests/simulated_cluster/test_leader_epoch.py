@@ -20,7 +20,7 @@ class Follower:
     def install(self, leader_epochs: list[int], merging: list[int]) -> None:
         leaders = list(self.fabric.leaders)
         epoch = self.fabric.epoch + (1 << 24)
-        leadership = self.site.node._broker.cluster.leadership
+        leadership = self.site.node._broker.leadership
         leadership.install(epoch, self.members, leaders, leader_epochs, self.members, merging, {})
 
     @property

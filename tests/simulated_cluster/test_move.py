@@ -136,7 +136,7 @@ def test_what_a_client_says_of_its_session_when_it_leaves_reaches_the_next_leade
     disk = cluster["n3"].cluster_node.me.disk
     log.propose(Lead(partition, configuration.partitions[partition].version, disk), cluster.now * 1000)
     cluster.freeze()
-    (relay,) = site.node._broker.channel.relays.relays.values()
+    (relay,) = site.node._broker.proxy.relays.relays.values()
     while relay.leader == "n2":
         cluster.step()
     client.send(Disconnect(0, properties(session_expiry=expiry)))

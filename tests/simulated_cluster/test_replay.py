@@ -283,7 +283,7 @@ def test_latest_that_waits_for_a_leader_holds_up_its_own_client_only(where: str)
     assert leader.node._broker.state.work.turn - turns < 10, "who waits takes no turns"
     for partition in delayed:
         fabric_of(leader).open[partition] = True
-    leader.node._broker.query.inquiries.opened()
+    leader.node._broker.feed.inquiries.opened()
     cluster.advance(SECOND)
     answer, later = peer.receive()
     assert isinstance(answer, Suback)
@@ -309,8 +309,8 @@ def test_a_client_that_goes_while_latest_waits_leaves_nothing_behind(where: str)
     peer.lose()
     cluster.advance(SECOND)
     assert witness.payloads() == [b"last"], "what it sent before it went counts"
-    assert len(broker.query.feeds) == len(broker.query.inquiries) == len(broker.state.work) == 0
-    assert not broker.query.inquiries._waiting
+    assert len(broker.feed.feeds) == len(broker.feed.inquiries) == len(broker.state.work) == 0
+    assert not broker.feed.inquiries._waiting
     session = broker.state.sessions.get(peer.client_id)
     assert session is None if where == "here" else session is not None and session.connection is None
 
@@ -357,7 +357,7 @@ def test_an_answer_is_awaited_while_another_leader_opens(start: str) -> None:
     cluster.advance(SECOND // 10)
     for partition in delayed:
         fabric_of(site).open[partition] = True
-    site.node._broker.query.inquiries.opened()
+    site.node._broker.feed.inquiries.opened()
     cluster.advance(SECOND // 10)
     cluster.heal()
     cluster.advance(SECOND)
@@ -377,8 +377,8 @@ def test_a_subscription_that_ends_leaves_no_question_behind(cluster: SimulatedCl
         peer.disconnect()
     cluster.advance(SECOND)
     for site in cluster.live():
-        assert len(site.node._broker.query.feeds) == 0
-        assert len(site.node._broker.query.inquiries) <= WIDE.partitions  # only the ends of partitions, once per node
+        assert len(site.node._broker.feed.feeds) == 0
+        assert len(site.node._broker.feed.inquiries) <= WIDE.partitions  # only the ends of partitions, once per node
 
 
 def one_led_by(cluster: SimulatedCluster, name: str) -> int:

@@ -402,7 +402,7 @@ def test_a_packet_that_comes_before_those_that_it_follows_is_taken_when_they_hav
     split = Split("available")
     publisher = split.others[0].client(client_id_in(0))
     publisher.connect(session_expiry=EVER)
-    hosting = split.lone.node._broker.cluster.hosting
+    hosting = split.lone.node._broker.leadership.hosting
     hosted = next(one for one in hosting.remotes.values() if one.client_id == publisher.client_id)
     remote = hosted.remote
     assert remote is not None

@@ -58,7 +58,7 @@ class Heap:
 
     def read_at(self, site: Site) -> int:
         """How many rows of the partition a node has read in order to lead it."""
-        arrival = site.node._broker.cluster.leadership.recovery.arrivals.get(self.partition)
+        arrival = site.node._broker.leadership.recovery.arrivals.get(self.partition)
         return 0 if arrival is None else arrival.loader.rows
 
     def is_led_at(self, site: Site) -> bool:
@@ -132,7 +132,7 @@ def test_a_partition_that_is_lost_while_it_is_read_leaves_nothing_behind() -> No
             members = {other.name: 1}
             leaders = [other.name] * PARTITIONS
             leader_epochs = [number + 1 for number in cluster_node.fabric.leader_epochs]
-            successor.node._broker.cluster.leadership.install(
+            successor.node._broker.leadership.install(
                 cluster_node.fabric.epoch + 1, members, leaders, leader_epochs, members, [], {}
             )
 
@@ -144,7 +144,7 @@ def test_a_partition_that_is_lost_while_it_is_read_leaves_nothing_behind() -> No
     assert lost
     assert not any(successor.node._state.leads)
     assert not successor.node._state.sessions
-    assert not len(successor.node._broker.cluster.leadership.recovery)
+    assert not len(successor.node._broker.leadership.recovery)
     assert successor.node.counters.queue_messages == successor.node.counters.sessions_persistent == 0
 
 

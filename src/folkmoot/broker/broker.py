@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 from folkmoot.auth.access import Access
-from folkmoot.broker.parts import (
-    ChannelParts,
-    ClusterParts,
-    DeliveryParts,
-    PartitionParts,
-    ProtocolParts,
-    QueryParts,
-    TurnParts,
-)
+from folkmoot.broker.dispatch import Dispatch
+from folkmoot.channel.parts import ChannelParts
+from folkmoot.delivery.parts import DeliveryParts
+from folkmoot.feed.parts import FeedParts
 from folkmoot.kernel.clock import SECOND
 from folkmoot.kernel.event import ERROR, INFO, WARNING
 from folkmoot.kernel.pack import varint
+from folkmoot.leadership.leadership import Leadership
+from folkmoot.leadership.shedding import Shedding
 from folkmoot.mqtt import reason
 from folkmoot.partition.partition import Led
+from folkmoot.partition.parts import PartitionParts
+from folkmoot.protocol.parts import ProtocolParts
+from folkmoot.proxy.parts import ProxyParts
+from folkmoot.report.parts import ReportParts
 from folkmoot.session.connection import CHECKING, CLOSING, OPEN, REGISTERING, Connection, PeerInfo
 from folkmoot.store.batch import Batch
 from folkmoot.streams.table import Streams
 from folkmoot.turn.commit import PendingTurn
 from folkmoot.turn.fabric import Fabric
 from folkmoot.turn.message import CONFIRM
+from folkmoot.turn.parts import TurnParts
 from folkmoot.turn.state import (
     TIMER_CONNECT,
     TIMER_EVENTS,
@@ -50,15 +52,32 @@ class Broker:
         self.streams = streams
         self.turn = TurnParts(state, fabric, streams)
         led = Led()
-        self.channel = ChannelParts(state, fabric, led, self.turn)
-        self.partition = PartitionParts(state, fabric, led, self.turn)
-        self.delivery = DeliveryParts(state, fabric, streams, self.turn, self.channel, self.partition)
-        self.query = QueryParts(state, fabric, streams, self.turn, self.partition, self.delivery)
-        self.protocol = ProtocolParts(
-            state, fabric, streams, self.turn, self.channel, self.partition, self.delivery, self.query
+        self.channel = ChannelParts(led, self.turn)
+        self.proxy = ProxyParts(self.turn, self.channel)
+        self.partition = PartitionParts(led, self.turn)
+        self.delivery = DeliveryParts(self.turn, self.channel, self.partition)
+        self.feed = FeedParts(self.turn, self.partition)
+        self.protocol = ProtocolParts(self.turn, self.proxy, self.partition, self.delivery, self.feed)
+        self.report = ReportParts(self.turn, self.partition, self.delivery, self.feed)
+        self.leadership = Leadership(
+            self.turn,
+            self.channel,
+            self.proxy,
+            self.partition,
+            self.delivery,
+            self.feed,
+            self.protocol,
+            self.report.orders,
         )
-        self.cluster = ClusterParts(
-            state, fabric, streams, self.turn, self.channel, self.partition, self.delivery, self.query, self.protocol
+        self.shedding = Shedding(state, self.protocol.closing, self.proxy.relays, self.leadership.hosting)
+        self.dispatch = Dispatch(
+            self.turn,
+            self.channel,
+            self.proxy,
+            self.delivery,
+            self.protocol,
+            self.report.orders,
+            self.leadership,
         )
         self._ingress = self.protocol.ingress  # asked for each chunk of bytes
         self._connections = 0  # since the start: the number of the newest one
@@ -68,8 +87,8 @@ class Broker:
         """Restore what the store has, on a node alone; raises CorruptStore or StoreError."""
         if self.fabric.alone:
             for partition in range(self.state.partitions):
-                self.cluster.restore.load(partition)
-            self.cluster.restore.settle()
+                self.leadership.restore.load(partition)
+            self.leadership.restore.settle()
         self.delivery.sys.start()
         if self.streams.streams:
             self.state.timers.set(self.state.now + _RETENTION_INTERVAL_US, TIMER_RETENTION, 0)
@@ -142,10 +161,10 @@ class Broker:
             connection.unsent_bytes = 0
         session = connection.session
         if connection.relay is not None:
-            self.channel.relays.block(connection.relay, not flag)
+            self.proxy.relays.block(connection.relay, not flag)
         if flag and session is not None:
             self.partition.queue.pump(session)
-            self.query.feeds.unpark(session)
+            self.feed.feeds.unpark(session)
 
     def authenticated(self, connection: Connection, ok: bool) -> None:
         """The driver has checked a password."""
@@ -215,10 +234,10 @@ class Broker:
                 self.partition.queue.pump(session)
         grown = self.streams.written(token)
         if grown:
-            self.query.feeds.grown()
-            self.query.answers.grown(grown)
-        self.query.answers.committed()
-        self.query.orders.committed()
+            self.feed.feeds.grown()
+            self.report.answers.grown(grown)
+        self.report.answers.committed()
+        self.report.orders.committed()
         self.delivery.publications.committed()
         self.delivery.forward_receiver.committed()
         self.completed()
@@ -232,7 +251,7 @@ class Broker:
             self._let_in(turn)
             self.turn.commits.release(turn)
             if turn.handled:
-                self.cluster.hosting.complete(turn.handled, turn.handled_packets)
+                self.leadership.hosting.complete(turn.handled, turn.handled_packets)
         for turn in self.turn.commits.ahead():
             self.state.meter.released(turn.token, False)
             self._let_in(turn)
@@ -262,7 +281,7 @@ class Broker:
         if turn is not None:
             self._fail(turn)
         self.delivery.forward_receiver.fail(token, partition)
-        self.query.orders.fail(partition)
+        self.report.orders.fail(partition)
 
     def flush(self) -> None:
         """Write rows that are usually written at the end of the turn: roles are about to change."""
@@ -276,7 +295,7 @@ class Broker:
         """End the turn: return the batch to write."""
         if self.state.work.is_waiting():
             self._serve()
-        for client_id in self.channel.pending_closes.settle():
+        for client_id in self.proxy.pending_closes.settle():
             self.protocol.admission.go_on(client_id)
         self.delivery.shared.pass_on_lost()
         if self.delivery.shared.homeless:
@@ -287,7 +306,7 @@ class Broker:
         if self.state.listening:
             self.delivery.event_publisher.step()
         if self.partition.retained.news:
-            self.query.feeds.remember(self.partition.retained.news)
+            self.feed.feeds.remember(self.partition.retained.news)
             self.partition.retained.news.clear()
         if self.streams.dirty:
             self.state.counters.stream_bytes += self.streams.flush(self.state.writer)
@@ -335,7 +354,7 @@ class Broker:
         if known:
             if news:
                 self.delivery.routes.forget_all()
-            self.cluster.hosting.inform()
+            self.leadership.hosting.inform()
             if self._knowledge() != before:
                 self.protocol.wills.go_on()
             if news:
@@ -360,9 +379,9 @@ class Broker:
         for confirmation in self.turn.barrier.take(self.turn.commits.committed_token):
             self.fabric.send(confirmation.node_id, CONFIRM, varint(confirmation.number))
         self.channel.forward_sender.flush()
-        self.channel.pending_closes.speak()
-        self.channel.relays.flush()
-        self.cluster.hosting.flush()
+        self.proxy.pending_closes.speak()
+        self.proxy.relays.flush()
+        self.leadership.hosting.flush()
 
     def _serve(self) -> None:
         """Handle input that waits for its turn, as far as the steps of this turn reach."""
@@ -371,7 +390,7 @@ class Broker:
         connection = work.next()
         while connection is not None:
             if connection.remote is not None:
-                self.cluster.hosting.serve(connection)
+                self.leadership.hosting.serve(connection)
             else:
                 self._ingress.serve(connection)
                 self.turn.throttle.weigh(connection)
@@ -383,21 +402,21 @@ class Broker:
         """Wake feeds whose sessions take messages again; handle rows that cannot be read, and sessions that ended."""
         if self.partition.queue.unfed:
             for session in self.partition.queue.unfed:
-                self.query.feeds.unpark(session)
+                self.feed.feeds.unpark(session)
             self.partition.queue.unfed.clear()
         while self.partition.queue.unreadable:
             session, fault = self.partition.queue.unreadable.pop()
             if session.connection is not None:
                 self.protocol.closing.unreadable(session.connection, fault)
-        while self.query.feeds.failures:
-            subscription, why = self.query.feeds.failures.pop()
+        while self.feed.feeds.failures:
+            subscription, why = self.feed.feeds.failures.pop()
             session = subscription.session
             self.protocol.subscribing.remove(session, subscription.name)
             if session.connection is not None:
                 self.protocol.closing.disconnect(session.connection, reason.IMPLEMENTATION_SPECIFIC_ERROR, why)
         if self.protocol.lifecycle.ended:
             for session in self.protocol.lifecycle.ended:
-                self.query.feeds.forget(session)
+                self.feed.feeds.forget(session)
             self.protocol.lifecycle.ended.clear()
 
     # -- time ---------------------------------------------------------------------------------------------------------
@@ -416,8 +435,8 @@ class Broker:
             self._due(due[0], due[1])
         if self.partition.queue.unfinished:
             self.partition.queue.go_on()
-        if self.query.feeds.runnable():
-            self.query.feeds.step()
+        if self.feed.feeds.runnable():
+            self.feed.feeds.step()
         if self.protocol.lifecycle.is_removing():
             self.protocol.lifecycle.remove_more()
         if self.delivery.purges.active:
@@ -426,8 +445,8 @@ class Broker:
             self.partition.producers.step()
         if self.protocol.judging.busy():
             self.protocol.judging.step()
-        if self.cluster.shedding.busy():
-            self.cluster.shedding.step()
+        if self.shedding.busy():
+            self.shedding.step()
         if self.delivery.transactions.waiting:
             self.delivery.publications.step()
         if self._trimming:
@@ -451,11 +470,11 @@ class Broker:
             or bool(self.partition.queue.unfinished)
             or self.protocol.lifecycle.is_removing()
             or self.state.work.is_waiting()
-            or self.query.feeds.runnable()
+            or self.feed.feeds.runnable()
             or self.delivery.purges.runnable(self.turn.commits.durable_token)
             or self.partition.producers.busy()
             or self.protocol.judging.busy()
-            or self.cluster.shedding.busy()
+            or self.shedding.busy()
             or self.delivery.publications.runnable()
             or self.delivery.event_publisher.runnable()
             or self.state.writer.dirty  # rows were added after the end of the turn
@@ -465,7 +484,7 @@ class Broker:
         if kind == TIMER_EVENTS:
             self.delivery.event_publisher.tick()
         elif kind == TIMER_TABLES:
-            self.query.tables.due()
+            self.report.tables.due()
         elif kind == TIMER_RETENTION:
             self._trimming = True
             self.state.timers.set(self.state.now + _RETENTION_INTERVAL_US, TIMER_RETENTION, 0)

@@ -6,23 +6,21 @@ from typing import Final
 
 import msgspec
 
-from folkmoot.channel.forward_sender import ForwardSender
-from folkmoot.delivery.forward_receiver import ForwardReceiver
+from folkmoot.channel.parts import ChannelParts
+from folkmoot.delivery.parts import DeliveryParts
 from folkmoot.kernel.errors import CorruptStore
 from folkmoot.kernel.event import ERROR
 from folkmoot.kernel.pack import get_varint
-from folkmoot.leadership.hosting import UNKNOWN_CLIENT, Hosting
+from folkmoot.leadership.hosting import UNKNOWN_CLIENT
 from folkmoot.leadership.leadership import Leadership
 from folkmoot.mqtt.error import MalformedPacket
 from folkmoot.peer.waiting import Waiting
-from folkmoot.protocol.closing import Closing
-from folkmoot.protocol.connect import Connecting
-from folkmoot.proxy.relay import Relays, decode_host
+from folkmoot.protocol.parts import ProtocolParts
+from folkmoot.proxy.parts import ProxyParts
+from folkmoot.proxy.relay import decode_host
 from folkmoot.report.order import Orders
-from folkmoot.routing.interest import Interest
 from folkmoot.session.connection import CLOSING
 from folkmoot.session.session import PACKET_IDS
-from folkmoot.turn.fabric import Fabric
 from folkmoot.turn.message import (
     ANNOUNCE,
     ATTACHED,
@@ -39,7 +37,7 @@ from folkmoot.turn.message import (
     RELAY,
     WANTED,
 )
-from folkmoot.turn.state import State
+from folkmoot.turn.parts import TurnParts
 
 __all__ = ["EARLY_BYTES_MAX", "Dispatch"]
 
@@ -52,27 +50,23 @@ class Dispatch:
 
     def __init__(
         self,
-        state: State,
-        fabric: Fabric,
-        interest: Interest,
-        forward_sender: ForwardSender,
-        relays: Relays,
-        connecting: Connecting,
-        closing: Closing,
-        forward_receiver: ForwardReceiver,
-        hosting: Hosting,
+        turn: TurnParts,
+        channel: ChannelParts,
+        proxy: ProxyParts,
+        delivery: DeliveryParts,
+        protocol: ProtocolParts,
         orders: Orders,
         leadership: Leadership,
     ) -> None:
-        self.state = state
-        self.fabric = fabric
-        self.interest = interest
-        self.forward_sender = forward_sender
-        self.relays = relays
-        self.connecting = connecting
-        self.closing = closing
-        self.forward_receiver = forward_receiver
-        self.hosting = hosting
+        self.state = turn.state
+        self.fabric = turn.fabric
+        self.forward_sender = channel.forward_sender
+        self.relays = proxy.relays
+        self.interest = delivery.interest
+        self.forward_receiver = delivery.forward_receiver
+        self.connecting = protocol.connecting
+        self.closing = protocol.closing
+        self.hosting = leadership.hosting
         self.inquiries = orders.calls.inquiries
         self.answers = orders.answers
         self.orders = orders

@@ -6,13 +6,12 @@ belongs to partitions that this node leads.
 
 from __future__ import annotations
 
-from folkmoot.channel.forward_sender import ForwardSender
+from folkmoot.channel.parts import ChannelParts
 from folkmoot.delivery.keeping import MATCHED, REFUSED, STORED, Keeping
 from folkmoot.delivery.plan import Plan
 from folkmoot.delivery.shared import TRANSIENT, Lost, Shared
-from folkmoot.partition.producer import Producers
-from folkmoot.partition.queue import Queue
-from folkmoot.partition.retained import TO_TRANSIENT, Retained
+from folkmoot.partition.parts import PartitionParts
+from folkmoot.partition.retained import TO_TRANSIENT
 from folkmoot.routing.interest import SharedLocation
 from folkmoot.routing.route import Route, Routes
 from folkmoot.session.session import Session
@@ -34,24 +33,22 @@ class Publishing:
         self,
         state: State,
         fabric: Fabric,
-        forward_sender: ForwardSender,
+        channel: ChannelParts,
+        partition: PartitionParts,
         keeping: Keeping,
-        queue: Queue,
         routes: Routes,
         shared: Shared,
-        retained: Retained,
-        producers: Producers,
     ) -> None:
         self.state = state
         self.fabric = fabric
-        self.forward_sender = forward_sender
-        self.receipts = forward_sender.commits.receipts
+        self.forward_sender = channel.forward_sender
+        self.receipts = self.forward_sender.commits.receipts
         self.keeping = keeping
-        self.queue = queue
+        self.queue = partition.queue
         self.routes = routes
         self.shared = shared
-        self.retained = retained
-        self.producers = producers
+        self.retained = partition.retained
+        self.producers = partition.producers
         # Of the current message: the groups with members here whose turn is at another location
         self._chosen: list[SharedLocation] = []
         self._choices: list[bytes] = []  # groups of which another node chooses the member

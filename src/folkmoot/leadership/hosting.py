@@ -20,23 +20,18 @@ from folkmoot.mqtt.connect import decode_connect
 from folkmoot.mqtt.error import MalformedPacket
 from folkmoot.mqtt.kind import PUBLISH
 from folkmoot.mqtt.packet import Connect
-from folkmoot.partition.queue import Queue
-from folkmoot.protocol.admit import Admission
-from folkmoot.protocol.attach import Attaching
-from folkmoot.protocol.closing import ANOTHER, OTHER_SIDE, Closing
-from folkmoot.protocol.control import Control
-from folkmoot.protocol.inbound import UNFINISHED, Inbound
-from folkmoot.protocol.lifecycle import Lifecycle
+from folkmoot.partition.parts import PartitionParts
+from folkmoot.protocol.closing import ANOTHER, OTHER_SIDE
+from folkmoot.protocol.inbound import UNFINISHED
+from folkmoot.protocol.parts import ProtocolParts
 from folkmoot.proxy.relay import BLOCKED, CLOSED, GOODBYE, UNBLOCKED, HostedClient, HostRequest
 from folkmoot.session.connection import CLOSED as CONNECTION_CLOSED
 from folkmoot.session.connection import CLOSING, OPEN, Connection, PeerInfo, Task
 from folkmoot.session.relay import ENTRY_BYTES, Lane, Remote
 from folkmoot.session.session import Session
 from folkmoot.store.row import UNPROVED_MARK
-from folkmoot.turn.commit import Commits
-from folkmoot.turn.fabric import Fabric
 from folkmoot.turn.message import EXPEL, OUTPUT, OWN, WANTED, encode_expel
-from folkmoot.turn.state import State
+from folkmoot.turn.parts import TurnParts
 from folkmoot.turn.work import PACKET_STEPS
 
 __all__ = ["UNKNOWN_CLIENT", "Hosting"]
@@ -48,30 +43,17 @@ UNKNOWN_CLIENT = 2  # flag of OUTPUT: this node knows nothing of the client
 class Hosting:
     """Clients that are connected to other nodes, and whose partitions this node leads."""
 
-    def __init__(
-        self,
-        state: State,
-        fabric: Fabric,
-        commits: Commits,
-        queue: Queue,
-        lifecycle: Lifecycle,
-        closing: Closing,
-        attaching: Attaching,
-        admission: Admission,
-        inbound: Inbound,
-        control: Control,
-        restore: Restore,
-    ) -> None:
-        self.state = state
-        self.fabric = fabric
-        self.commits = commits
-        self.queue = queue
-        self.lifecycle = lifecycle
-        self.closing = closing
-        self.attaching = attaching
-        self.admission = admission
-        self.inbound = inbound
-        self.control = control
+    def __init__(self, turn: TurnParts, partition: PartitionParts, protocol: ProtocolParts, restore: Restore) -> None:
+        self.state = turn.state
+        self.fabric = turn.fabric
+        self.commits = turn.commits
+        self.queue = partition.queue
+        self.lifecycle = protocol.lifecycle
+        self.closing = protocol.closing
+        self.attaching = protocol.attaching
+        self.admission = protocol.admission
+        self.inbound = protocol.inbound
+        self.control = protocol.control
         self.restore = restore
         self.remotes: dict[tuple[str, int], Connection] = {}
         self._lanes: dict[str, Lane] = {}  # by node

@@ -7,11 +7,9 @@ partition, and passes packets on from then on. Clients notice a pause.
 
 from __future__ import annotations
 
-from folkmoot.channel.forward_sender import ForwardSender
-from folkmoot.channel.outbox import Outbox
-from folkmoot.delivery.forward_receiver import ForwardReceiver
-from folkmoot.delivery.purge import Purges
-from folkmoot.feed.feed import Feeds
+from folkmoot.channel.parts import ChannelParts
+from folkmoot.delivery.parts import DeliveryParts
+from folkmoot.feed.parts import FeedParts
 from folkmoot.kernel.errors import CorruptStore
 from folkmoot.kernel.event import INFO
 from folkmoot.kernel.pack import varint
@@ -23,26 +21,16 @@ from folkmoot.mqtt.decode import decode
 from folkmoot.mqtt.error import MalformedPacket
 from folkmoot.mqtt.kind import DISCONNECT
 from folkmoot.mqtt.packet import Disconnect
-from folkmoot.partition.body import Bodies
-from folkmoot.partition.partition import Led
-from folkmoot.partition.producer import Producers
-from folkmoot.partition.retained import Retained
-from folkmoot.protocol.admit import Admission
-from folkmoot.protocol.attach import Attaching
-from folkmoot.protocol.closing import Closing
-from folkmoot.protocol.lifecycle import Lifecycle
-from folkmoot.proxy.relay import HostedClient, Relays, decode_attached
-from folkmoot.query.inquiry import Inquiries
+from folkmoot.partition.parts import PartitionParts
+from folkmoot.protocol.parts import ProtocolParts
+from folkmoot.proxy.parts import ProxyParts
+from folkmoot.proxy.relay import HostedClient, decode_attached
 from folkmoot.report.order import Orders
-from folkmoot.routing.interest import Interest
-from folkmoot.routing.route import Routes
 from folkmoot.session.connection import OPEN, REGISTERING
 from folkmoot.session.relay import ASKED, Relay
 from folkmoot.session.session import Session
-from folkmoot.streams.table import Streams
-from folkmoot.turn.fabric import Fabric
 from folkmoot.turn.message import ENTER
-from folkmoot.turn.state import State
+from folkmoot.turn.parts import TurnParts
 
 __all__ = ["Leadership"]
 
@@ -68,55 +56,40 @@ class Leadership:
 
     def __init__(
         self,
-        state: State,
-        led: Led,
-        fabric: Fabric,
-        interest: Interest,
-        forward_sender: ForwardSender,
-        relays: Relays,
-        outbox: Outbox,
-        bodies: Bodies,
-        routes: Routes,
-        retained: Retained,
-        producers: Producers,
-        purges: Purges,
-        lifecycle: Lifecycle,
-        feeds: Feeds,
-        closing: Closing,
-        attaching: Attaching,
-        admission: Admission,
-        forward_receiver: ForwardReceiver,
-        restore: Restore,
-        hosting: Hosting,
-        inquiries: Inquiries,
+        turn: TurnParts,
+        channel: ChannelParts,
+        proxy: ProxyParts,
+        partition: PartitionParts,
+        delivery: DeliveryParts,
+        feed: FeedParts,
+        protocol: ProtocolParts,
         orders: Orders,
-        streams: Streams,
     ) -> None:
-        self.state = state
-        self.led = led
-        self.fabric = fabric
-        self.interest = interest
-        self.forward_sender = forward_sender
-        self.relays = relays
-        self.outbox = outbox
-        self.bodies = bodies
-        self.routes = routes
-        self.retained = retained
-        self.producers = producers
-        self.purges = purges
-        self.lifecycle = lifecycle
-        self.feeds = feeds
-        self.closing = closing
-        self.attaching = attaching
-        self.admission = admission
-        self.forward_receiver = forward_receiver
-        self.restore = restore
-        self.hosting = hosting
-        self.inquiries = inquiries
+        self.state = turn.state
+        self.fabric = turn.fabric
+        self.streams = turn.streams
+        self.forward_sender = channel.forward_sender
+        self.outbox = channel.outbox
+        self.relays = proxy.relays
+        self.led = partition.led
+        self.bodies = partition.bodies
+        self.retained = partition.retained
+        self.producers = partition.producers
+        self.interest = delivery.interest
+        self.routes = delivery.routes
+        self.purges = delivery.purges
+        self.forward_receiver = delivery.forward_receiver
+        self.inquiries = feed.inquiries
+        self.feeds = feed.feeds
+        self.lifecycle = protocol.lifecycle
+        self.closing = protocol.closing
+        self.attaching = protocol.attaching
+        self.admission = protocol.admission
         self.orders = orders
-        self.streams = streams
+        self.restore = Restore(turn, channel, partition, delivery, feed, protocol)
+        self.hosting = Hosting(turn, partition, protocol, self.restore)
         self.met: dict[str, int] = {}  # by node: the view in which it and this node started over
-        self.recovery = Recovery(relays, restore, fabric.planted)
+        self.recovery = Recovery(self.relays, self.restore, self.fabric.planted)
         self._led = 0  # partitions since the last report
         self._was_out = False  # others may have gone on without this node, since its last view
 

@@ -7,10 +7,10 @@ the wills published by this.
 
 from __future__ import annotations
 
-from folkmoot.channel.outbox import Outbox
-from folkmoot.delivery.purge import Purges
-from folkmoot.delivery.transaction import Transactions
-from folkmoot.feed.feed import Feed, Feeds
+from folkmoot.channel.parts import ChannelParts
+from folkmoot.delivery.parts import DeliveryParts
+from folkmoot.feed.feed import Feed
+from folkmoot.feed.parts import FeedParts
 from folkmoot.feed.replay import CURSOR_STREAM, ReplayFeed, parse_replay
 from folkmoot.feed.retained_feed import RetainedFeed
 from folkmoot.kernel.clock import NEVER, SECOND
@@ -18,21 +18,17 @@ from folkmoot.kernel.errors import CorruptStore
 from folkmoot.kernel.lease import UNTOLD_US
 from folkmoot.leadership.loader import Filter, PartitionLoader
 from folkmoot.partition.backlog import put_sent
-from folkmoot.partition.body import Bodies
-from folkmoot.partition.mark import Marks
-from folkmoot.partition.partition import Led
-from folkmoot.partition.retained import Retained
-from folkmoot.protocol.lifecycle import EXPIRY_NEVER, Lifecycle
-from folkmoot.protocol.will import Wills
-from folkmoot.routing.route import Routes
+from folkmoot.partition.parts import PartitionParts
+from folkmoot.protocol.lifecycle import EXPIRY_NEVER
+from folkmoot.protocol.parts import ProtocolParts
 from folkmoot.session.session import Session
 from folkmoot.session.subscription import REPLAY_PREFIX, Subscription, excess_of
 from folkmoot.store.key import WILL, left_name, plain_key
 from folkmoot.store.row import CursorRow
 from folkmoot.streams.leftover import absorb
-from folkmoot.streams.table import Streams
 from folkmoot.topics.name import split_share
-from folkmoot.turn.state import TIMER_SESSION, TIMER_WILL, State
+from folkmoot.turn.parts import TurnParts
+from folkmoot.turn.state import TIMER_SESSION, TIMER_WILL
 
 __all__ = ["Restore"]
 
@@ -42,33 +38,26 @@ class Restore:
 
     def __init__(
         self,
-        state: State,
-        led: Led,
-        marks: Marks,
-        outbox: Outbox,
-        bodies: Bodies,
-        routes: Routes,
-        retained: Retained,
-        wills: Wills,
-        purges: Purges,
-        lifecycle: Lifecycle,
-        feeds: Feeds,
-        transactions: Transactions,
-        streams: Streams,
+        turn: TurnParts,
+        channel: ChannelParts,
+        partition: PartitionParts,
+        delivery: DeliveryParts,
+        feed: FeedParts,
+        protocol: ProtocolParts,
     ) -> None:
-        self.state = state
-        self.led = led
-        self.marks = marks
-        self.outbox = outbox
-        self.bodies = bodies
-        self.routes = routes
-        self.retained = retained
-        self.wills = wills
-        self.purges = purges
-        self.lifecycle = lifecycle
-        self.feeds = feeds
-        self.transactions = transactions
-        self.streams = streams
+        self.state = turn.state
+        self.led = partition.led
+        self.marks = partition.marks
+        self.outbox = channel.outbox
+        self.bodies = partition.bodies
+        self.routes = delivery.routes
+        self.retained = partition.retained
+        self.wills = protocol.wills
+        self.purges = delivery.purges
+        self.lifecycle = protocol.lifecycle
+        self.feeds = feed.feeds
+        self.transactions = delivery.transactions
+        self.streams = turn.streams
         self._fresh: list[Session] = []
         # Wills of transient sessions, which end unless their client shows up, and those that are left (`left_name`)
         self.strays: dict[str, Session] = {}

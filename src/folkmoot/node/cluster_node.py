@@ -211,7 +211,7 @@ class ClusterNode:
         messages = inbox.messages
         while not work.is_spent():
             if inbox.unfinished:
-                if not self.broker.cluster.dispatch.go_on(inbox.node_id):
+                if not self.broker.dispatch.go_on(inbox.node_id):
                     return
                 inbox.unfinished = False
             if not messages:
@@ -219,7 +219,7 @@ class ClusterNode:
             kind, body = messages.popleft()
             inbox.bytes -= len(body) + _MESSAGE_BYTES
             self._message(inbox.node_id, kind, body, self.state.now)
-            inbox.unfinished = self.broker.cluster.dispatch.is_unfinished(inbox.node_id)
+            inbox.unfinished = self.broker.dispatch.is_unfinished(inbox.node_id)
 
     def _empty_inbox(self, node_id: str) -> None:
         """Handle all messages of a node, because something changes that concerns its messages."""
@@ -240,7 +240,7 @@ class ClusterNode:
             if not change.resumed:
                 self.heal_log.greet(change.node_id)
                 self.logins.up(change.node_id)
-                self.broker.cluster.dispatch.renewed(change.node_id, change.incarnation)
+                self.broker.dispatch.renewed(change.node_id, change.incarnation)
                 if self._members.get(change.node_id, -1) == change.incarnation:
                     self.fabric.lose_sync(change.node_id)  # RENEW: all begin anew with each other
                     self.membership.renew()
@@ -248,7 +248,7 @@ class ClusterNode:
             self.logins.down(change.node_id)
             self.clock_sharing.down(change.node_id)
             if change.refused:
-                self.broker.cluster.dispatch.ended(change.node_id, change.incarnation)
+                self.broker.dispatch.ended(change.node_id, change.incarnation)
             else:  # the end of a process is reported after the loss of its connections
                 self.state.counters.peer_losses += 1
             self.membership.down(change.member, change.refused, now)
@@ -266,7 +266,7 @@ class ClusterNode:
             self.replication.receive(node_id, kind, body, now, self.membership.is_excluded)
         else:
             self._fail_abandoned()
-            self.broker.cluster.dispatch.receive(node_id, kind, body)
+            self.broker.dispatch.receive(node_id, kind, body)
 
     def _fail_abandoned(self) -> None:
         """Disconnect clients whose packets were lost with a change of leaders, before the next leader answers them."""
@@ -298,8 +298,8 @@ class ClusterNode:
             behind = [partition for partition in replication.unfit if replicas[partition].state != DAMAGED]
             self.membership.withdraw(behind, damaged)
             replication.unfit.clear()
-        if replication.renew or self.broker.cluster.dispatch.renew:
-            replication.renew = self.broker.cluster.dispatch.renew = False
+        if replication.renew or self.broker.dispatch.renew:
+            replication.renew = self.broker.dispatch.renew = False
             self.membership.renew()
 
     def _open_partitions(self) -> None:
@@ -310,7 +310,7 @@ class ClusterNode:
         if self._again and all(replication.replicas[partition].is_written() for partition in self._again):
             again = self._again
             self._again = []
-            self.broker.cluster.leadership.prepare(again)
+            self.broker.leadership.prepare(again)
         if replication.ready:
             ready = list(replication.ready)
             replication.ready.clear()
@@ -318,7 +318,7 @@ class ClusterNode:
             # clients that live with others.
             if self._serving:
                 self.scarcity.fill(ready)
-                self.broker.cluster.leadership.prepare(self.scarcity.served(ready))
+                self.broker.leadership.prepare(self.scarcity.served(ready))
 
     def _look_for_leaders(self) -> None:
         """Note which leaders at other nodes have opened their partitions; those of this node are known."""
@@ -327,7 +327,7 @@ class ClusterNode:
             if self.fabric.leaders[partition] == self.me.node_id:
                 continue
             if self.replication.leader_open(partition):
-                self.broker.cluster.leadership.opened(partition)
+                self.broker.leadership.opened(partition)
             else:
                 still.append(partition)
         self._unopened = still
@@ -454,7 +454,7 @@ class ClusterNode:
         self._install_at_broker(view, before)
         self._find_unopened()
         self.broker.know()
-        self.broker.cluster.dispatch.installed(self._members)  # last: what came early is for the view as it is now
+        self.broker.dispatch.installed(self._members)  # last: what came early is for the view as it is now
 
     def _end_last_view(self) -> None:
         """What was sent in the view before is handled in it, and rows of this turn are changes of it."""
@@ -495,7 +495,7 @@ class ClusterNode:
             before = {}
         elif self._to_reset or self.fabric.out_of_sync:
             # What this node has in memory includes what these members have said, or not: see `leave_all`.
-            self.broker.cluster.leadership.leave_all()
+            self.broker.leadership.leave_all()
             before = {node_id: before[node_id] for node_id in before if node_id not in self._to_reset}
         self._to_reset.clear()
         return before
@@ -513,7 +513,7 @@ class ClusterNode:
         self.fabric.away = not view.is_whole()
         self.fabric.absent = dict.fromkeys([*view.losses.missing, *view.losses.damaged])
         self.fabric.holds = [self.me.node_id in replicas for replicas in view.replicas] or [False] * partitions
-        self.broker.cluster.leadership.install(
+        self.broker.leadership.install(
             view.epoch,
             self._members,
             self.scarcity.leaders(view) or [""] * partitions,
@@ -575,7 +575,7 @@ class ClusterNode:
             self.fabric.idle = why
             self._drop_withheld()
             self.broker.flush()
-            self.broker.cluster.leadership.stand_down(why)
+            self.broker.leadership.stand_down(why)
             if self._forks and not self.fabric.planted.tail_kept:
                 self.replication.truncate(self._rows)
 

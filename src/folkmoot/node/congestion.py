@@ -43,7 +43,7 @@ class Congestion:
                 known[node_id] = size
             else:
                 del known[node_id]
-            self.broker.cluster.hosting.choke(node_id, choked)
+            self.broker.leadership.hosting.choke(node_id, choked)
         elif choked:
             known[node_id] = size
 

@@ -241,12 +241,12 @@ class Node:
 
     def leads_stream(self, log: StreamLog) -> bool:
         """Whether a stream partition can be read here; else another node is asked."""
-        return self._broker.query.calls.leads(log)
+        return self._broker.report.calls.leads(log)
 
     @property
     def copies(self) -> Copies:
         """Reading stream partitions of which this node has a copy."""
-        return self._broker.query.calls.copies
+        return self._broker.report.calls.copies
 
     def ask_stream(
         self, handle: object, log: StreamLog, what: int, numbers: list[int], now: int
@@ -256,14 +256,14 @@ class Node:
         A call ends with `Effects.calls`; `handle` belongs to the driver and is kept as `Call.handle`.
         """
         self._tick(now)
-        return self._broker.query.calls.ask(handle, log, what, numbers)
+        return self._broker.report.calls.ask(handle, log, what, numbers)
 
     def ask_table(
         self, handle: object, name: bytes, partition: int, node_id: str, flags: int, after: bytes, now: int
     ) -> Call | Answer | None:
         """Ask a partition's leader, or a given node, for a page of a table, see `folkmoot.report.table`; as above."""
         self._tick(now)
-        return self._broker.query.calls.ask_table(handle, name, partition, node_id, flags, after)
+        return self._broker.report.calls.ask_table(handle, name, partition, node_id, flags, after)
 
     def stream_end(self, log: StreamLog, now: int) -> int:
         """Return the readable end of a stream partition as far as it is known here, -1 if it is not.
@@ -271,7 +271,7 @@ class Node:
         `Effects.grown` reports once that the end of a stream partition that another node leads has changed since.
         """
         self._tick(now)
-        return self._broker.query.calls.end_of(log)
+        return self._broker.report.calls.end_of(log)
 
     # -- transactions -------------------------------------------------------------------------------------------------
 
@@ -283,11 +283,11 @@ class Node:
         A call ends with `Effects.calls`, as one of `ask_stream` does.
         """
         self._tick(now)
-        return self._broker.query.orders.ask(handle, partition, what, name, numbers, key)
+        return self._broker.report.orders.ask(handle, partition, what, name, numbers, key)
 
     def homes(self) -> list[list[int]]:
         """Return the partitions that have a leader, grouped by leader."""
-        return self._broker.query.orders.homes()
+        return self._broker.report.orders.homes()
 
     # -- peers --------------------------------------------------------------------------------------------------------
 
@@ -548,7 +548,7 @@ class Node:
             state.meter.turn_end(state.now)
         effects.events = list(state.events)
         state.events.clear()
-        calls = self._broker.query.calls
+        calls = self._broker.report.calls
         if calls.ended:
             effects.calls = list(calls.ended)
             calls.ended.clear()

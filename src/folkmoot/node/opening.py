@@ -17,7 +17,7 @@ class Opening:
 
     def __init__(self, state: State, broker: Broker, replication: Replication) -> None:
         self.state = state
-        self.leadership = broker.cluster.leadership
+        self.leadership = broker.leadership
         self.streams = broker.streams
         self.transactions = broker.delivery.transactions
         self.publications = broker.delivery.publications

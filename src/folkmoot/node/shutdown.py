@@ -56,5 +56,5 @@ class Shutdown:
         return (
             not self._state.connections
             and not self._broker.channel.forward_sender.busy
-            and not self._broker.channel.pending_closes.busy
+            and not self._broker.proxy.pending_closes.busy
         )

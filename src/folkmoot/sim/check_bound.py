@@ -101,7 +101,7 @@ class BoundChecker:
         recent_max = budget.bytes_max + held_max + spare
         self._check(host, "bytes of recent changes", budget.bytes, recent_max)
         self._check(host, "topics with routes", len(broker.delivery.routes.cache), limits.route_cache_max)
-        for waiting in broker.cluster.dispatch._early.values():
+        for waiting in broker.dispatch._early.values():
             size = sum([len(body) for _kind, body in waiting.messages])
             self._check(host, "bytes that came early", size, EARLY_BYTES_MAX)
         for replica in cluster_node.replication.replicas:
@@ -135,7 +135,7 @@ def leftovers(host: Machine) -> str:
         "outbox": sum([len(led.outbox) for led in broker.partition.led]),
         "transactions": len(broker.delivery.transactions.waiting),
         "clients that wait": len(broker.protocol.admission.early) + len(broker.protocol.admission._parked),
-        "early messages": len(broker.cluster.dispatch._early) + len(broker.cluster.hosting._early),
+        "early messages": len(broker.dispatch._early) + len(broker.leadership.hosting._early),
         "paused publishers": len(broker.turn.throttle.paused),
         "turns that are not committed": len(cluster_node.replication.context.pending._turns),
     }

@@ -78,9 +78,9 @@ def miscounted(node: Any) -> str:
             name = share.account.name
             add(name, "retained_messages", share.count)
             add(name, "retained_bytes", share.size)
-    for relay in broker.channel.relays.relays.values():
+    for relay in broker.proxy.relays.relays.values():
         memory["relay_bytes"] += relay.log_bytes
-    memory["hosted_bytes"] = _hosted(broker.cluster.hosting)
+    memory["hosted_bytes"] = _hosted(broker.leadership.hosting)
     for username in sorted({*wanted, *accounts._users, ""}):
         account = accounts.anonymous if not username else accounts._users.get(username)
         counts = wanted.get(username, {})
