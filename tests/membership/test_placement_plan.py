@@ -347,7 +347,7 @@ def test_a_lost_partition_begins_with_what_another_has() -> None:
         found.settle()
         waits = [number for number in lost if found.configuration.partitions[number].leader == 0]
         assert waits == lost, (
-            "the copies at the member that is away are older, but not nothing, however long it is away"
+            "the copies at the member that is away are older, but not nothing, also after long"
         )
     found.start(1)
     found.settle()
