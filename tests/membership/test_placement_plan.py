@@ -346,9 +346,7 @@ def test_a_lost_partition_begins_with_what_another_has() -> None:
         found.gone = gone
         found.settle()
         waits = [number for number in lost if found.configuration.partitions[number].leader == 0]
-        assert waits == lost, (
-            "the copies at the member that is away are older, but not nothing, also after long"
-        )
+        assert waits == lost, "the copies at the member that is away are older, but not nothing, also after long"
     found.start(1)
     found.settle()
     found.is_whole()
