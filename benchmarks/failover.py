@@ -159,9 +159,11 @@ class Failing(threading.Thread):
 
 @dataclass
 class Times:
-    """Pauses in seconds, by why a client was concerned."""
+    """Pauses in seconds, by why a client was concerned; of_controllers: those after kills of the controller."""
 
     pauses: dict[str, list[float]] = field(default_factory=lambda: {LED: [], CONNECTED: []})
+    controllers: int = 0
+    of_controllers: list[float] = field(default_factory=list)
     hangs: list[float] = field(default_factory=list)
     stuck: int = 0
 
@@ -199,6 +201,8 @@ def run(bench: Bench) -> Figures:
     figures["idle_share_of_core"] = digits(idle)
     figures["pauses"] = {why: quantiles(found) for why, found in times.pauses.items()}
     figures["pauses"]["all"] = quantiles([pause for found in times.pauses.values() for pause in found])
+    figures["controllers"] = times.controllers
+    figures["controller_pauses"] = quantiles(times.of_controllers)
     figures["hangs"] = hangs
     figures["hang_pauses"] = quantiles(times.hangs)
     faults = {"lost": missing, "stuck": times.stuck}
@@ -210,10 +214,16 @@ def run(bench: Bench) -> Figures:
 def strike(nodes: Nodes, name: str, clients: list[Failing], times: Times) -> None:
     """Kill a node, note the pauses, and bring it back."""
     concerned = concerned_by(nodes, name, clients)
+    controls = nodes.controller() == name
     moment = nodes.kill(name)
+    times.controllers += controls
     for why, found in times.pauses.items():
         waiting = [client for client, reason in concerned.items() if reason == why]
-        times.stuck += await_answers(waiting, moment, found)
+        pauses: list[float] = []
+        times.stuck += await_answers(waiting, moment, pauses)
+        found += pauses
+        if controls:
+            times.of_controllers += pauses
     nodes.start(name)
     recover(nodes, clients)
 
@@ -300,6 +310,7 @@ def table(figures: Figures) -> str:
     head = [f"kill -9 of one of three nodes, {figures['kills']} times", "pauses", "p50 ms", "p99 ms", "max ms"]
     rows = []
     kinds = [(f"clients {why}" if why != "all" else "all", found) for why, found in figures["pauses"].items()]
+    kinds.append((f"of these, the controller was killed, {figures['controllers']} times", figures["controller_pauses"]))
     kinds.append((f"SIGSTOP instead, {figures['hangs']} times: {LED}", figures["hang_pauses"]))
     for kind, found in kinds:
         cells = [number(found[name]) if name in found else "-" for name in ("p50_ms", "p99_ms", "max_ms")]

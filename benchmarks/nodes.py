@@ -106,6 +106,14 @@ class Nodes:
                 return [str(one["leader"]) for one in found]
         raise RuntimeError("no node answers")
 
+    def controller(self) -> str:
+        """Return which node leads the configuration log."""
+        for name in self.servers:
+            found = self.ask(name, "/api/v1/status")
+            if found is not None:
+                return str(found["controller"])
+        raise RuntimeError("no node answers")
+
     def await_whole(self, timeout_s: float = WHOLE_S) -> None:
         """Wait until all nodes that run are members of one view with all copies whole; raises RuntimeError."""
         self._await(self.whole, timeout_s)

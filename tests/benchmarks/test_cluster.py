@@ -54,10 +54,12 @@ def test_a_pause_ends_when_a_message_is_acknowledged_that_was_sent_after_the_kil
 def test_what_was_lost_stands_below_the_table() -> None:
     figures: Figures = {"kills": 2, "clients": 1, "messages": 1234, "idle_share_of_core": 0.05}
     figures["pauses"] = {"all": quantiles([0.05, 0.06])}
+    figures |= {"controllers": 1, "controller_pauses": quantiles([0.06])}
     figures |= {"hangs": 3, "hang_pauses": quantiles([1.5, 2.5])}
     assert "1,234 messages were acknowledged, none of them was lost." in failover.table(figures)
     assert failover.table(figures).endswith("Before, the three idle nodes used 5.00 % of a core together.")
     assert "| all | 2 | 60.0 | 60.0 | 60.0 |" in failover.table(figures)
+    assert "| of these, the controller was killed, 1 times | 1 | 60.0 | 60.0 | 60.0 |" in failover.table(figures)
     assert "| SIGSTOP instead, 3 times: session led by it, connected elsewhere | 2 | 2,500 |" in failover.table(figures)
     assert "- failed: {'lost': 1}" in failover.table(figures | {"faults": {"lost": 1}})
 

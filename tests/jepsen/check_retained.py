@@ -35,6 +35,8 @@ def check_retained(ledger: Ledger, excuses: Excuses, verdict: Verdict) -> None:
             value, at = found.get(topic, ("", ledger.quiet.get(number, -1)))
             if at < 0:
                 continue  # the connection ended before the look was over
+            if not value and ledger.world.is_silent(connection.node, asked, at):
+                continue  # its node did not answer for some of that time
             verdict.judge("A8")
             newer = overwritten(history, value, asked, at)
             if newer is not None:

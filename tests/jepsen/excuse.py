@@ -93,7 +93,8 @@ EXCUSES: Final = {
     ),
     "copies-away": Excuse(
         "A8",
-        "nothing was found; a node with data was out of reach, and all within reach had come back from a fault lately",
+        "nothing was found; nodes with data did not run, or were not linked to all others, and together with those "
+        "that had come back from a fault lately these are as many as there are copies",
         "Retained messages of which all copies in sync are away come when one is back",
     ),
     "lossy-retained": Excuse(
@@ -184,13 +185,17 @@ class Excuses:
         return "two-sides-retained" if self.splits and self.world.cut_off(nodes, since, end) else ""
 
     def unread(self, node: str, begin: int, end: int) -> str:
-        """For a retained value of which nothing was found."""
+        """For a retained value of which nothing was found.
+
+        Nodes go on together that are all linked to each other; others are put out, and their copies are away.
+        """
         data = set(self.ledger.nodes) - set(self.ledger.run.get("witnesses", []))
         for number in self.world.during(begin, end):
-            cuts, gone = self.world.cuts[number], self.world.gone[number]
-            away = {one for one in data if one in gone or (node, one) in cuts or (one, node) in cuts}
-            if away and all(self.world.is_behind(one, away, begin - HEAL_US, begin) for one in data - away):
-                return "copies-away"
+            for group in self.world.linked(node, number):
+                away = data - group
+                behind = {one for one in data & group if self.world.is_behind(one, away, begin - HEAL_US, begin)}
+                if away and len(away | behind) >= min(self.ledger.replicas, len(data)):
+                    return "copies-away"
         return "lossy-retained" if self.world.is_lossy(begin, end) else ""
 
     def unanswered(self, begin: int, end: int) -> str:

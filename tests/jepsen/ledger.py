@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from dataclasses import dataclass, field
+from itertools import combinations
 from typing import Any
 
 from tests.jepsen.history import Event
@@ -116,7 +117,7 @@ class World:
         self.times = [0]
         self.cuts: list[set[tuple[str, str]]] = [set()]
         self.gone: list[set[str]] = [set()]
-        self.muted: list[bool] = [False]  # links of clients were cut
+        self.muted: list[set[str]] = [set()]  # nodes whose links to clients were cut
         self.resets: list[tuple[int, bool]] = []  # when faults that answer with resets began (True) or ended
         self.losses: list[tuple[int, int]] = []  # from when on a node loses so many percent of its packets
         for event in events:
@@ -129,7 +130,7 @@ class World:
                 self.times.append(event["t"])
                 self.cuts.append({(one, other) for one, other in event["cut"]})
                 self.gone.append({*event["down"], *event["stopped"]})
-                self.muted.append(bool(event["clients"]))
+                self.muted.append(set(event["clients"]))
 
     def during(self, begin: int, end: int) -> range:
         """The numbers of the states that were true at some time from `begin` to `end`."""
@@ -142,6 +143,10 @@ class World:
                 if one in nodes or other in nodes:
                     return True
         return False
+
+    def is_silent(self, node: str, begin: int, end: int) -> bool:
+        """Whether clients did not reach a node at some time, or its process did not run."""
+        return any(node in self.muted[number] | self.gone[number] for number in self.during(begin, end))
 
     def refused(self, node: str, begin: int, end: int) -> bool:
         """Whether resets began to answer for a node, between it and at least two others, at some time."""
@@ -162,6 +167,19 @@ class World:
             away = [one for one in self.nodes if one in gone or (node, one) in cuts or (one, node) in cuts]
             most = max(most, len([one for one in away if one != node]))
         return most
+
+    def linked(self, node: str, number: int) -> list[set[str]]:
+        """The largest groups of nodes that run and are all linked to each other, of those with this node."""
+        cuts, gone = self.cuts[number], self.gone[number]
+        near = [one for one in self.nodes if one != node and one not in gone and not {(one, node), (node, one)} & cuts]
+        groups: list[set[str]] = []
+        for size in range(len(near), -1, -1):
+            for some in combinations(near, size):
+                group = {node, *some}
+                if not any(one in group and other in group for one, other in cuts):
+                    if not any(group < larger for larger in groups):
+                        groups.append(group)
+        return groups
 
     def is_lossy(self, begin: int, end: int) -> bool:
         """Whether at some time a node lost so many of its packets that others may have taken it for lost."""
@@ -217,6 +235,7 @@ class Ledger:
         self.quiet: dict[int, int] = {}
         self._pids: dict[str, dict[int, Publication]] = {}
         self._asked: dict[tuple[int, int], Event] = {}
+        self._unsubscribed: dict[tuple[int, str], int] = {}  # by connection and filter: when UNSUBSCRIBE was sent last
         self._unreleased: dict[str, set[int]] = {}
         self._counts: dict[str, int] = {}
         for event in events:
@@ -345,6 +364,8 @@ class Ledger:
         for one in self.intervals.get(self.connections[event["k"]].client, []):
             if one.filter in event["filters"]:
                 one.end = min(one.end, event["t"])
+        for name in event["filters"]:
+            self._unsubscribed[event["k"], name] = event["t"]
 
     def _on_suback(self, event: Event) -> None:
         client = self._heard(event).client
@@ -353,6 +374,8 @@ class Ledger:
             return
         held = self.intervals.setdefault(client, [])
         for (name, qos), code in zip(asked["filters"], event["codes"], strict=False):
+            if self._unsubscribed.get((event["k"], name), -1) > asked["t"]:
+                continue  # before its SUBACK came
             if code < 0x80 and not any(one.filter == name and one.end == FOREVER for one in held):
                 held.append(Interval(client, name, min(qos, code), event["t"]))
         if all(code < 0x80 for code in event["codes"]):

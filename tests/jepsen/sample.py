@@ -15,13 +15,14 @@ NEVER = 0xFFFF_FFFF
 class Story:
     """Writes events as a perfect cluster and its clients would, each 10 ms after the one before."""
 
-    def __init__(self, policy: str = "majority", replicas: int = 3) -> None:
+    def __init__(self, policy: str = "majority", replicas: int = 3, nodes: int = 3) -> None:
         self.now = 0
         self.events: list[Event] = []
         self.connections: dict[int, str] = {}
         self.sessions: set[str] = set()
         self.ids = 0
-        self.add("run", policy=policy, replicas=replicas, nodes=["n1", "n2", "n3"], stream="j/#", partitions=1)
+        names = [f"n{number}" for number in range(1, nodes + 1)]
+        self.add("run", policy=policy, replicas=replicas, nodes=names, stream="j/#", partitions=1)
         self.world()
 
     def add(self, kind: str, **fields: Any) -> None:

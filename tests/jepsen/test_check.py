@@ -464,6 +464,38 @@ def test_what_is_retained_may_be_away_with_all_copies_in_sync() -> None:
     assert broken(check(looks_without("n2", alone[:2]).events)) == {("A8", "not the latest")}, "n3 has it"
 
 
+@pytest.mark.parametrize(("back", "kinds"), [(["n3", "n4"], set()), (["n3"], {("A8", "not the latest")})])
+def test_a_node_that_lacks_links_may_be_put_out_with_the_only_copy_in_sync(
+    back: list[str], kinds: set[tuple[str, str]]
+) -> None:
+    """n1 reaches n2 and n4, and is put out; two of the others may lack what it has."""
+    story = Story(nodes=5)
+    keeper = story.connect("keeper", "n1")
+    story.publish(keeper, "r/1", "keeper:1", retain=True)
+    story.world(down=back)
+    story.world()
+    story.wait(5)
+    story.world(cut=[["n1", "n3"], ["n3", "n1"], ["n1", "n5"], ["n5", "n1"]])
+    looker = story.connect("look1", "n5", expiry=0)
+    story.subscribe(looker, ("r/#", 1))
+    story.wait(4)
+    story.add("quiet", k=looker)
+    found = check(story.events)
+    assert (broken(found), excused(found)) == (kinds, set() if kinds else {"copies-away"})
+
+
+@pytest.mark.parametrize(("node", "judged"), [("n2", 0), ("n1", 1)])
+@pytest.mark.parametrize("what", ["clients", "stopped"])
+def test_a_client_has_not_looked_whose_link_is_cut_or_whose_node_is_stopped(what: str, node: str, judged: int) -> None:
+    story = looks_without("n2", [])
+    place = where(story.events, "subscribe")[0]
+    quiet = {"t": story.events[place]["t"], "e": "world", "cut": [], "down": [], "stopped": [], "clients": []}
+    story.events.insert(place + 1, {**quiet, what: [node]})
+    found = check(story.events)
+    assert found.judged["A8"] == judged
+    assert broken(found) == ({("A8", "not the latest")} if judged else set())
+
+
 @pytest.mark.parametrize(("percent", "kinds"), [(40, set()), (20, {("A11", "not served")})])
 def test_a_node_that_loses_a_third_of_its_packets_may_be_late(percent: int, kinds: set[tuple[str, str]]) -> None:
     events = copy.deepcopy(good().events)
@@ -565,6 +597,20 @@ def test_what_was_unsubscribed_is_not_owed() -> None:
     assert broken(check(story.events)) == set()
     story.subscribe(subscriber, ("j/#", 2))
     story.publish(publisher, "j/0", "pub0:2")
+    assert broken(check(story.events)) == {("A5", "subscription lost")}
+
+
+def test_what_was_unsubscribed_before_its_suback_came_is_not_owed() -> None:
+    story = Story()
+    subscriber = story.connect("fickle", "n2")
+    story.add("subscribe", k=subscriber, id=7, filters=[["j/#", 2], ["k/#", 2]])
+    story.add("unsubscribe", k=subscriber, id=8, filters=["j/#"])
+    story.add("suback", k=subscriber, id=7, codes=[2, 2])
+    story.add("unsuback", k=subscriber, id=8, codes=[0])
+    publisher = story.connect("pub0", "n1")
+    story.publish(publisher, "j/0", "pub0:1")
+    assert broken(check(story.events)) == set()
+    story.publish(publisher, "k/0", "pub0:2")
     assert broken(check(story.events)) == {("A5", "subscription lost")}
 
 

@@ -31,7 +31,7 @@ from folkmoot.raft.message import (
     encode_message,
 )
 from folkmoot.raft.option import Options
-from folkmoot.raft.ready import ACCEPTED, COMMITTED, INVALID, LOST, NOT_LEADER, UNKNOWN
+from folkmoot.raft.ready import ACCEPTED, COMMITTED, INVALID, LOST, NOT_LEADER, UNCONFIRMED, UNKNOWN
 from folkmoot.raft.recovery import Persisted
 from folkmoot.store.memory import MemoryStore
 from folkmoot.store.writer import Writer
@@ -229,6 +229,51 @@ def test_large_settings_are_compacted_by_their_bytes() -> None:
     size = sum(len(value) for _key, value in machine.store.items())
     # What is kept, what comes before the next snapshot, and the snapshot.
     assert size < Options().kept_bytes + 2 * (1 << 20)
+
+
+def deliver(group: Group, dead: list[int], steps: int) -> None:
+    """Let time pass; members that are dead hear and say nothing."""
+    for _ in range(steps):
+        group.now += 50
+        group.wake()
+        for machine in group.machines:
+            while machine.pending:
+                group.persist(machine)
+        pool = group.pool
+        group.pool = []
+        for sender, to, data in pool:
+            if sender not in dead and to not in dead:
+                group.arrive(sender, to, data)
+
+
+@pytest.mark.parametrize(("kind", "disk"), [(DEMOTE, 1), (DEMOTE, 2), (REMOVE, 3)])
+@pytest.mark.parametrize("dead", [2, 3])
+def test_no_voter_goes_if_those_that_stay_have_just_lost_their_quorum(kind: int, disk: int, dead: int) -> None:
+    """The leader does not know yet that one has died; its disk may be lost, so nothing that needs it may be begun."""
+    group = calm(1)
+    leader = group.machines[0].log_of()
+    leader.propose_change(kind, disk, group.now)
+    deliver(group, [dead], 4)
+    stay = [one for one in leader.voters if one != dead]
+    assert 2 * len(stay) > len(leader.voters), "those that live are a quorum"
+    if disk == dead:
+        assert disk not in leader.voters
+    else:
+        assert leader.voters == [1, 2, 3]
+    deliver(group, [dead], 40)
+    assert not leader.is_changing
+
+
+def test_a_change_of_voters_takes_one_more_round() -> None:
+    group = calm(1)
+    leader = group.machines[0].log_of()
+    assert leader.propose_change(DEMOTE, 3, group.now).refused == UNCONFIRMED
+    assert leader.is_changing
+    assert leader.voters == [1, 2, 3]
+    deliver(group, [], 2)
+    assert leader.voters == [1, 2]
+    deliver(group, [], 4)
+    assert not leader.is_changing
 
 
 def test_a_new_member_gets_the_configuration() -> None:

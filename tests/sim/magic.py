@@ -150,12 +150,7 @@ SIMULATIONS: list[Simulation] = []
 
 
 class MagicHost(Host):
-    """Closes and expels also the clients of other machines."""
-
-    def _expelled(self, number: object) -> None:
-        for host in SIMULATIONS[-1].site.hosts:  # every machine knows only its own numbers
-            if isinstance(number, int) and number in host._by_number:
-                host._by_number[number].expelled = True
+    """Closes also the clients of other machines."""
 
     def close(self, link: Link) -> None:
         host = link.server

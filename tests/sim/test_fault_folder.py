@@ -28,7 +28,11 @@ def test_a_folder_is_set_back_only_where_another_copy_is_there_at_once(
     hosts: list[Any] = [SimpleNamespace(name=name, node=object(), member=True) for name in ("n1", "n2")]
     site: Any = SimpleNamespace(running=hosts, hosts=hosts)
     trouble: Any = SimpleNamespace(
-        lacking=lambda: lacking, exhaust=lambda: None, fail=lambda _hosts: None, copies=2, note=lambda *_: None
+        weak=dict.fromkeys(lacking, True),
+        exhaust=lambda: None,
+        fail=lambda _hosts: None,
+        copies=2,
+        note=lambda *_: None,
     )
     links: Any = SimpleNamespace(busy=busy, mesh=SimpleNamespace(slow_us=slow))
     faults: Any = FolderFaults(World(1, Trace()), Rng(1), site, trouble, links, False)

@@ -1,37 +1,52 @@
-"""The ledger of faults: when a period of trouble is over."""
+"""The budget of faults: how many machines may fail before the cluster is whole again."""
 
 from __future__ import annotations
 
 from types import SimpleNamespace
 from typing import Any
 
-from folkmoot.kernel.clock import SECOND
 from folkmoot.sim.trace import Trace
 from folkmoot.sim.trouble import Trouble
 from folkmoot.sim.world import World
 
 
-def trouble_of(nodes: int) -> Trouble:
-    """A cluster of so many machines, of which the ledger looks at the name alone."""
-    hosts: list[Any] = [SimpleNamespace(name=f"n{number}", member=True, refilled=False) for number in range(nodes)]
-    return Trouble(World(1, Trace()), hosts, nodes)
+def trouble_of(nodes: int, copies: int) -> Trouble:
+    """A cluster of so many machines that run."""
+    hosts: list[Any] = [
+        SimpleNamespace(name=f"n{number}", member=True, witness=False, blank=False, up=False) for number in range(nodes)
+    ]
+    return Trouble(World(1, Trace()), hosts, copies)
 
 
-def test_a_lost_link_excuses_nothing_that_begins_after_the_next_rest() -> None:
-    trouble = trouble_of(3)
-    world = trouble.world
-    world.run(world.now + SECOND)
-    before = world.now - 1
-    trouble.lose_link()
-    lost = world.now
+def test_one_copy_less_than_there_are_may_fail_until_the_cluster_is_whole() -> None:
+    trouble = trouble_of(5, 3)
+    one, two, three, *_ = trouble.hosts
+    assert trouble.affords([one, two])
+    assert not trouble.affords([one, two, three])
+    trouble.weaken([one])
     assert not trouble.calm
-    assert trouble.has_lost_link(lost + SECOND, lost + 2 * SECOND), "until the next view"
-    world.run(world.now + 3 * SECOND)
+    assert trouble.affords([two])
+    assert not trouble.affords([two, three])
+    assert trouble.affords([one, two]), "the same machine counts once"
     trouble.rest()
     assert trouble.calm
-    assert trouble.has_lost_link(before, lost)
-    assert trouble.has_lost_link(lost + SECOND, lost + 9 * SECOND)
-    assert not trouble.has_lost_link(before - SECOND, before)
-    assert not trouble.has_lost_link(world.now + 1, world.now + SECOND)
-    trouble.lose_link()
-    assert trouble.has_lost_link(world.now, world.now + SECOND), "each has a period of its own"
+    assert trouble.affords([two, three])
+
+
+def test_in_a_split_and_beyond_the_budget_no_machine_has_certainly_everything() -> None:
+    for failing in (0, 3):
+        trouble = trouble_of(5, 3)
+        if failing:
+            trouble.weaken(trouble.hosts[:failing])
+        else:
+            trouble.split()
+        assert not trouble.calm
+        assert sorted(trouble.weak) == ["n0", "n1", "n2", "n3", "n4"]
+
+
+def test_a_machine_alone_may_fail_at_any_time() -> None:
+    trouble = trouble_of(1, 1)
+    trouble.weaken(trouble.hosts)
+    assert trouble.calm
+    assert trouble.affords(trouble.hosts)
+    assert trouble.faults == 1

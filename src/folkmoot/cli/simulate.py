@@ -57,8 +57,7 @@ LEAST = {"rounds": 1, "clients": 2, "topics": 1, "depth": 1, "spares": 0}
 @click.option(
     "--topologies",
     is_flag=True,
-    help="Runs with arbitrary topologies, clocks and folders, judged without time windows; without --nodes, each seed"
-    " also draws the nodes.",
+    help="Runs with arbitrary topologies, clocks and folders; without --nodes, each seed also draws the nodes.",
 )
 @click.option(
     "--minutes",

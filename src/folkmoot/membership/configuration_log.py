@@ -30,7 +30,7 @@ from folkmoot.raft.error import Malformed
 from folkmoot.raft.message import decode_message, encode_message
 from folkmoot.raft.option import Options
 from folkmoot.raft.raft import Raft
-from folkmoot.raft.ready import COMMITTED, UNKNOWN, Outcome, Proposal
+from folkmoot.raft.ready import ACCEPTED, COMMITTED, UNCONFIRMED, UNKNOWN, Outcome, Proposal
 from folkmoot.raft.recovery import Persisted
 from folkmoot.raft.role import LEADER
 from folkmoot.store.writer import Writer
@@ -116,6 +116,9 @@ class ConfigurationLog:
         self._head: bytes = varint(lineage)
         self._is_due: bool = True  # something has happened since the effects were taken
         self._commands: list[int] = []  # handles of proposals that are commands
+        self._prepared: tuple[int, int] | None = None  # a change of voters (kind, disk) that waits for answers
+        self._prepared_round: int = 0
+        self._prepared_until: int = 0
         self._writes: list[tuple[int, int]] = []  # under way: (token of the batch, token of Raft), ascending
         self._entries: int = 0  # applied since the snapshot
         self._bytes: int = 0
@@ -207,8 +210,11 @@ class ConfigurationLog:
 
     @property
     def is_changing(self) -> bool:
-        """Whether the newest configuration of Raft is not known to be committed: no other change may follow yet."""
-        return self._raft.log.has_pending_change()
+        """Whether the newest configuration of Raft is not known to be committed: no other change may follow yet.
+
+        Also while a change is being prepared.
+        """
+        return self._prepared is not None or self._raft.log.has_pending_change()
 
     @property
     def is_removed(self) -> bool:
@@ -264,9 +270,35 @@ class ConfigurationLog:
         return proposal
 
     def propose_change(self, kind: int, disk: int, now: int) -> Proposal:
-        """Propose a change of voters and learners (`raft/configuration`), if this member leads."""
+        """Propose a change of voters and learners (`raft/configuration`), if this member leads.
+
+        A change of voters counts from its append on, and can never be committed if those that are to confirm it have
+        died just before, and their disks are lost. So a quorum of the voters that there will be has to answer first to
+        what is sent now (UNCONFIRMED); what they answered a heartbeat ago says little.
+        """
         self._is_due = True
-        return self._raft.propose_change(kind, disk, b"", now)
+        before = self._raft.log.configuration()
+        after = before.after(kind, disk)
+        self._prepared = None
+        if after is None or after.voters == before.voters or after.voters == [self.disk]:
+            return self._raft.propose_change(kind, disk, b"", now)
+        refused, of_round = self._raft.prepare_change(kind, disk, now)
+        if refused == ACCEPTED:
+            self._prepared = (kind, disk)
+            self._prepared_round = of_round
+            self._prepared_until = now + self._election_ns
+        return Proposal(0, 0, refused or UNCONFIRMED, self._raft.leader)
+
+    def _go_on_with_change(self, now: int) -> None:
+        """Propose the change that was prepared when its answers are there; drop it if they do not come."""
+        if self._prepared is None:
+            return
+        kind, disk = self._prepared
+        if self._raft.is_prepared(kind, disk, self._prepared_round):
+            self._prepared = None
+            self._raft.propose_change(kind, disk, b"", now)
+        elif now >= self._prepared_until or not self.is_leader:
+            self._prepared = None
 
     def transfer(self, disk: int, now: int) -> int:
         """Hand the leadership of the log to another voter; returns ACCEPTED or a reason (`raft/ready`)."""
@@ -312,12 +344,14 @@ class ConfigurationLog:
             raise ValueError(f"the member {sender} sends a message of {message.sender}")
         self._is_due = True
         self._raft.step(message, now)
+        self._go_on_with_change(now)
 
     def wake(self, now: int) -> None:
         """Do what is due; early calls do nothing."""
         if now >= self._raft.deadline():
             self._is_due = True
             self._raft.wake(now)
+            self._go_on_with_change(now)
 
     def deadline(self) -> int:
         """Return when the next turn is due at the latest; a time that has passed if there is something to do now."""

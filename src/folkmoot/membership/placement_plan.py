@@ -316,15 +316,18 @@ class _Plan:
         return wanted
 
     def _first(self, number: int, state: PartitionState) -> list[int]:
-        """Return the replicas of a partition in which nobody is in sync: it is new, or its last copy was given up."""
-        if not self.configuration.may_begin(number):
+        """Return the replicas of a partition in which nobody is in sync: it is new, or its last copy was given up.
+
+        A replica that is away may have all but the newest of what was lost with the last copy in sync. It is waited for
+        until it is back, however long, or forgotten; but for a branch, which is merged when it comes.
+        """
+        configuration = self.configuration
+        if not configuration.may_begin(number):
             return []
+        for disk in state.replicas:
+            if configuration.members[disk].state == AWAY and not configuration.is_branch(number, disk):
+                return []
         kept = self.configuration.able(state.replicas)
-        waiting = [
-            disk for disk in state.replicas if disk not in self.gone and self.configuration.members[disk].state == AWAY
-        ]
-        if waiting and not kept:
-            return []
         first = [*kept, *[disk for disk in self.target[number] if self._is_active(disk) and disk not in kept]]
         return [*first, *self._branches(number, first)] if first else []
 

@@ -51,11 +51,12 @@ What a node does not even decide
 
 Without a lease, first a pause: output stays in the connections, those that have any are not read and their keep alive
 does not run, messages for them wait in their queues as if they were slow. If the lease is renewed, everything leaves,
-in order: clients have seen a pause. That is right even if other views were installed meanwhile, as long as this node
-was in all of them: a leadership that went elsewhere went only after this node had reported that it had stopped
-(READY). After `PAUSE_US` all clients are disconnected, and new ones refused, until there is a lease again. If the
-node finds itself away (`Leadership.stand_down`), this happens at once. What was withheld is *dropped* before, so that
-no acknowledgement leaves together with the DISCONNECT.
+in order: clients have seen a pause. That is right even if other configurations were installed meanwhile, as long as
+this node was up in all of them: others lead nothing of what it leads before its lease is certainly over, or it has
+handed that over, and a member whose lease is certainly over is away in the next one. After `PAUSE_US` all clients are
+disconnected, and new ones refused, until there is a lease again. If the node finds itself away
+(`Leadership.stand_down`), this happens at once. What was withheld is *dropped* before, so that no acknowledgement
+leaves together with the DISCONNECT.
 
 What the membership guarantees: before it extends a lease that has ended, this node has handled every entry of the
 configuration up to the commit index that came with the answer, and has stood down if it was away in one of them.

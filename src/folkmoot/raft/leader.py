@@ -72,6 +72,7 @@ class Leader:
         self._encoded: bytes = b""  # the snapshot at `_encoded_index`, shared by all followers that read it
         self._encoded_index: int = 0
         self._beat = False
+        self._asked: list[int] = []  # members that are to answer in this turn's round
         self._round: int = 0
         self._first_round: int = 1
         self._round_ns: list[int] = []
@@ -257,7 +258,7 @@ class Leader:
         assert self._member.role == LEADER, "only a leader sends entries"
         member = self._member
         reads = self._is_read_due()
-        if self._beat or reads or self._has_news():
+        if self._beat or reads or self._asked or self._has_news():
             self._next_round()
             if reads:
                 self._batches.append(_Batch(self._round, member.log.commit, self._queued))
@@ -267,9 +268,11 @@ class Leader:
                 if self._flush_entries(progress):
                     continue
                 votes = progress.peer in voters
-                if (self._beat and self._is_beat_due(progress, votes)) or (reads and votes):
+                asked = (reads and votes) or progress.peer in self._asked
+                if asked or (self._beat and self._is_beat_due(progress, votes)):
                     self._send_heartbeat(progress)
             self._beat = False
+            self._asked = []
             self._forget_departed()
         self.answer_reads()
 
@@ -287,6 +290,16 @@ class Leader:
             if is_idle or progress.contact_ns < member.now - self._member.options.patience_ns():
                 pause_ns = options.learner_heartbeat_ns - pause_ns
         return progress.sent_ns <= member.now - pause_ns
+
+    def ask(self, peers: list[int]) -> int:
+        """Ask members to answer at once; return the round in which they do."""
+        self._asked = peers
+        return self._round + 1
+
+    def has_answers(self, configuration: Configuration, of_round: int) -> bool:
+        """Tell whether a quorum of a configuration has answered in this round, or a later one."""
+        answered = [progress.peer for progress in self.progress.values() if progress.acked_round >= of_round]
+        return configuration.is_quorum([self._member.me, *answered])
 
     def attend(self, peer: int) -> None:
         """Send a follower heartbeats as to a voter for the time of an election timeout, beginning at once."""

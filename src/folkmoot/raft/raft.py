@@ -261,6 +261,31 @@ class Raft:
             return Proposal(0, 0, refused, self.me)
         return self._proposed(leader.change(kind, peer, context))
 
+    def prepare_change(self, kind: int, peer: int, now: int) -> tuple[int, int]:
+        """Ask a quorum of the configuration after a change to answer; return (why not, or ACCEPTED, and the round).
+
+        `is_prepared` tells when it has.
+        """
+        self._at(now)
+        leader = self._leader
+        if leader is None:
+            return NOT_LEADER, 0
+        refused = leader.refusal(0)
+        if refused == ACCEPTED:
+            refused = leader.change_refusal(kind, peer)
+        if refused != ACCEPTED:
+            if kind == PROMOTE:
+                leader.attend(peer)
+            return refused, 0
+        following = self._log.configuration().after(kind, peer)
+        assert following is not None, "the change has been checked"
+        return ACCEPTED, leader.ask([voter for voter in following.voters if voter != self.me])
+
+    def is_prepared(self, kind: int, peer: int, of_round: int) -> bool:
+        """Tell whether a quorum of the configuration after a change has answered since `prepare_change`."""
+        following = self._log.configuration().after(kind, peer)
+        return self._leader is not None and following is not None and self._leader.has_answers(following, of_round)
+
     def _proposed(self, entry: Entry) -> Proposal:
         assert entry.term == self.term, "an entry is of the term of its leader"
         self._handle += 1

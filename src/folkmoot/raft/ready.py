@@ -25,6 +25,7 @@ __all__ = [
     "Ready",
     "TOO_LARGE",
     "TRANSFERRING",
+    "UNCONFIRMED",
     "UNKNOWN",
     "Write",
 ]
@@ -39,6 +40,7 @@ PENDING: Final = 6
 INVALID: Final = 7
 NOT_CAUGHT_UP: Final = 8
 NO_QUORUM: Final = 9
+UNCONFIRMED: Final = 10
 REASONS: Final[dict[int, str]] = {
     ACCEPTED: "accepted",
     NOT_LEADER: "this member does not lead: ask the leader",
@@ -50,6 +52,7 @@ REASONS: Final[dict[int, str]] = {
     INVALID: "the change does not fit the configuration",
     NOT_CAUGHT_UP: "the member lacks too much of the log: try again later",
     NO_QUORUM: "no quorum of the configuration after the change is in contact",
+    UNCONFIRMED: "a quorum of the configuration after the change has to answer once more: it follows then",
 }
 """Why a request was refused, as texts for people."""
 

@@ -1,11 +1,12 @@
 """Excuses by causes: what happened to the machines and links that this message, session or connection has used.
 
-Asks `folkmoot.sim.history` (what the simulator did itself) and what clients have seen; nothing that a node says is an
-excuse. Every answer is counted, and every condition is an entry of `folkmoot.sim.excuse`. With the policy "majority"
-there are no two sides, so that nothing is excused by them.
-"""
+What a checker asks before it accuses. Asks `folkmoot.sim.history` (what the simulator did itself) and what clients
+have seen; nothing that a node says is an excuse. Every condition is an entry of `folkmoot.sim.excuse`. With the policy
+"majority" there are no two sides, so that nothing is excused by them.
 
-# ruff: noqa: ARG002 - a question has the facts that one of the two judges asks for
+Every question is asked for every case, whether something looks wrong or not, and every answer is counted: only so can
+the counts tell which share of the cases of a promise was judged at all.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +16,6 @@ from folkmoot.kernel.clock import NEVER, SECOND
 from folkmoot.sim.excuse import EXCUSES
 from folkmoot.sim.fact import Life, Message, SessionRecord, Sub
 from folkmoot.sim.history import HEAL_US, History
-from folkmoot.sim.judge import Judge
 from folkmoot.sim.network import Link
 from folkmoot.sim.profile import NEVER_EXPIRES_S
 
@@ -37,16 +37,25 @@ _AFTER_US: Final = 5 * SECOND
 """The longest time for which the end of a connection waits for what came over it (docs/limits.md)."""
 
 
-class Causes(Judge):
-    """Answers by the history. `majority`: the policy."""
+class Causes:
+    """Answers by the history. `majority`: the policy.
+
+    `judged`: cases by promise. `excused`: cases by (promise, condition).
+    """
 
     def __init__(self, history: History, *, majority: bool) -> None:
-        super().__init__()
+        self.judged: dict[str, int] = {}
+        self.excused: dict[tuple[str, str], int] = {}
         self.history = history
         self.world = history.world
         self.majority = majority
+        self.alone = len(history.hosts) == 1  # what concerns other nodes excuses nothing then
 
     # Counting
+
+    def judge(self, promise: str) -> None:
+        """Count a case that nothing can excuse."""
+        self.judged[promise] = self.judged.get(promise, 0) + 1
 
     def _excuse(self, promise: str, condition: str) -> bool:
         assert (promise, condition) in _TABLE, f"{promise}, {condition}: not in the table of excuses"
@@ -131,12 +140,11 @@ class Causes(Judge):
 
     # Deliveries
 
-    def sent_before(self, message: Message) -> bool:
-        """Always: another leader may have sent it before the session moved (MQTT 5, section 3.3.1.1)."""
-        return True
-
     def matched_otherwise(self, record: SessionRecord, message: Message) -> bool:
-        """Whether the client changed its subscriptions on another side than the one that took the message."""
+        """Whether a message may have been matched with other subscriptions than the client's present ones.
+
+        Yes, if the client changed its subscriptions on another side than the one that took the message.
+        """
         changed = record.began_without_copy and not self.majority
         taken = [attempt.link for attempt in message.attempts]
         for sub in record.matching(message.topic):
@@ -148,13 +156,14 @@ class Causes(Judge):
                 changed = changed or self._is_unaware(message, since, min(max(since, sub.since_us), self.world.now))
         return self._decide("A2", "subscription changed on another side", changed)
 
-    def expires_late(self, message: Message) -> bool:
-        """Never: fewer than half of the clocks are wrong, and nodes follow the others."""
-        self.judge("expiry")
-        return False
-
     def out_of_order(self, record: SessionRecord | None, message: Message, later: Message) -> bool:
-        """Whether they were taken on two sides, or overtook each other as docs/limits.md says."""
+        """Whether `message` may come after `later`, of the same lane; record None: in a stream.
+
+        Yes, if they were taken on two sides, or overtook each other as docs/limits.md says.
+        """
+        if self.alone:
+            self.judge("A3")
+            return False
         since = message.first_us
         links = [attempt.link for attempt in message.attempts + later.attempts]
         until = min(max(message.acked_us, later.acked_us), self.world.now)  # then both have their places everywhere
@@ -190,8 +199,11 @@ class Causes(Judge):
         self.judge("A3")
         return False
 
-    def delivered_twice(self, record: SessionRecord, message: Message, *, shared: bool) -> bool:
-        """Whether publisher or client used two sides, or it was sent again where it was not known to be accepted."""
+    def delivered_twice(self, record: SessionRecord, message: Message) -> bool:
+        """Whether a session may get a message more often than it was applied.
+
+        Yes, if publisher or client used two sides, or it was sent again where it was not known to be accepted.
+        """
         promise = "A4" if message.qos == 2 else "A2"
         if message.is_will:
             apart = self._is_will_of_sides(message)
@@ -206,17 +218,32 @@ class Causes(Judge):
         return False
 
     def repeats_qos0(self, message: Message) -> int:
-        """QoS 0 is sent before the message is on disk: after a failure its publisher, or the node, repeats it."""
-        if message.is_will or message.staged:
-            return self.history.falls(0)
-        return -1 if self.history.troubled(message.first_us - _BEFORE_US, self.world.now) else 0
+        """Return how many more copies with QoS 0 a session may get; -1: as many as were sent.
+
+        QoS 0 is sent before the message is on disk: after a failure its publisher, or the node, repeats it.
+        """
+        more = self.history.falls(0)
+        if not message.is_will and not message.staged:
+            more = -1 if self.history.troubled(message.first_us - _BEFORE_US, self.world.now) else 0
+        if more:
+            self._excuse("A2", "QoS 0: sent before it was on disk, and again after a failure")
+        return more
 
     def repeats_scan(self, record: SessionRecord) -> int:
-        """Return how many machines have failed since the session began."""
-        return self.history.falls(record.created_us)
+        """Return how often a scan of retained messages may have begun again.
+
+        Once for each machine that has failed since the session began.
+        """
+        falls = self.history.falls(record.created_us)
+        if falls:
+            self._excuse("A2", "retained messages are sent again after a failure")
+        return falls
 
     def lost_on_its_way(self, record: SessionRecord, message: Message, publisher: SessionRecord | None) -> bool:
-        """Whether the node that took it failed, or could not reach the node of the transient subscriber."""
+        """Whether a message for a transient session may be lost with what was under way.
+
+        Yes, if the node that took it failed, or could not reach the node of the transient subscriber.
+        """
         if record.persistent:
             return False
         if message.once and publisher is not None and publisher.persistent:
@@ -236,7 +263,10 @@ class Causes(Judge):
         return False
 
     def unknown_there(self, record: SessionRecord, sub: Sub, message: Message) -> bool:
-        """Whether a side that did not know the subscription may have taken the message."""
+        """Whether the node that took an acknowledged message may not have known the subscription.
+
+        Yes, if a side that did not know the subscription may have taken the message.
+        """
         links = [attempt.link for attempt in message.attempts]
         until = min(message.acked_us, self.world.now)
         if sub.link is None:
@@ -257,8 +287,10 @@ class Causes(Judge):
         self.judge("A1")
         return False
 
-    def comes_after_heal(self, record: SessionRecord, message: Message, later: Message, link: Link) -> bool:
-        """Whether the message was taken on another side than the later one, which has come, or this connection.
+    def comes_after_heal(self, message: Message, later: Message, link: Link) -> bool:
+        """Whether a message may still be on the other side of a split, and come after a later one.
+
+        Yes, if the message was taken on another side than the later one, which has come, or this connection.
 
         Or the side of this connection has an older copy.
         """
@@ -271,18 +303,27 @@ class Causes(Judge):
         return self._decide("A3", "messages of two sides", apart)
 
     def gap_of_qos0(self, earlier: Message) -> bool:
-        """Whether something failed on its way, which leads over the leader of the session."""
-        failed = self.history.troubled(earlier.first_us - _BEFORE_US, self.world.now)
+        """Whether a QoS 0 message may be missing between others of the same connections.
+
+        Yes, if something failed on its way, which leads over the leader of the session.
+        """
+        failed = not self.alone and self.history.troubled(earlier.first_us - _BEFORE_US, self.world.now)
         return self._decide("A5", "QoS 0: a node failed, or links were cut", failed)
 
     def group_twice(self, message: Message, records: list[SessionRecord]) -> bool:
-        """Whether the members that got it used two sides."""
+        """Whether two members of a shared subscription may get one QoS 2 message.
+
+        Yes, if the members that got it used two sides.
+        """
         links = [link for record in records for link in record.links_since(message.first_us)]
         links += [attempt.link for attempt in message.attempts]
         return self._decide("A4", "publisher or client on two sides", self._on_two_sides(links, message.first_us))
 
     def group_missed(self, message: Message, members: list[tuple[SessionRecord, Sub]]) -> bool:
-        """Whether no member subscribed on the side that took the message, or the session of one has expired there."""
+        """Whether no member of a shared subscription may have been known where the message was taken.
+
+        Yes, if no member subscribed on the side that took the message, or the session of one has expired there.
+        """
         links = [attempt.link for attempt in message.attempts]
         for record, _ in members:
             here = [*links, *record.links_since(message.first_us)]
@@ -294,13 +335,20 @@ class Causes(Judge):
         return self._decide("A1", "subscribed on another side", self._on_two_sides(links + known, since, until))
 
     def sent_after_unsubscribe(self, record: SessionRecord, message: Message) -> bool:
-        """Whether the client unsubscribed on another side than the one that took the message."""
+        """Whether a message that was published after UNSUBACK may still come.
+
+        Yes, if the client unsubscribed on another side than the one that took the message.
+        """
         since = record.created_us
         apart = self._on_two_sides(self._links_of(record, [message], since), since)
         return self._decide("A2", "subscription changed on another side", apart)
 
     def of_earlier_session(self, record: SessionRecord, message: Message, earlier: list[SessionRecord]) -> bool:
-        """Whether the earlier session was on another side when the message was taken, or ended on another one.
+        """Whether a message may come to a session for the subscription of an earlier one, which a heal has merged.
+
+        earlier: sessions of the same client that would get it.
+
+        Yes, if the earlier session was on another side when the message was taken, or ended on another one.
 
         That is a side that did not know of the new session, so that it was still there when this one began. A side
         publishes a will when it takes the client for dead, at any time of its connection or later.
@@ -314,11 +362,16 @@ class Causes(Judge):
     # Sessions
 
     def began_elsewhere(self, record: SessionRecord, life: Life) -> bool:
-        """Whether the client's connections were on two sides in the life of the session."""
+        """Whether the client's session may have gone on, or ended, where this client was not.
+
+        Yes, if the client's connections were on two sides in the life of the session.
+        """
         return self._on_two_sides([*record.links, life.link], record.created_us)
 
     def without_copy(self, record: SessionRecord, life: Life) -> bool:
-        """Whether its side goes on from an older copy: nobody in it ran when the session began.
+        """Whether the node of this connection may have had no copy of the session.
+
+        Yes, if its side goes on from an older copy: nobody in it ran when the session began.
 
         A side keeps partitions closed of which it has no copy.
         """
@@ -331,13 +384,21 @@ class Causes(Judge):
         return False
 
     def expires_elsewhere(self, record: SessionRecord) -> bool:
-        """Whether a side that did not see the client may have let its session expire."""
+        """Whether a session may have expired where its client was not seen.
+
+        Yes, if a side that did not see the client may have let its session expire.
+        """
         if self.majority or not any(self._is_forked(link, record.created_us) for link in record.links):
             return False
         return self._excuse("A1", "finite session on two sides")
 
     def is_unknown_there(self, lives: list[Life], life: Life, slack_us: int) -> bool:
-        """Whether the side of this connection saw none at all, or none after one with a finite expiry, which passed."""
+        """Whether a session that never expires now may not exist where its last connections, or all, were not seen.
+
+        lives: the connections of the session, in their order, the last of which made it one that never expires.
+
+        Yes, if the side of this connection saw none at all, or none after one with a finite expiry, which passed.
+        """
         if self.majority:
             return False
         for place in range(len(lives) - 1, -1, -1):
@@ -361,17 +422,26 @@ class Causes(Judge):
         return ended or (since <= by_us and self.history.apart(name, life.link.server.name, since, by_us))
 
     def lost_at(self, record: SessionRecord) -> int:
-        """Return the end of the connection, or the failure of its node."""
+        """Return the earliest moment from which the client of a session may have counted as absent.
+
+        That is the end of the connection, or the failure of its node.
+        """
         last = record.links[-1]
         return min(last.cut_us, self.history.fell_at(last.server.name, last.opened_us))
 
     def outlives_expiry(self, record: SessionRecord) -> bool:
-        """Whether a new leader of the session may have started its expiry again."""
-        failed = self.history.troubled(record.links[-1].cut_us - _BEFORE_US, self.world.now)
+        """Whether a session may live longer than its expiry.
+
+        Yes, if a new leader of the session may have started its expiry again.
+        """
+        failed = not self.alone and self.history.troubled(record.links[-1].cut_us - _BEFORE_US, self.world.now)
         return self._decide("session", "a new leader starts the expiry again", failed)
 
     def unfenced(self, older: Link, newer: Link | None) -> bool:
-        """Whether the two connections were on two sides; newer None: wherever it is."""
+        """Whether a node could not learn that the client of its connection is elsewhere now.
+
+        Yes, if the two connections were on two sides; newer None: wherever it is.
+        """
         if newer is None:
             apart = self._is_forked(older, older.opened_us)
         else:  # a process that has ended says nothing
@@ -379,7 +449,10 @@ class Causes(Judge):
         return self._decide("A6", "connections on two sides", apart)
 
     def shares_ids(self, record: SessionRecord) -> bool:
-        """Whether nodes of two sides gave out packet ids for the session."""
+        """Whether two nodes may have given out the same packet ids for a session.
+
+        Yes, if nodes of two sides gave out packet ids for the session.
+        """
         apart = self._on_two_sides(record.links, record.created_us)
         return self._decide(
             "protocol", "packet ids of two sides", apart or (record.began_without_copy and not self.majority)
@@ -388,7 +461,10 @@ class Causes(Judge):
     # Streams
 
     def stored_twice(self, message: Message) -> bool:
-        """Whether it was being forwarded when the network split."""
+        """Whether a stream may have a message more often than it was applied.
+
+        Yes, if it was being forwarded when the network split.
+        """
         if message.is_will:
             apart = self._is_will_of_sides(message)
         elif message.staged:
@@ -440,47 +516,70 @@ class Causes(Judge):
                     return True
         return len(message.attempts) > 1 and self._is_forked(message.attempts[0].link, message.first_us, until)
 
-    def replayed_elsewhere(self, record: SessionRecord, *, dup: bool) -> bool:
-        """Whether the client used two sides."""
+    def replayed_elsewhere(self, record: SessionRecord) -> bool:
+        """Whether a client may get records again because it has used two sides of a split.
+
+        Yes, if the client used two sides.
+        """
         return self._decide("A9", "replayed on two sides", self._on_two_sides(record.links, record.created_us))
 
     def repeats_replay(self, received_us: int) -> bool:
-        """Whether something failed when a QoS 0 record was sent: another leader may not have the position."""
+        """Whether a QoS 0 record of a replay that was received then may come again.
+
+        Yes, if something failed when a QoS 0 record was sent: another leader may not have the position.
+        """
         failed = self.history.troubled(received_us - SECOND, received_us + SECOND)
         return self._decide("A9", "QoS 0 records are repeated after a failure", failed)
 
-    def trimmed_elsewhere(self, message: Message) -> bool:
-        """Never: the family has no retention by size."""
-        return False
-
     # Retained messages
 
-    def retained_elsewhere(self, record: SessionRecord, message: Message, others: list[Message]) -> bool:
-        """Whether one of the others was taken on another side than the subscriber's."""
+    def retained_elsewhere(self, record: SessionRecord, others: list[Message]) -> bool:
+        """Whether a subscriber may get a retained message although one of these others has overwritten it.
+
+        others: those to its topic that were acknowledged before the subscriber asked.
+
+        Yes, if one of the others was taken on another side than the subscriber's.
+        """
         apart = any(
             self._on_two_sides(self._links_of(record, [other], other.first_us), other.first_us) for other in others
         )
         return self._decide("A8", "writes on two sides", apart)
 
-    def unordered(self, message: Message, other: Message) -> bool:
-        """Whether the two writes were taken on two sides, or one of them by each side, each at its own time."""
+    def ordered(self, message: Message, others: list[Message]) -> list[Message]:
+        """Return the other writes to a topic whose order with this one was not left to the clocks of two sides.
+
+        It was, if the two writes were taken on two sides, or one of them by each side, each at its own time.
+        """
+        certain = [other for other in others if not self._is_unordered(message, other)]
+        self._decide("A8", "writes on two sides", len(certain) < len(others))
+        return certain
+
+    def _is_unordered(self, message: Message, other: Message) -> bool:
         links = [attempt.link for attempt in message.attempts + other.attempts]
-        if self._on_two_sides(links, min(message.first_us, other.first_us)):
-            return True
-        return self._waits_for_sides(message) or self._waits_for_sides(other)
+        apart = self._on_two_sides(links, min(message.first_us, other.first_us))
+        return apart or self._waits_for_sides(message) or self._waits_for_sides(other)
 
     def pending(self, message: Message, ended_us: int) -> bool:
-        """A write without an acknowledgement may be applied at any later time, if it can be delayed at all."""
+        """Whether a write without an acknowledgement may be applied after its connection has ended.
+
+        No excuse: the outcome of an operation without an answer is open (Herlihy and Wing), unless nothing delays it.
+        """
         return self.history.troubled(message.first_us - _BEFORE_US, ended_us)
 
     # Wills
 
     def will_twice(self, life: Life) -> bool:
-        """Whether each of two sides may have published it."""
+        """Whether a will may be published twice.
+
+        Yes, if each of two sides may have published it.
+        """
         return self._believed_dead(life, self.world.now)
 
     def will_unsure(self, life: Life, until_us: int) -> bool:
-        """Whether another side may have taken the client for dead."""
+        """Whether other nodes may have taken the client of a connection for dead, or alive.
+
+        Yes, if another side may have taken the client for dead.
+        """
         return self._believed_dead(life, until_us)
 
     def _believed_dead(self, life: Life, until_us: int) -> bool:
@@ -493,58 +592,90 @@ class Causes(Judge):
         return apart and self._excuse("A7", "another side may have taken its client for dead")
 
     def client_given_up(self, life: Life, until_us: int) -> bool:
-        """Whether the connection was open while its node did nothing: a hung node does not close it."""
+        """Whether the others gave up the client of a connection before `until_us`, when that ended.
+
+        Yes, if the connection was open while its node did nothing: a hung node does not close it.
+        """
         idle = self.history.down(life.link.server.name, life.connect_us, until_us - 1)
         return idle and self._excuse("A7", "its node hung while it was connected")
 
     def joined_later(self, life: Life, follower: Life) -> bool:
-        """Whether the two were on two sides: a merge joins their sessions."""
+        """Whether the session of the later connection began on a side that did not know that of the earlier one.
+
+        Yes, if the two were on two sides: a merge joins their sessions.
+        """
         apart = self._on_two_sides([life.link, follower.link], life.connect_us, follower.accepted_us)
         return apart and self._excuse("A7", "its client began anew on another side")
 
     def withdrawal_unknown(self, life: Life, since_us: int, until_us: int) -> bool:
-        """Whether a side goes on from a copy that has the will, and that is older than this time."""
+        """Whether a side may have gone on without anybody who knows that the will was withdrawn in this time.
+
+        Yes, if a side goes on from a copy that has the will, and that is older than this time.
+        """
         older = not self.majority and self.history.went_on_without(life.connect_us, since_us, until_us)
         return older and self._excuse("A7", "withdrawn while all nodes of a side were away")
 
     def will_early(self, life: Life, until_us: int) -> bool:
-        """Whether the others may have taken its node for dead: heartbeats that are lost in one direction are enough."""
+        """Whether a will may be published before its delay is over.
+
+        Yes, if the others may have taken its node for dead: heartbeats that are lost in one direction are enough.
+        """
         name = life.link.server.name
         since = max(life.connect_us, until_us - life.will_delay_s * SECOND - _NOTICE_US)
         cut = self.history.forked(name, since, until_us) or self.history.lacks(name, since, until_us) > 0
-        apart = self.history.down(name, since, until_us) or cut
+        apart = not self.alone and (self.history.down(name, since, until_us) or cut)
         return apart and self._excuse("A7", "its node was away or cut off while it was connected")
 
     def goodbye_lost(self, life: Life, until_us: int) -> bool:
-        """A DISCONNECT is not acknowledged: a failure soon after it may undo it."""
+        """Whether a DISCONNECT that was read may have been forgotten.
+
+        A DISCONNECT is not acknowledged: a failure soon after it may undo it.
+        """
         failed = self.history.troubled(life.goodbye_us, until_us)
         return failed and self._excuse("A7", "a node failed soon after DISCONNECT")
 
     def put_out(self, life: Life) -> bool:
-        """Whether the node closed the connection before it had read DISCONNECT."""
+        """Whether the node has ended a connection by itself, before it read the client's DISCONNECT.
+
+        Yes, if the node closed the connection before it had read DISCONNECT.
+        """
         return life.link.closed_at_bytes < life.goodbye_bytes
 
     def due_until(self, life: Life, due_us: int, delay_us: int, slack_us: int) -> int:
-        """A new leader of the session may restart the delay.
+        """Return the latest moment at which a delay is over that would be over at `due_us`.
+
+        A new leader of the session may restart the delay.
 
         There is one some time after the end of the trouble, or when a member that leaves has handed over.
         """
-        end = self.history.trouble_end(life.link.ended_us - _BEFORE_US, due_us + slack_us)
-        while end and end + _NOTICE_US + delay_us > due_us:
-            due_us = end + _NOTICE_US + delay_us
-            end = self.history.trouble_end(life.link.ended_us - _BEFORE_US, due_us + slack_us)
-        moved_us = self.history.hand_over_end(life.link.ended_us - _BEFORE_US, due_us + slack_us)
-        return max(due_us, moved_us + delay_us) if moved_us else due_us
+        since_us, until_us = life.link.ended_us - _BEFORE_US, due_us
+        end = self.history.trouble_end(since_us, until_us + slack_us)
+        while end and end + _NOTICE_US + delay_us > until_us:
+            until_us = end + _NOTICE_US + delay_us
+            end = self.history.trouble_end(since_us, until_us + slack_us)
+        moved_us = self.history.hand_over_end(since_us, until_us + slack_us)
+        if moved_us:
+            until_us = max(until_us, moved_us + delay_us)
+        if until_us > due_us:
+            self._excuse("A7", "a new leader starts the delay again")
+        return until_us
 
     # Others
 
     def staged_lost(self) -> bool:
-        """Whether there were ever two sides."""
+        """Whether the staged part of a transaction may be gone.
+
+        Yes, if there were ever two sides.
+        """
         return self._decide("A10", "staged where a side took over", self._has_forked())
 
     def _has_forked(self) -> bool:
         return not self.majority and any(self.history.forked(host.name, 0) for host in self.history.hosts)
 
     def unserved(self, since_us: int) -> bool:
-        """Whether a machine was down, or links were cut."""
-        return self.history.troubled(since_us, self.world.now)
+        """Whether the cluster may have been unable to handle a connection since then.
+
+        Yes, if a machine was down, or links were cut.
+        """
+        failed = self.history.troubled(since_us, self.world.now)
+        return self._decide("protocol", "not served after a failure", failed)

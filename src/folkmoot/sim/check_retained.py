@@ -34,7 +34,7 @@ class RetainedChecker:
         asked_us = min([sub.asked_us for sub in subs])
         written = self.ledger.retained[message.topic]
         others = [other for other in written if other is not message and other.acked_us <= asked_us]
-        if self.judge.retained_elsewhere(record, message, others):
+        if self.judge.retained_elsewhere(record, others):
             return
         over = self._overwritten(message, asked_us)
         if over is not None:
@@ -71,9 +71,9 @@ class RetainedChecker:
     def _overwritten(self, message: Message, at_us: int) -> Message | None:
         """Return a write that has certainly replaced `message` by `at_us`, or None."""
         ended = self._ended_us(message)
-        for other in self.ledger.retained[message.topic]:
-            if other is message or other.acked_us > at_us or self.judge.unordered(message, other):
-                continue
+        written = self.ledger.retained[message.topic]
+        others = [other for other in written if other is not message and other.acked_us <= at_us]
+        for other in self.judge.ordered(message, others):
             if ended < other.first_us:
                 return other
             # A message that is applied once may have been applied at its first sending: a repetition does not reorder

@@ -34,6 +34,8 @@ EXCUSES: Final = (
     Excuse("A1", "session begun while all nodes of its side were away", _SPLIT),
     Excuse("A2", "subscription changed on another side", _SPLIT),
     Excuse("A2", "for an earlier session, merged in a heal", _SPLIT),
+    Excuse("A2", "QoS 0: sent before it was on disk, and again after a failure", _DEATH),
+    Excuse("A2", "retained messages are sent again after a failure", _DEATH),
     Excuse("A3", "messages of two sides", _SPLIT),
     Excuse("A3", "QoS 0: its connection ended in a change of leaders", _MOVE),
     Excuse("A3", "its publisher moved while links of its former node were slow", _MOVE),
@@ -49,6 +51,7 @@ EXCUSES: Final = (
     Excuse("A7", "its node hung while it was connected", _DEATH),
     Excuse("A7", "its node was away or cut off while it was connected", _DEATH),
     Excuse("A7", "a node failed soon after DISCONNECT", _DEATH),
+    Excuse("A7", "a new leader starts the delay again", _DEATH),
     Excuse("A8", "writes on two sides", _SPLIT),
     Excuse("A9", "being forwarded when the network split", _SPLIT),
     Excuse("A9", "being stored at a node that went down, and came back as a side", _SPLIT),
@@ -56,6 +59,7 @@ EXCUSES: Final = (
     Excuse("A9", "QoS 0 records are repeated after a failure", _DEATH),
     Excuse("A10", "staged where a side took over", _SPLIT),
     Excuse("protocol", "packet ids of two sides", _SPLIT),
+    Excuse("protocol", "not served after a failure", _DEATH),
     Excuse("session", "a new leader starts the expiry again", _DEATH),
 )
 

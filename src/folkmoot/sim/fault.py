@@ -11,11 +11,11 @@ from collections.abc import Callable
 
 from folkmoot.kernel.clock import MILLISECOND, NEVER, SECOND
 from folkmoot.kernel.rng import Rng
+from folkmoot.sim.causes import Causes
 from folkmoot.sim.fault_cluster import ClusterFaults
 from folkmoot.sim.fault_disk import DiskFaults
 from folkmoot.sim.fault_topology import TopologyFaults
 from folkmoot.sim.host import Host
-from folkmoot.sim.judge import Judge
 from folkmoot.sim.mesh import Mesh
 from folkmoot.sim.network import Link, Network
 from folkmoot.sim.pipe import Pipe
@@ -42,7 +42,7 @@ class Faults:
         network: Network,
         site: Site,
         trouble: Trouble,
-        judge: Judge,
+        judge: Causes,
         mesh: Mesh | None,
     ) -> None:
         self.world = world

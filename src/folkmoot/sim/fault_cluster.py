@@ -91,7 +91,7 @@ class ClusterFaults(Acting):
         if len(running) < len([host for host in self.site.hosts if host.member]):
             return  # a machine that was down already may have less than the others: that is another fault
         self._note("power loss", running)
-        before = self.trouble.lacking()
+        before = dict(self.trouble.weak)
         self.trouble.disturb()
         self.trouble.fail(running)
         for host in running:
@@ -135,7 +135,8 @@ class ClusterFaults(Acting):
         """Cut a machine off from all others, clients included."""
         for host in self._victims():
             self.world.mark("blackout")
-            self.trouble.isolate(host)
+            self.trouble.fail([host])
+            self.trouble.split()
             host.darken(on=True)
             self._until(self.duration(), self._lighten, host)
 
@@ -189,7 +190,7 @@ class ClusterFaults(Acting):
         for link in node.cluster_node.peers.links():
             if link.was_up and link.member.address == other.config.cluster.peer_address:
                 self._note("lost link", pair)
-                self.trouble.lose_link()
+                self.trouble.disturb()
                 node.cluster_node.peers._switch.drop_slow(link)  # noqa: SLF001 - only a backlog that is too long does this, see A13
 
     def slow_down(self) -> None:
@@ -225,7 +226,7 @@ class ClusterFaults(Acting):
         text = " | ".join([" ".join([host.name for host in side]) for side in sides])
         self.world.mark("one-way split" if one_way else f"split in {len(sides)}")
         self.world.note("world", f"split {text}{' one way' if one_way else ''}")
-        self.trouble.split([] if one_way else sides)
+        self.trouble.split()
         for number, side in enumerate(sides):
             for other in sides[number + 1 :]:
                 for one in side:
@@ -266,7 +267,7 @@ class ClusterFaults(Acting):
             return
         self._split = True
         sides = self._sides()
-        self.trouble.split([])
+        self.trouble.split()
         self.world.mark("flapping")
         self._flap(sides, self.rng.between(3, 8))
 
@@ -288,7 +289,7 @@ class ClusterFaults(Acting):
         if not hosts:
             return
         self._note("swizzle", hosts)
-        self.trouble.split([])
+        self.trouble.split()
         self._split = True
         at = 0
         for host in hosts:

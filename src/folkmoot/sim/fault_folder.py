@@ -77,7 +77,7 @@ class FolderFaults(Acting):
         running = self.site.running
         if old.node is None or any(host.member and host.node is None for host in self.site.hosts):
             return  # another machine may lack more than this one
-        if self.links.busy or list(self.trouble.lacking()) != [old.name]:
+        if self.links.busy or list(self.trouble.weak) != [old.name]:
             return
         if self.links.mesh.slow_us:
             return  # what is not heard of within a lease counts as away (docs/limits.md)

@@ -85,7 +85,7 @@ class LinkFaults(Acting):
         self.world.mark(f"links: {'cut off' if kind.startswith('cut off') else kind}")
         text = " ".join([f"{one}>{two}" for one, two in cuts])
         self.world.note("world", f"links for {lasts_us}: {kind}: {text}")
-        self.trouble.split([])
+        self.trouble.split()
         self._cut(cuts)
         if lasts_us < NEVER:
             self._until(lasts_us, self._end_matrix, self._number)

@@ -66,14 +66,11 @@ class Host(Machine):
         # no node would remain; but a node that was cut off in the meantime continues with the order
         self._stays = False
         self._renews = False  # its folder has become another disk: another node is started on it
-        self.believed = True  # what the node says about its copies counts for the budget of faults
-        self.refilled = False  # a copy here was replaced: until it is filled it counts for nothing
         self._patience_us = 0  # until then a stopping node waits for the others
         self._wake_us = NEVER
         self._woken_us = 0  # when its timer went off last, and how often it did at that moment
         self._wakes = 0
         self._told_ahead_us = 0  # by how much the wall clock is ahead, as the node knows
-        self._by_number: dict[int, Link] = {}  # connections of this life, also those that are gone
 
     # Life and death
 
@@ -86,7 +83,6 @@ class Host(Machine):
         self.starts_us.append(self.world.now)
         self._turn_set = False
         self._wake_us = NEVER
-        self._by_number.clear()
         self._stall_told = False
         self.disk.begin()
         self.node = self._make_node(self, self.disk.reader if self.peering else self.disk.tables, self.rng.next64())
@@ -234,7 +230,6 @@ class Host(Machine):
         info = PeerInfo("tcp", f"10.0.0.{link.number}", None)
         connection = self.node.connect(link, info, self.clock())
         link.connection = connection
-        self._by_number[connection.id] = link
         self.set_turn()
         return True
 
@@ -340,11 +335,7 @@ class Host(Machine):
         for event in effects.events:
             self.world.note(self.name, f"event {event.kind}", event)
             self.world.mark(f"event {event.kind}")
-            if event.kind == "disconnected":
-                self._expelled(event.fields["connection"])
-            elif event.kind == "branch_overwritten" and self.believed:
-                self.refilled = True
-            elif event.kind == "leave_refused":
+            if event.kind == "leave_refused":
                 self._stay()
 
     def _apply(self, life: int, ops: list[tuple[int, bytes, bytes]]) -> None:
@@ -374,10 +365,6 @@ class Host(Machine):
         """Carry out the effects of a turn for other nodes."""
         wanted: Any = effects
         peering.carry_out(wanted.dials, wanted.peer_outputs, wanted.peer_closes)
-
-    def _expelled(self, number: object) -> None:
-        assert isinstance(number, int), "a connection's number"
-        self._by_number[number].expelled = True
 
     def write(self, batch: Batch) -> None:
         """Hand a batch to the disk."""

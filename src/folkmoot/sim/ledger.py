@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from folkmoot.kernel.clock import MILLISECOND
 from folkmoot.mqtt.packet import Publish
+from folkmoot.sim.causes import Causes
 from folkmoot.sim.fact import Attempt, Lane, Life, Message, SessionRecord
 from folkmoot.sim.host import Host
-from folkmoot.sim.judge import Judge
 from folkmoot.sim.network import Link
 from folkmoot.sim.trouble import Trouble
 from folkmoot.sim.world import World
@@ -20,7 +20,7 @@ __all__ = ["Ledger"]
 class Ledger:
     """The facts of one run."""
 
-    def __init__(self, world: World, hosts: list[Host], trouble: Trouble, judge: Judge) -> None:
+    def __init__(self, world: World, hosts: list[Host], trouble: Trouble, judge: Causes) -> None:
         self.world = world
         self.hosts = hosts
         self.trouble = trouble

@@ -88,7 +88,6 @@ class Link:
         self.opened_us = network.world.now
         self.cut_us = NEVER  # the first moment at which either side stopped
         self.ended_us = NEVER  # when the node knew it
-        self.expelled = False  # the node says that it has ended it by itself
         self.closed_at_bytes = NEVER  # what the node had read when it closed the connection
         self.crashed = False  # the node's process died under it
         self.connection: object = None  # the node's object for it

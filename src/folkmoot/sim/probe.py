@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Final
 
 from folkmoot.kernel.clock import MILLISECOND, SECOND
 from folkmoot.mqtt.packet import V5, Connack, Publish
+from folkmoot.sim.causes import Causes
 from folkmoot.sim.client import Client
 from folkmoot.sim.fact import Message
 from folkmoot.sim.history import HEAL_US, History
 from folkmoot.sim.host import Host
 from folkmoot.sim.inside import ready_at
-from folkmoot.sim.judge import Judge
 from folkmoot.sim.network import Network
 from folkmoot.sim.oracle import Oracle
 from folkmoot.sim.profile import Profile
@@ -102,7 +102,7 @@ class Prober:
         site: Site,
         oracle: Oracle,
         history: History,
-        judge: Judge,
+        judge: Causes,
         copies: int,
         *,
         majority: bool,

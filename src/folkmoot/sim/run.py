@@ -25,7 +25,6 @@ from folkmoot.sim.fleet import Fleet
 from folkmoot.sim.history import History
 from folkmoot.sim.host import Host
 from folkmoot.sim.inside import difference, not_whole
-from folkmoot.sim.judge import Judge
 from folkmoot.sim.ledger import Ledger
 from folkmoot.sim.machine import Machine
 from folkmoot.sim.mesh import Mesh
@@ -38,7 +37,6 @@ from folkmoot.sim.site import Site, peer_address
 from folkmoot.sim.swarm import QUOTA_MESSAGES, Shape, Swarm
 from folkmoot.sim.trace import Trace
 from folkmoot.sim.trouble import Trouble
-from folkmoot.sim.windows import Windows
 from folkmoot.sim.workload import Workload
 from folkmoot.sim.world import Violation, World
 from folkmoot.store.reader import Reader
@@ -139,9 +137,7 @@ class Simulation:
         self.trouble = Trouble(world, hosts, self.swarm.replicas)
         self.trouble.majority = self.swarm.majority
         self.history = History(world, hosts, self.swarm.replicas)
-        self.judging: Judge = Windows(self.trouble)
-        if self.swarm.causal:
-            self.judging = Causes(self.history, majority=self.swarm.majority)
+        self.judging = Causes(self.history, majority=self.swarm.majority)
         self.ledger = Ledger(world, hosts, self.trouble, self.judging)
         self.oracle = Oracle(self.ledger, [profile.client_id for profile in fleet.watchers])
         self.checker = ClusterChecker(world, self.trouble, self.swarm.partitions)
@@ -171,7 +167,7 @@ class Simulation:
         if self.swarm.has("transactions") and make_core is Node:
             self.workload.committers = committers(self.network, self.site, self.oracle, fleet.topics, self.swarm)
         self.prober: Prober | None = None
-        if self.swarm.causal and nodes > 1 and make_core is Node:
+        if self.swarm.topologies and nodes > 1 and make_core is Node:
             self.prober = Prober(
                 Rng(seed ^ _PROBES),
                 self.network,
@@ -223,11 +219,10 @@ class Simulation:
         for host in self.site.hosts:
             host.on_turn = self._after_turn
             host.on_output = self._output
+            host.on_change = self.history.look
             if self.mesh is not None:
                 host.on_write = self.checker.write
                 host.on_fail = self._failed
-                host.on_change = self.history.look
-                host.believed = not self.swarm.causal
         if self.mesh is not None:
             self.history.mesh = self.mesh
             self.mesh.on_change = self.history.look
@@ -302,7 +297,7 @@ class Simulation:
         self.workload.start()
         if not self.settle(self.workload.subscribe_watchers):
             return
-        if self.swarm.causal and not self.settle(self.workload.subscribe_actors):
+        if self.swarm.topologies and not self.settle(self.workload.subscribe_actors):
             return
         for _ in range(self.swarm.rounds):
             self._disturb(self.steps // self.swarm.rounds)

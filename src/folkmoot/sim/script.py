@@ -230,7 +230,8 @@ class Script:
     def step_dark(self, words: list[str]) -> None:
         """Cut a machine off from all others."""
         host = self._host(words[0])
-        self.simulation.trouble.isolate(host)
+        self.simulation.trouble.fail([host])
+        self.simulation.trouble.split()
         host.darken(on=True)
 
     def step_light(self, words: list[str]) -> None:

@@ -138,7 +138,7 @@ class Swarm:
     def __init__(self, rng: Rng, shape: Shape | None = None, nodes: int = 1, family: Rng | None = None) -> None:
         self.nodes = nodes
         self.family = family  # the generator of the family `--topologies`; None: the other one
-        self.causal = family is not None  # the checkers ask for causes, not for times (`folkmoot.sim.judge`)
+        self.topologies = family is not None
         self.splits = False  # machines may be cut off from each other
         self.witnesses = 0  # voters without data, the last ones of the machines but for spares
         calm = rng.chance(1, 12)  # now and then a run without any fault, to isolate the effect of faults
@@ -324,7 +324,8 @@ class Swarm:
             for number in range(rng.between(1, 2)):
                 topic_filter = [b"#", b"t/0/#", b"t/+/#"][rng.below(3)]
                 size = rng.between(1, 8) * 2048 if rng.chance(1, 6) else 0
-                size = 0 if self.causal else size  # what retention has removed, no reader can demand
+                # What the retention of one side has removed, no reader can demand of the other.
+                size = 0 if self.topologies or any(self.has(name) for name in SPLITTING) else size
                 # Only a clock that is set wrong can remove a record of a run.
                 retention_us = HOUR // 2 if self.has("wrong clocks") else 0
                 config.streams.append(StreamConfig(f"s{number}", topic_filter, rng.between(1, 4), retention_us, size))

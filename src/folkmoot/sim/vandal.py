@@ -12,7 +12,7 @@ from folkmoot.kernel.clock import SECOND
 from folkmoot.kernel.rng import Rng
 from folkmoot.mqtt.encode import encode
 from folkmoot.mqtt.packet import V5, V311, Connect, Packet, Pingreq, Subscribe, Unsubscribe
-from folkmoot.sim.judge import Judge
+from folkmoot.sim.causes import Causes
 from folkmoot.sim.network import Caller, Link, Network
 from folkmoot.sim.site import ROAMING, Site
 from folkmoot.sim.world import World
@@ -36,7 +36,7 @@ class Vandal(Caller):
 class Vandals:
     """Sends vandals to the node."""
 
-    def __init__(self, world: World, rng: Rng, network: Network, site: Site, judge: Judge) -> None:
+    def __init__(self, world: World, rng: Rng, network: Network, site: Site, judge: Causes) -> None:
         self.world = world
         self._rng = rng
         self._network = network

@@ -61,7 +61,7 @@ class Workload:
         self._add(3, self._disconnect, "disconnects")
         self._add(2, self._drop, "")
         self._add(2, self._takeover, "takeovers")
-        if swarm.causal:
+        if swarm.topologies:
             self._add(10, self._subscribe, "")  # what one side learns only while it cannot tell the others
         for client in actors:
             client.make_will = self.will
