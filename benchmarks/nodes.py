@@ -98,21 +98,21 @@ class Nodes:
         finally:
             connection.close()
 
+    def ask_any(self, path: str) -> Any:
+        """Return what the first node that answers says on its admin port; raises RuntimeError if none does."""
+        for name in self.servers:
+            found = self.ask(name, path)
+            if found is not None:
+                return found
+        raise RuntimeError("no node answers")
+
     def leaders(self) -> list[str]:
         """Return who leads each partition, by its number."""
-        for name in self.servers:
-            found = self.ask(name, "/api/v1/partitions")
-            if found is not None:
-                return [str(one["leader"]) for one in found]
-        raise RuntimeError("no node answers")
+        return [str(one["leader"]) for one in self.ask_any("/api/v1/partitions")]
 
     def controller(self) -> str:
         """Return which node leads the configuration log."""
-        for name in self.servers:
-            found = self.ask(name, "/api/v1/status")
-            if found is not None:
-                return str(found["controller"])
-        raise RuntimeError("no node answers")
+        return str(self.ask_any("/api/v1/status")["controller"])
 
     def await_whole(self, timeout_s: float = WHOLE_S) -> None:
         """Wait until all nodes that run are members of one view with all copies whole; raises RuntimeError."""

@@ -252,12 +252,8 @@ class Raft:
         leader = self._leader
         if leader is None:
             return Proposal(0, 0, NOT_LEADER, self.leader)
-        refused = leader.refusal(len(context))
-        if refused == ACCEPTED:
-            refused = leader.change_refusal(kind, peer)
+        refused = _change_refusal(leader, kind, peer, len(context))
         if refused != ACCEPTED:
-            if kind == PROMOTE:
-                leader.attend(peer)  # it may only have been silent because it learns: the next attempt knows
             return Proposal(0, 0, refused, self.me)
         return self._proposed(leader.change(kind, peer, context))
 
@@ -270,12 +266,8 @@ class Raft:
         leader = self._leader
         if leader is None:
             return NOT_LEADER, 0
-        refused = leader.refusal(0)
-        if refused == ACCEPTED:
-            refused = leader.change_refusal(kind, peer)
+        refused = _change_refusal(leader, kind, peer, 0)
         if refused != ACCEPTED:
-            if kind == PROMOTE:
-                leader.attend(peer)
             return refused, 0
         following = self._log.configuration().after(kind, peer)
         assert following is not None, "the change has been checked"
@@ -707,3 +699,13 @@ class Raft:
                 result = UNKNOWN
             self._outcomes.append(Outcome(handle, index, result))
         assert not self._pending or self._pending[0][0] > log.applied, "what is applied is decided"
+
+
+def _change_refusal(leader: Leader, kind: int, peer: int, size: int) -> int:
+    """Return why a leader refuses a change of the configuration with a context of `size` bytes, or ACCEPTED."""
+    refused = leader.refusal(size)
+    if refused == ACCEPTED:
+        refused = leader.change_refusal(kind, peer)
+    if refused != ACCEPTED and kind == PROMOTE:
+        leader.attend(peer)  # it may only have been silent because it learns: the next attempt knows
+    return refused
