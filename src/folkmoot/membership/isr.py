@@ -13,7 +13,7 @@ __all__ = ["isr_request"]
 
 
 def isr_request(
-    configuration: ClusterConfiguration, leader: int, filled: dict[tuple[int, int], tuple[int, int, int]]
+    configuration: ClusterConfiguration, leader: int, filled: dict[tuple[int, int], tuple[int, int, int]], least: int
 ) -> AlterIsr | None:
     """Return the request for all learners that are filled; None: there is nothing to ask for.
 
@@ -24,6 +24,9 @@ def isr_request(
             all as they were when it was filled. What is in the ISR by now, or belongs to a leadership or a start that
             is over, is removed. So is what an older version says: its copy may have been dropped and begun anew since.
             Each change of a partition is another view, in which the leader finds anew who is filled.
+        least: `min_in_sync` of the leader. With fewer in sync it has refused what others sent it. A member that has
+            skipped that view would send the rest, which counts as known where later messages are: so the end of it is
+            another leadership, and all that was not confirmed comes again.
     """
     wanted: dict[int, list[int]] = {}
     for place, told in list(filled.items()):
@@ -41,7 +44,8 @@ def isr_request(
     started: dict[int, int] = {}
     for number in sorted(wanted):
         state = configuration.partitions[number]
-        items.append(IsrItem(number, state.leader_epoch, state.version, wanted[number]))
+        anew = len(state.isr) < least
+        items.append(IsrItem(number, state.leader_epoch, state.version, wanted[number], anew))
         for disk in wanted[number]:
             started[disk] = configuration.members[disk].started
     return AlterIsr(leader, items, started) if items else None

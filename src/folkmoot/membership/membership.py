@@ -120,6 +120,7 @@ class Membership:
         options.forks = config.split_policy == "available"
         options.partitions = self._partitions
         options.copies = config.replicas
+        options.min_in_sync = config.min_in_sync
         options.expect = config.expect
         return options
 

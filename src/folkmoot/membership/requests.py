@@ -227,7 +227,7 @@ class Requests:
         """Ask for the ISRs with the learners that are filled, all with one request."""
         if _ISR in self._open or now < self._isr_ns:
             return
-        request = isr_request(configuration, self._disk, self._filled)
+        request = isr_request(configuration, self._disk, self._filled, self._options.min_in_sync)
         if request is not None:
             self._isr_ns = now + self._options.heartbeat_ns // 4
             self._wish(_ISR, request)

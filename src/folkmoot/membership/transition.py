@@ -743,7 +743,7 @@ class Transition:
         isr = [disk for disk in before.replicas if disk in wanted]
         if isr == before.isr:
             return UNCHANGED
-        self._put_partition(item.partition, before.replicas, isr, before.leader, False)
+        self._put_partition(item.partition, before.replicas, isr, before.leader, item.anew)
         return ACCEPTED
 
     def _lead(self, command: Lead) -> int:
