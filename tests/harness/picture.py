@@ -43,6 +43,7 @@ class Drawn(Picture):
         self.losses = Losses()
         self.heard: list[str] = []
         self.there = True
+        self.informed = True
         self.is_trunk = True
         self.leader_of_log = "b"
         self.voting: list[str] = []
@@ -116,6 +117,9 @@ class Drawn(Picture):
 
     def leads(self, partition: int) -> bool:
         return self.roles[partition][0] == "a" and partition not in self.closed
+
+    def knows_subscribers(self) -> bool:
+        return self.informed
 
     def leader_open(self, partition: int) -> bool:
         return partition not in self.closed

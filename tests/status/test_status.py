@@ -189,6 +189,11 @@ def test_a_node_is_ready_when_it_has_its_data() -> None:
     picture.closed = {0}
     assert "taking over 1" in status.unready()
     picture.closed = set()
+    picture.informed = False
+    assert "who has subscribed" in status.unready()
+    picture.informed = True
+    picture.closed = {0}
+    picture.closed = set()
     assert status.unready() == ""
 
 

@@ -26,6 +26,7 @@ from folkmoot.turn.fabric import Fabric
 from folkmoot.turn.message import CONFIRM
 from folkmoot.turn.parts import TurnParts
 from folkmoot.turn.state import (
+    TIMER_ABSENT,
     TIMER_CONNECT,
     TIMER_EVENTS,
     TIMER_LAZY,
@@ -483,6 +484,8 @@ class Broker:
     def _due(self, kind: int, subject: int | str) -> None:
         if kind == TIMER_EVENTS:
             self.delivery.event_publisher.tick()
+        elif kind == TIMER_ABSENT:
+            self.leadership.absent(int(subject))
         elif kind == TIMER_TABLES:
             self.report.tables.due()
         elif kind == TIMER_RETENTION:

@@ -113,11 +113,15 @@ class ForwardSender:
         tasks: list[Task],
         nodes: dict[str, list[bytes]],
         connection: Connection | None = None,
-    ) -> None:
+    ) -> bool:
         """Send a message to partitions that others lead, and to nodes with transient subscribers (and their groups).
 
-        flags: FROM_CLIENT, TO_GROUPS. connection: over which it was published.
+        flags: FROM_CLIENT, TO_GROUPS. connection: over which it was published. Return whether a partition gets it. One
+        without a leader does not: the turn would wait for it, and with it all later turns, until another view comes.
+        What must not be lost is refused before, or is in an outbox.
         """
+        if self.fabric.leaderless:
+            tasks = self._with_leaders(tasks)
         self._sequence += 1
         self.order += 1
         blank = Envelope(self._sequence, self.state.writer.token, flags, encode_application(message, producer, number))
@@ -140,6 +144,13 @@ class ForwardSender:
             self.commits.ask(len(tasks), len(tasks) * len(blank.body))
         for node_id, envelope in envelopes.items():
             self._outgoing.setdefault(node_id, []).append(envelope)
+        return bool(tasks)
+
+    def _with_leaders(self, tasks: list[Task]) -> list[Task]:
+        leaders = self.fabric.leaders
+        found = [task for task in tasks if leaders[task.partition]]
+        self.state.counters.dropped_absent += len(tasks) - len(found)
+        return found
 
     def publish_run(self, body: bytes, nodes: list[str], connection: Connection) -> None:
         """Send a run of packets to nodes with transient subscribers, after all that goes there before it."""

@@ -229,7 +229,7 @@ class OutboxPublishing:
             others = [one for one in others if one.count > one.absent]
         if self._pass_on_here(lost, others, plan):
             return True
-        if lost.refused:
+        if lost.refused or not shared.keeps(lost.message):
             others = self.publishing.routes.interest.within_reach(others)  # a full group lets nothing wait for a leader
         if plan.is_empty() and len(lost.refused) < REFUSALS_MAX:
             location = shared.choose_location(lost.group, None, others)
@@ -245,11 +245,23 @@ class OutboxPublishing:
             plan.add_task(unheard, 0).groups.append(lost.group)  # whose leader looks for a member
         tasks = list(plan.tasks.values())
         refused = encode_refusals(lost.refused)
-        if lost.home >= 0:
-            self.outbox.put(lost.home, lost.message, refused, 0, TO_GROUPS, tasks, plan.nodes)
+        home = lost.home
+        if home < 0 and not all(self.publishing.fabric.leaders[task.partition] for task in tasks):
+            home = self._any_home()  # it waits until the member's partition has a leader
+        if home >= 0:
+            self.outbox.put(home, lost.message, refused, 0, TO_GROUPS, tasks, plan.nodes)
         else:
             self.publishing.forward_sender.publish(lost.message, refused, 0, TO_GROUPS, tasks, plan.nodes)
         return True
+
+    def _any_home(self) -> int:
+        """Return a partition of this node that has room for a message that waits, -1: there is none."""
+        if self.outbox.commits.throttle.is_stranded_full():
+            return -1
+        for partition in range(self.state.partitions):
+            if self.state.leads[partition]:
+                return partition
+        return -1
 
     def _pass_on_here(self, lost: Lost, others: list[SharedLocation], plan: Plan) -> bool:
         """Give it to a member at this node, or add one to the plan; False: nobody has got it yet."""

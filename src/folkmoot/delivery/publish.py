@@ -123,9 +123,9 @@ class Publishing:
         flags = 0 if publisher is None else FROM_CLIENT
         connection = None if publisher is None else publisher.connection
         tasks = list(plan.tasks.values())
-        self.forward_sender.publish(message, producer, sequence, flags, tasks, plan.nodes, connection)
+        stored = self.forward_sender.publish(message, producer, sequence, flags, tasks, plan.nodes, connection)
         self.state.counters.cluster_messages_sent += len(plan)
-        return result | STORED if tasks else result
+        return result | STORED if stored else result
 
     def apply(self, application: Application, task: Task, origin: bytes, late: bool) -> None:
         """Store a forwarded message in one partition; late: another side of a split has acknowledged it."""

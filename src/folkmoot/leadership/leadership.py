@@ -7,9 +7,12 @@ partition, and passes packets on from then on. Clients notice a pause.
 
 from __future__ import annotations
 
+from typing import Final
+
 from folkmoot.channel.parts import ChannelParts
 from folkmoot.delivery.parts import DeliveryParts
 from folkmoot.feed.parts import FeedParts
+from folkmoot.kernel.clock import SECOND
 from folkmoot.kernel.errors import CorruptStore
 from folkmoot.kernel.event import INFO
 from folkmoot.kernel.pack import varint
@@ -27,12 +30,16 @@ from folkmoot.proxy.parts import ProxyParts
 from folkmoot.proxy.relay import HostedClient, decode_attached
 from folkmoot.report.order import Orders
 from folkmoot.session.connection import OPEN, REGISTERING
-from folkmoot.session.relay import ASKED, Relay
+from folkmoot.session.relay import ASKED, GRANTED, Relay
 from folkmoot.session.session import Session
 from folkmoot.turn.message import ENTER
 from folkmoot.turn.parts import TurnParts
+from folkmoot.turn.state import TIMER_ABSENT
 
-__all__ = ["Leadership"]
+__all__ = ["ABSENT_US", "Leadership"]
+
+ABSENT_US: Final = 5 * SECOND
+"""For so long nobody leads a partition before clients with sessions there are disconnected."""
 
 
 class _Change:
@@ -92,6 +99,7 @@ class Leadership:
         self.recovery = Recovery(self.relays, self.restore, self.fabric.planted)
         self._led = 0  # partitions since the last report
         self._was_out = False  # others may have gone on without this node, since its last view
+        self._leaderless: dict[int, None] = {}  # partitions that nobody leads, since an earlier view or this one
 
     # -- views --------------------------------------------------------------------------------------------------------
 
@@ -172,7 +180,9 @@ class Leadership:
                 self._moved(partition, partition in merging)
             # No copy can lead. Publishers get an error instead of waiting: their turns would hold up all later turns
             # of this node. Outbox entries are rows and wait.
-            if not self.fabric.leaders[partition]:
+            if self.fabric.leaders[partition]:
+                self._leaderless.pop(partition, None)
+            else:
                 self._turn_away(partition)
                 self.forward_sender.fail_leaderless(partition)
                 self.interest.from_other_side.pop(partition, None)
@@ -220,10 +230,26 @@ class Leadership:
         self.forward_sender.barrier.forget(node_id)
 
     def _turn_away(self, partition: int) -> None:
-        """Refuse clients that wait for a leader of the partition that has their session: there is none."""
-        for relay in list(self.relays.of_partition(partition)):
+        """Refuse clients that wait for a leader of the partition that has their session: there is none.
+
+        Those that are connected notice nothing of a node that starts again at once.
+        """
+        if partition not in self._leaderless:
+            self._leaderless[partition] = None
+            self.state.timers.set(self.state.now + ABSENT_US, TIMER_ABSENT, partition)
+        for relay in self.relays.of_partition(partition):
             if relay.state == ASKED:
                 self.closing.absent(relay.connection, partition)
+
+    def absent(self, partition: int) -> None:
+        """Nobody has led a partition for a while: disconnect clients whose session is there.
+
+        They would get no message, and no answer to what the leader has to do.
+        """
+        if partition in self._leaderless:
+            for relay in self.relays.of_partition(partition):
+                if relay.state == GRANTED and relay.persistent:
+                    self.closing.absent(relay.connection, partition)
 
     def stand_down(self, why: str) -> None:
         """Serve no client: the cluster continues without this node, or this side of a split may not serve.
@@ -234,6 +260,7 @@ class Leadership:
         """
         fabric = self.fabric
         self._was_out = True
+        self._leaderless.clear()
         # First: nothing that the steps below end may be passed on to a leader, here or at another node.
         for partition in range(self.state.partitions):
             fabric.open[partition] = False

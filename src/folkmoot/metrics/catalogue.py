@@ -85,7 +85,7 @@ def wire() -> list[Family]:
 def messages() -> list[Family]:
     """PUBLISH packets in and out, and what happened to messages."""
     qos = ["0", "1", "2"]
-    drops = ["queue_full", "user_quota", "qos0_slow", "qos0_moved", "expired", "too_large"]
+    drops = ["queue_full", "user_quota", "qos0_slow", "qos0_moved", "absent", "expired", "too_large"]
     return [
         split("publish_received", COUNTER, "packets", "PUBLISH packets received", "qos", "publish_received_qos", qos),
         split("publish_sent", COUNTER, "packets", "PUBLISH packets sent", "qos", "publish_sent_qos", qos),

@@ -3,7 +3,8 @@
 The rule, in the order in which a view is installed:
 
 1. `find` comes before the view takes effect at the broker. What waits to be committed in a partition that is scarce
-   from now on is abandoned: those that are left would commit it, and it would be acknowledged on too few disks.
+   is abandoned: those that are left would commit it, and it would be acknowledged on too few disks. So is what waits
+   in a partition that nobody leads: no leader says that it is committed, and turns are committed in order.
 2. For the broker, a scarce partition has no leader (`leaders`): clients and messages that need it are refused at once,
    and nothing is asked of the node that leads its copies.
 3. Such a node opens it for the replicas alone (`replication.start`), so that copies are filled; the broker's half of it
@@ -39,7 +40,7 @@ class Scarcity:
         before = self._fabric.scarce
         scarce = dict.fromkeys(view.scarce(self._least))
         self._fabric.scarce = scarce
-        self._abandon([partition for partition in scarce if partition not in before])
+        self._abandon([partition for partition, leader in enumerate(self.leaders(view)) if not leader])
         for partition in before:
             if partition not in scarce:
                 self._replication.closed(partition)
@@ -51,9 +52,10 @@ class Scarcity:
             self._state.event(WARNING if scarce else INFO, kind, fields)
 
     def _abandon(self, partitions: list[int]) -> None:
-        """Acknowledge nothing that waits to be committed in these partitions: it would be on too few disks.
+        """Acknowledge nothing that waits to be committed in these partitions.
 
-        Whoever leads them now: the new leader would say that all copies in sync have what this node has waited for.
+        Whoever leads the copies of a scarce one now: the new leader would say that all copies in sync have what this
+        node has waited for.
         """
         writer = self._state.writer
         replication = self._replication

@@ -74,7 +74,9 @@ class Closing:
         can not be told now, and publishes the will when it comes back.
         """
         why = f"partition {partition}, with the session, has no copies in sync here, or too few: try again or elsewhere"
-        if _is_announced(connection):
+        if connection.state == OPEN:
+            self.disconnect(connection, reason.SERVER_BUSY, why)
+        elif _is_announced(connection):
             self._note(connection, "disconnected", reason.SERVER_UNAVAILABLE, why)
             self.close(connection)
         else:

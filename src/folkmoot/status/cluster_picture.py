@@ -198,6 +198,10 @@ class ClusterPicture(Picture):
         """Whether this node leads the partition and serves it."""
         return self._replication.leads(partition)
 
+    def knows_subscribers(self) -> bool:
+        """Whether all others have told who has subscribed."""
+        return self._state.routes_known
+
     def leader_open(self, partition: int) -> bool:
         """Whether the leader of the partition serves it."""
         return self._replication.leader_open(partition)

@@ -171,6 +171,10 @@ class Picture(ABC):
         """Whether this node leads the partition and serves it."""
 
     @abstractmethod
+    def knows_subscribers(self) -> bool:
+        """Whether this node knows who has subscribed elsewhere: it admits no client before."""
+
+    @abstractmethod
     def leader_open(self, partition: int) -> bool:
         """Whether the leader of the partition, this node or another, serves it."""
 
@@ -294,6 +298,10 @@ class AlonePicture(Picture):
 
     def leads(self, partition: int) -> bool:
         """Return True: it leads everything."""
+        return True
+
+    def knows_subscribers(self) -> bool:
+        """Return True: there is nobody elsewhere."""
         return True
 
     def leader_open(self, partition: int) -> bool:

@@ -349,6 +349,8 @@ class NodeStatus:
             return f"it is being filled: {fills} partitions to go"
         if opening:
             return f"it is taking over {opening} partitions"
+        if not picture.knows_subscribers():
+            return "it waits for other nodes, which open partitions, to hear who has subscribed there"
         self._had_data = True
         return ""
 

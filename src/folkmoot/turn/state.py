@@ -31,6 +31,7 @@ from folkmoot.turn.work import Work
 
 __all__ = [
     "NEWS_MAX",
+    "TIMER_ABSENT",
     "TIMER_CONNECT",
     "TIMER_EVENTS",
     "TIMER_KEEP_ALIVE",
@@ -68,6 +69,7 @@ TIMER_QUOTA: Final = 13
 TIMER_REMOVED: Final = 14
 TIMER_SWEEP: Final = 15
 TIMER_LAZY: Final = 16
+TIMER_ABSENT: Final = 17
 
 NEWS_MAX: Final = 16_384  # events that wait to be published
 
