@@ -8,8 +8,14 @@ import pytest
 
 from folkmoot.cli.version import is_compiled
 from folkmoot.kernel.clock import NEVER, SECOND
+from folkmoot.kernel.pack import varint
 from folkmoot.kernel.rng import Rng
+from folkmoot.mqtt.framer import Framer
+from folkmoot.mqtt.packet import Disconnect
+from folkmoot.mqtt.reason import PROTOCOL_ERROR
 from folkmoot.sim import Options, Result, Simulation, parse_scenario, too_seldom
+from folkmoot.sim.client import Client
+from folkmoot.sim.network import Link
 from folkmoot.sim.swarm import CLUSTER_FAULTS, FAULTS, TOPOLOGY_FAULTS, Swarm
 from tests.sim.test_seed import run_elsewhere
 
@@ -191,14 +197,69 @@ def test_a_probe_that_is_never_answered_is_found() -> None:
     assert [(violation.promise, "n2 says it is ready" in violation.text) for violation in found] == [("A11", True)]
 
 
+@pytest.mark.parametrize(
+    ("kind", "awaited"), [(0x90, "SUBACK"), (0x40, "the acknowledgement"), (0x30, "delivery"), (0xB0, "UNSUBACK")]
+)
+def test_a_probe_that_gets_all_answers_but_one_is_found(kind: int, awaited: str) -> None:
+    simulation = parse_scenario(HEAD + "set majority=1\nscript\nask\nrun 20s").simulation()
+    host = simulation.site.hosts[1]
+    output = host.output
+    host.output = lambda link, data: output(link, without(kind, data))  # type: ignore[method-assign]
+    found = simulation.run().violations
+    assert [violation.promise for violation in found] == ["A11"]
+    assert f"given {awaited} of probe-n2" in found[0].text
+
+
+def without(kind: int, data: bytes) -> bytes:
+    """Leave out packets of one kind."""
+    found = [(first, body) for first, body in Framer(1 << 20).feed(data) if first & 0xF0 != kind]
+    return b"".join([bytes([first]) + varint(len(body)) + body for first, body in found])
+
+
+def test_a_client_that_waits_for_an_answer_of_a_node_that_is_ready_is_found() -> None:
+    """Whoever it is: here an actor, whose SUBACK does not come."""
+    simulation = parse_scenario(HEAD + "set majority=1\n" + SUBSCRIBES).simulation()
+    host = simulation.site.hosts[1]
+    output = host.output
+    host.output = lambda link, data: output(link, without(0x90, data) if _name(link) == "a" else data)  # type: ignore[method-assign]
+    found = simulation.run().violations
+    assert [violation.promise for violation in found] == ["A11"]
+    assert "a has waited" in found[0].text
+    assert "SUBACK of n2" in found[0].text
+
+
+SUBSCRIBES = "script\nclient a at n2\nwait\nask\nsubscribe a t/1 1\nrun 20s"
+
+
+def _name(link: Link) -> str:
+    return link.caller.name if isinstance(link.caller, Client) else ""
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_a_refusal_without_a_reason_is_found(strict: bool) -> None:
+    simulation = parse_scenario(HEAD + "script\nrun 1s").simulation()
+    simulation.oracle.strict = strict
+    simulation.oracle.refused("SUBSCRIBE", 0x83, "a session")
+    assert [violation.promise for violation in simulation.world.violations] == ["A11"] * strict
+
+
+def test_who_is_disconnected_for_what_it_has_not_done_is_found() -> None:
+    simulation = parse_scenario(HEAD + "script\nclient a at n1\nwait").simulation()
+    assert simulation.run().violations == []
+    (client,) = simulation.workload.clients
+    client._handle(Disconnect(PROTOCOL_ERROR), 2)
+    found = simulation.world.violations
+    assert [violation.promise for violation in found] == ["protocol"]
+    assert "0x82" in found[0].text
+
+
 @pytest.mark.parametrize("links", ["", "links n1-n2\n"])
 def test_a_majority_that_serves_nobody_is_found(links: str) -> None:
     """All nodes refuse all clients: each refusal is an answer, and none is progress. One of three may be cut off."""
     simulation = parse_scenario(HEAD + f"set majority=1\nscript\nask\n{links}run 40s").simulation()
     assert simulation.prober is not None
-    for probe in simulation.prober.probes:
-        probe.profile.packet_bytes_max = 0
-        probe.step = lambda probe=probe: setattr(probe, "answered_us", simulation.world.now)  # type: ignore[method-assign,misc]
+    for watch in simulation.prober.watches:
+        watch.step = watch.refused  # type: ignore[method-assign]
     found = simulation.run().violations
     assert [violation.promise for violation in found] == ["A11"]
     assert "nobody serves" in found[0].text

@@ -249,7 +249,8 @@ class Causes:
         if message.once and publisher is not None and publisher.persistent:
             return False  # it is stored until it has arrived
         history = self.history
-        since, until = message.first_us - _BEFORE_US, self.world.now
+        since = message.first_us - _BEFORE_US
+        until = min(self.world.now, max([attempt.sent_us for attempt in message.attempts], default=0) + HEAL_US)
         for attempt in message.attempts:
             name = attempt.link.server.name
             if history.down(name, since, until):
@@ -339,7 +340,7 @@ class Causes:
 
         Yes, if the client unsubscribed on another side than the one that took the message.
         """
-        since = record.created_us
+        since = min([sub.until_us for sub in record.matching(message.topic)], default=record.created_us)
         apart = self._on_two_sides(self._links_of(record, [message], since), since)
         return self._decide("A2", "subscription changed on another side", apart)
 

@@ -133,6 +133,9 @@ def leftovers(host: Machine) -> str:
         "requests of others": len(broker.delivery.forward_receiver._waiting)
         + len(broker.delivery.forward_receiver._finished),
         "outbox": sum([len(led.outbox) for led in broker.partition.led]),
+        "turns that wait for answers": len(broker.turn.commits._owed),
+        "announcements without confirmation": len(broker.delivery.interest.unconfirmed()),
+        "feeds that wait": len(broker.feed.feeds) - len(broker.feed.feeds.tailing),
         "transactions": len(broker.delivery.transactions.waiting),
         "clients that wait": len(broker.protocol.admission.early) + len(broker.protocol.admission._parked),
         "early messages": len(broker.dispatch._early) + len(broker.leadership.hosting._early),

@@ -31,7 +31,21 @@ from folkmoot.mqtt.packet import (
     Unsubscribe,
     Will,
 )
-from folkmoot.mqtt.reason import SESSION_TAKEN_OVER
+from folkmoot.mqtt.reason import (
+    MALFORMED_PACKET,
+    PACKET_TOO_LARGE,
+    PAYLOAD_FORMAT_INVALID,
+    PROTOCOL_ERROR,
+    QOS_NOT_SUPPORTED,
+    RECEIVE_MAXIMUM_EXCEEDED,
+    RETAIN_NOT_SUPPORTED,
+    SESSION_TAKEN_OVER,
+    SHARED_SUBSCRIPTIONS_NOT_SUPPORTED,
+    SUBSCRIPTION_IDENTIFIERS_NOT_SUPPORTED,
+    TOPIC_ALIAS_INVALID,
+    TOPIC_NAME_INVALID,
+    WILDCARD_SUBSCRIPTIONS_NOT_SUPPORTED,
+)
 from folkmoot.sim.fact import Life, Message, SessionRecord, Sub
 from folkmoot.sim.host import Host
 from folkmoot.sim.inflow import Inflow
@@ -47,6 +61,20 @@ __all__ = ["Client"]
 _PACKET_BYTES_MAX = 1 << 28
 _BELATED_US = 10 * SECOND  # how long a CONNECT may wait at nodes that hang or have no leader
 _QUIET_US = 50 * MILLISECOND  # longer than a password check
+_BLAMES = (
+    MALFORMED_PACKET,
+    PROTOCOL_ERROR,
+    TOPIC_NAME_INVALID,
+    RECEIVE_MAXIMUM_EXCEEDED,
+    TOPIC_ALIAS_INVALID,
+    PACKET_TOO_LARGE,
+    PAYLOAD_FORMAT_INVALID,
+    RETAIN_NOT_SUPPORTED,
+    QOS_NOT_SUPPORTED,
+    SHARED_SUBSCRIPTIONS_NOT_SUPPORTED,
+    SUBSCRIPTION_IDENTIFIERS_NOT_SUPPORTED,
+    WILDCARD_SUBSCRIPTIONS_NOT_SUPPORTED,
+)  # reasons of DISCONNECT that only a client can give
 
 
 class Request:
@@ -96,6 +124,15 @@ class Client(Caller):
     def name(self) -> str:
         """The client id."""
         return self.profile.client_id
+
+    @property
+    def waits_for(self) -> tuple[int, str]:
+        """Since when it has waited for an answer of the node, and for which; nothing: for none."""
+        found = [(request.sent_us, "SUBACK" if request.subs else "UNSUBACK") for request in self.requests.values()]
+        found += self.outflow.waits + self.inflow.waits
+        if self._asked_us:
+            found.append((self._asked_us, "PINGRESP"))
+        return min(found, default=(NEVER, ""))
 
     @property
     def current(self) -> Link:
@@ -183,7 +220,7 @@ class Client(Caller):
         assert life is not None, "a CONNACK answers a CONNECT"
         if packet.code:
             life.refused = True
-            self.world.mark(f"CONNACK refused {packet.code:#x}")
+            self.oracle.refused("CONNACK", packet.code, self.name)
             self.drop()
             return
         self.online = True
@@ -364,6 +401,8 @@ class Client(Caller):
             self._accepted(packet)
         elif isinstance(packet, Disconnect):
             self.world.mark(f"DISCONNECT {packet.code:#x} from the node")
+            if packet.code in _BLAMES and self.online:
+                self.fault(f"is disconnected with {packet.code:#x} for what it has not done")
             if packet.code == SESSION_TAKEN_OVER and self.online and self._alone:
                 self.fault("is sent away for another connection, and has had none since CONNACK")
         elif not self.online:

@@ -71,6 +71,13 @@ class LinkFaults(Acting):
         else:
             self.apply(kind, cuts, lasts)
 
+    def stand(self) -> None:
+        """Draw a matrix that stays in force until everything is mended."""
+        names = [host.name for host in self.site.hosts if host.member]
+        if len(names) > 1:
+            kind, cuts = draw(self.rng, names)
+            self.apply(kind, cuts, NEVER)
+
     def isolate(self, hosts: list[Host], lasts_us: int) -> None:
         """Cut some machines off from all others, not from each other."""
         inside = [host.name for host in hosts]

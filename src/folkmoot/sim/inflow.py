@@ -27,6 +27,7 @@ class Inflow:
         self.client = client
         self.incoming: dict[int, Publish] = {}  # QoS 2 flows whose PUBREL has not come
         self._since: dict[int, int] = {}  # when they began
+        self._asked: dict[int, int] = {}  # when PUBREC was sent over the present connection, or that one began
         self._open: dict[int, bytes] = {}  # ids that the present connection uses
         self._aliases: dict[int, bytes] = {}
         self._acks: list[Ack] = []
@@ -38,6 +39,16 @@ class Inflow:
         if self.incoming:
             self._give_up_flows()
         return not self._acks and not self.incoming
+
+    @property
+    def waits(self) -> list[tuple[int, str]]:
+        """Since when it has waited for PUBREL, and for which; not where two sides of a split may share packet ids."""
+        record = self.client.record
+        if not self.incoming or record is None or self.client.oracle.ledger.judge.shares_ids(record):
+            return []
+        return [
+            (self._asked[packet_id], f"PUBREL {packet_id}") for packet_id in self.incoming if packet_id in self._asked
+        ]
 
     def _give_up_flows(self) -> None:
         """Forget flows whose PUBREL never comes because the session went on as it was on another side of a split.
@@ -58,6 +69,7 @@ class Inflow:
         self._acks = []
         if not present:
             self.incoming = {}
+        self._asked = dict.fromkeys(self.incoming, self.client.world.now)
 
     def published(self, packet: Publish, size: int) -> None:
         """PUBLISH came, `size` bytes long."""
@@ -150,6 +162,8 @@ class Inflow:
 
     def _send(self, ack: Ack) -> None:
         if self.client.online:
-            if ack.kind != PUBREC:
+            if ack.kind == PUBREC:
+                self._asked[ack.packet_id] = self.client.world.now
+            else:
                 self._open.pop(ack.packet_id, None)
             self.client.send(ack)

@@ -34,6 +34,7 @@ class Oracle:
         self.wills = WillChecker(ledger, watchers)
         self.retained = RetainedChecker(ledger)
         self.streams = StreamChecker(ledger)
+        self.strict = False  # nothing has been wrong for a while
 
     # Connections
 
@@ -63,6 +64,12 @@ class Oracle:
         if expiry_s == 0:
             self._end(record.client_id)
 
+    def refused(self, kind: str, code: int, what: str) -> None:
+        """A node refuses a packet: it has a reason only while something is wrong, or was lately."""
+        self.world.mark(f"{kind} refused {code:#x}")
+        if self.strict:
+            self.world.violate("A11", f"{kind} of {what} is refused with {code:#x}, although nothing is wrong")
+
     def _end(self, client_id: str) -> None:
         """Owe nothing to the client's session from now on."""
         record = self.ledger.current.get(client_id)
@@ -81,7 +88,7 @@ class Oracle:
         """PUBACK or PUBREC came."""
         if code >= 0x80:
             message.refused = True
-            self.world.mark(f"PUBLISH refused {code:#x}")
+            self.refused("PUBLISH", code, repr(message))
         elif not message.acked:
             message.acked_us = self.world.now
 
@@ -113,7 +120,7 @@ class Oracle:
     def subscribed(self, record: SessionRecord, sub: Sub, code: int) -> None:
         """SUBACK answered for one filter."""
         if code >= 0x80:
-            self.world.mark(f"SUBSCRIBE refused {code:#x}")
+            self.refused("SUBSCRIBE", code, f"{record} to {sub.name!r}")
             return
         if code > sub.options & 3:
             self.world.violate("protocol", f"{record}: {sub.name!r} was granted QoS {code}")

@@ -27,6 +27,13 @@ class Flight:
         self.message = message
         self.packet_id = packet_id
         self.released = False  # PUBREC came, PUBREL was sent
+        self.asked_us = 0  # when what is to be answered was sent
+
+    @property
+    def awaited(self) -> str:
+        """What comes next."""
+        name = "PUBACK" if self.message.qos == 1 else "PUBCOMP" if self.released else "PUBREC"
+        return f"{name} for {self.message}"
 
 
 class Outflow:
@@ -45,6 +52,11 @@ class Outflow:
     def idle(self) -> bool:
         """Whether everything was sent and acknowledged."""
         return not self.pending and not self.inflight
+
+    @property
+    def waits(self) -> list[tuple[int, str]]:
+        """Since when it has waited for which answers."""
+        return [(flight.asked_us, flight.awaited) for flight in self.inflight.values()]
 
     def publish(self, message: Message) -> None:
         """Send a message when its turn comes."""
@@ -69,7 +81,8 @@ class Outflow:
             packet_id = 0
             if message.qos:
                 packet_id = self.take_id()
-                self.inflight[packet_id] = Flight(message, packet_id)
+                self.inflight[packet_id] = flight = Flight(message, packet_id)
+                flight.asked_us = self.client.world.now
             self._send(message, packet_id, dup=False)
             if not message.qos:
                 self.client.oracle.settled(message)
@@ -113,6 +126,7 @@ class Outflow:
         if present:
             for flight in self.inflight.values():
                 self.client.world.mark("resent PUBREL" if flight.released else "resent PUBLISH")
+                flight.asked_us = self.client.world.now
                 if flight.released:
                     self.client.send(Ack(PUBREL, flight.packet_id))
                 else:
@@ -164,4 +178,5 @@ class Outflow:
             self.pump()
             return
         flight.released = True
+        flight.asked_us = client.world.now
         client.send(Ack(PUBREL, ack.packet_id))

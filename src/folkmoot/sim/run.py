@@ -22,9 +22,9 @@ from folkmoot.sim.core import Core
 from folkmoot.sim.disk import Disk
 from folkmoot.sim.fault import CLOCK_STEP_US, Faults
 from folkmoot.sim.fleet import Fleet
-from folkmoot.sim.history import History
+from folkmoot.sim.history import HEAL_US, History
 from folkmoot.sim.host import Host
-from folkmoot.sim.inside import difference, not_whole
+from folkmoot.sim.inside import difference, not_whole, ready_at
 from folkmoot.sim.ledger import Ledger
 from folkmoot.sim.machine import Machine
 from folkmoot.sim.mesh import Mesh
@@ -54,6 +54,12 @@ _DELAYS_US = 1 * SECOND
 
 _QUIET_US = 300 * MILLISECOND
 """A cluster talks for ever: it is at rest when for this time no client and no disk had anything to do."""
+
+_STAND_STEPS = 45
+"""Seconds for which clients go on behind links that stay as they are: a side forks, gets ready, and has to serve."""
+
+_CALM_STEPS = 12
+"""Actions of clients when everything is whole again."""
 
 _WHOLE_US = 3 * SECOND
 _HEALED_US = 1 * SECOND
@@ -176,6 +182,7 @@ class Simulation:
                 self.history,
                 self.judging,
                 self.swarm.replicas,
+                lambda: self.workload.clients,
                 majority=self.swarm.majority,
             )
         self._prepare()
@@ -301,6 +308,8 @@ class Simulation:
             return
         for _ in range(self.swarm.rounds):
             self._disturb(self.steps // self.swarm.rounds)
+            if self.swarm.stands and not world.violations:
+                self._stand()
             if world.violations or not self.heal():
                 return
             self.judge()
@@ -317,6 +326,7 @@ class Simulation:
         pace = self.swarm.pace_us
         self._whole_us = _WHOLE_US
         if self.prober is not None:
+            self.workload.visitors = []
             self.prober.start()
         for _ in range(steps):
             self.workload.step()
@@ -331,6 +341,40 @@ class Simulation:
             self.look()
             if world.events > self.steps * len(self.site.hosts) * _EVENTS_PER_STEP_MAX + 100_000:
                 world.violate("liveness", f"{world.events} events in {self.steps} steps: the run goes round in circles")
+
+    def _stand(self) -> None:
+        """Let the clients go on while the links stay as they are, for longer than it takes to fork."""
+        assert self.faults.topologies is not None, "only that family has splits"
+        self.faults.topologies.links.stand()
+        for _ in range(_STAND_STEPS):
+            self.workload.step()
+            self.world.run(self.world.now + SECOND)
+            if self.world.violations:
+                return
+            self.look()
+
+    def _go_on(self) -> bool:
+        """With everything whole, nothing is refused, and nobody waits: clients act, without faults, and come to rest.
+
+        Some of what nodes do becomes visible only to new sessions and subscriptions.
+        """
+        if self.prober is None or self.script is not None:
+            return True
+        self.world.run(self.world.now + HEAL_US)
+        for client in self.workload.clients:
+            client.hasty = False
+        self.oracle.strict = True
+        self.workload.visitors = []
+        self.prober.start()
+        for _ in range(_CALM_STEPS):
+            self.workload.step()
+            self.world.run(self.world.now + 2 * self._pace.below(self.swarm.pace_us))
+        self.prober.stop()
+        self.workload.visitors = list(self.prober.clients)
+        self.workload.hurry()
+        rests = not self.world.violations and self._rest()
+        self.oracle.strict = False
+        return rests
 
     def look(self) -> None:
         """Check whether the cluster is whole, and tell the ledger of faults when it has been so for long enough."""
@@ -352,6 +396,7 @@ class Simulation:
         self.faults.heal()
         if self.prober is not None:
             self.prober.stop()
+            self.workload.visitors = list(self.prober.clients)
         self._whole_us = _HEALED_US
         self.workload.hurry()
         if not self._rest():
@@ -372,7 +417,7 @@ class Simulation:
             if not self._rest():
                 return False
             self.world.run(self.world.now + self._delays_us)
-        return self._rest()
+        return self._rest() and self._go_on()
 
     def _thin_out(self) -> bool:
         """Kill as many nodes as a cluster must survive (A11): the others must serve all clients; then restart them."""
@@ -408,7 +453,12 @@ class Simulation:
 
     def _healed(self) -> bool:
         self.look()
-        return self.trouble.calm and self._all_idle() and not any(leftovers(host) for host in self.members)
+        return (
+            self.trouble.calm
+            and self._all_idle()
+            and not any(leftovers(host) for host in self.members)
+            and all(host.witness or ready_at(host) for host in self.members)
+        )
 
     def _all_idle(self) -> bool:
         return self.workload.idle

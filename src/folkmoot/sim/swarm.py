@@ -163,6 +163,7 @@ class Swarm:
         self.rounds = rng.between(1, 3)
         self.replicas = 1
         self.majority = False
+        self.stands = False  # in the end the links stay as they are for a while
         self.spares = 0  # machines that may join later
         self.lean = False  # before everything heals, the live nodes must serve all clients
         self.mesh_latency_us = 0  # between machines; 0: as to clients
@@ -302,6 +303,9 @@ class Swarm:
             self.replicas = min(self.replicas, 2)
             for name in ("leaves", "leaves at once"):
                 self.on[name] = False  # one of two leaves the last one, which may not
+        if self.splits and rng.chance(1, 6):
+            self.replicas = 1  # each side lacks partitions
+        self.stands = self.splits and rng.chance(1, 3)
 
     def is_witness(self, number: int) -> bool:
         """Whether a machine, by its number from 1, runs a witness."""

@@ -52,6 +52,7 @@ class Workload:
         self.watchers = watchers
         self.replayers = replayers
         self.committers: list[Committer] = []
+        self.visitors: list[Client] = []  # others whose sessions may hold something: they only finish
         self._sequences: dict[str, int] = {}
         self._publishes = 0
         self._actions: list[Callable[[Client], None]] = []
@@ -73,7 +74,7 @@ class Workload:
     @property
     def clients(self) -> list[Client]:
         """All clients."""
-        return self.actors + self.watchers + self.replayers
+        return self.actors + self.watchers + self.replayers + self.visitors
 
     @property
     def idle(self) -> bool:
