@@ -9,7 +9,8 @@ The rule, in the order in which a view is installed:
    and nothing is asked of the node that leads its copies.
 3. Such a node opens it for the replicas alone (`replication.start`), so that copies are filled; the broker's half of it
    is not prepared (`served`).
-4. When enough copies are in sync, the partition counts as closed, and is opened as after any change of leaders.
+4. When enough copies are in sync, the partition counts as closed, and is opened as after any change of leaders. The
+   leader asks for it as for another leadership (`membership/isr`): members that have skipped 2 see it by that.
 
 So a message that was acknowledged was on `min_in_sync` disks: the ISR of the view under which it was committed had so
 many members, and all of them had to have it. With 1, no partition with a leader is scarce.
