@@ -40,14 +40,16 @@ _HELD_BYTES: Final = 64  # of memory that a waiting acknowledgement takes beside
 class PendingTurn:
     """What becomes possible when the turn `token` is committed (queues go on) and complete (all the rest).
 
-    sessions: whose queues go on when it is committed; committed_next: the `committed_next` that each of them has then,
-    noted when the turn is sealed.
+    row_bytes: of its batch, which count as backlog until it is committed; ack_bytes: of its acknowledgements, each of
+    which counts until it leaves. sessions: whose queues go on when it is committed; committed_next: the
+    `committed_next` that each of them has then, noted when the turn is sealed.
     """
 
     def __init__(self, token: int, since_us: int) -> None:
         self.token = token
         self.since_us = since_us
-        self.bytes = 0
+        self.row_bytes = 0
+        self.ack_bytes = 0
         self.ahead = False  # it would be complete if an earlier turn were
         self.failed = False  # rows of it were lost with a change of leaders: nothing of it is acknowledged
         self.connects: list[Connection] = []
@@ -144,7 +146,7 @@ class Commits:
         if ack[0] == _PUBACK:
             connection.held_pubacks += 1
         size = len(ack) + _HELD_BYTES
-        turn.bytes += size
+        turn.ack_bytes += size
         self.throttle.backlog_bytes += size
         self.throttle.slow_down(connection)
 
@@ -163,6 +165,7 @@ class Commits:
             places[turn.token] = i + 1
             ack = turn.acks[i]
             if ack[0] == _PUBREL and ack[2:4] in packet_ids:
+                self._uncount(turn, ack)
                 turn.acks[i] = b""
             else:
                 kept.append(signed)
@@ -208,7 +211,7 @@ class Commits:
         token = batch.token
         self._open.append(token)
         turn = self.turn_of(token)
-        turn.bytes += batch.bytes - batch.copied_bytes
+        turn.row_bytes = batch.bytes - batch.copied_bytes
         self.throttle.backlog_bytes += batch.bytes
         if batch.copied_bytes:
             self._copied.append((token, batch.copied_bytes))
@@ -241,8 +244,7 @@ class Commits:
             self.committed_token += 1
             turn = self._turns.get(self.committed_token)
             if turn is not None:
-                self.throttle.backlog_bytes -= turn.bytes
-                turn.bytes = 0
+                self.throttle.backlog_bytes -= turn.row_bytes
                 turns.append(turn)
         return turns
 
@@ -253,7 +255,7 @@ class Commits:
             self.complete_token += 1
             turn = self._turns.pop(self.complete_token, None)
             if turn is not None:
-                self.throttle.backlog_bytes -= turn.bytes
+                self.throttle.backlog_bytes -= turn.ack_bytes
                 turns.append(turn)
         return turns
 
@@ -316,9 +318,7 @@ class Commits:
         turns = connection.held_turns
         if not turns or turns[0] != turn.token:
             return False
-        size = len(turn.acks[i]) + _HELD_BYTES
-        turn.bytes -= size
-        self.throttle.backlog_bytes -= size
+        self._uncount(turn, turn.acks[i])
         self._send(turn, i)
         remote = connection.remote
         if remote is not None and turn.packets is not None and i in turn.packets and connection.state == OPEN:
@@ -326,6 +326,12 @@ class Commits:
             # before is safe as well: it has been answered, or did nothing but to rows that are committed.
             remote.handled_seq = max(remote.handled_seq, turn.packets[i])
         return True
+
+    def _uncount(self, turn: PendingTurn, ack: bytes) -> None:
+        """An acknowledgement does not wait any more, and its turn is not complete."""
+        size = len(ack) + _HELD_BYTES
+        turn.ack_bytes -= size
+        self.throttle.backlog_bytes -= size
 
     def _send(self, turn: PendingTurn, i: int) -> None:
         connection = turn.ack_connections[i]
