@@ -111,10 +111,11 @@ class Throttle:
             self.state.timers.set(until_us, TIMER_QUOTA, connection.id)
 
     def resume(self) -> None:
-        """Read those again who were paused for the backlog, if it has halved and the disk has room."""
-        if not self.paused or self.state.storage_full:
-            return
-        if self.congested or self.backlog_bytes > self.backlog_bytes_max // 2:
+        """Read those again who were paused for the backlog, if it has halved.
+
+        Also on a full disk: what waits for it stays in the backlog, and what comes later is refused with a reason.
+        """
+        if not self.paused or self.congested or self.backlog_bytes > self.backlog_bytes_max // 2:
             return
         paused = self.paused
         self.paused = {}
