@@ -99,6 +99,34 @@ def test_the_rate_limit_ends_also_on_a_full_disk(make: MakeBox) -> None:
     assert not peer.paused
 
 
+def test_a_full_disk_holds_nobody_back_when_nothing_waits_for_it_any_more(make: MakeBox) -> None:
+    """docs/operate.md: what would have to be stored is refused, and transient clients publish as usual."""
+    box = make(limits={"write_backlog_bytes_max": 20_000})
+    sleeper, watcher, peer = box.client("z"), box.client("w"), box.client("a")
+    sleeper.resume()
+    sleeper.subscribe("t", qos=1)
+    sleeper.lose()
+    watcher.connect()
+    watcher.subscribe("live")
+    peer.connect()
+    box.hold_writes()
+    accepted = 21  # a message more than fits
+    peer.send(*[Publish(b"t", bytes(1_000), 1, packet_id=number + 1) for number in range(accepted)])
+    box.storage(True)
+    box.advance(SECOND)
+    assert peer.paused, "what it has sent is not written yet"
+    box.release_writes()
+    box.advance(SECOND)
+    assert not peer.paused
+    assert [packet.code for packet in peer.receive() if isinstance(packet, Ack)] == [0] * accepted
+    peer.publish("live", b"m")
+    assert watcher.payloads() == [b"m"]
+    assert [peer.publish("t", bytes(1_000), qos=1) for _ in range(2 * accepted)] == [0x97] * 2 * accepted
+    assert box.node.counters.publisher_pauses == 1
+    box.storage(False)
+    assert peer.publish("t", b"m", qos=1) == 0
+
+
 def test_the_rate_limit_holds_for_messages_that_come_in_one_piece(make: MakeBox) -> None:
     """What has been read is handled; then nothing is read until the average is right."""
     box = make(limits={"publish_rate_max": 10})

@@ -211,8 +211,6 @@ class Broker:
             self.state.storage_full = full
             self.state.counters.storage_full = 1 if full else 0
             self.state.event(ERROR if full else INFO, "storage_full" if full else "storage_has_room", {"why": why})
-        if not full:
-            self.turn.throttle.resume()
 
     def disk_low(self, low: bool) -> None:
         """The disk is nearly full: the rest is for users that have stored little; or it has room again."""

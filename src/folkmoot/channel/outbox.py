@@ -67,15 +67,14 @@ class Outbox:
         memory = self.led.get(home)
         return memory is not None and bool(memory.outbox)
 
-    def is_open(self, home: int, sequence: int) -> bool:
-        """Whether an entry, or one before it, is under way; False also when another leader owns it by now."""
-        memory = self.led.get(home)
-        return memory is not None and bool(memory.outbox) and next(iter(memory.outbox))[0] <= sequence
-
     def count(self, home: int) -> int:
-        """Return how many entries are under way."""
+        """Return how many entries are not confirmed by all."""
         memory = self.led.get(home)
         return 0 if memory is None else len(memory.outbox)
+
+    def moving(self, home: int) -> int:
+        """Return how many of them are under way: those that wait for a partition without a leader are not."""
+        return self.count(home) - self.forward_sender.stranded.get(home, 0)
 
     def follow(self, session: Session, connection: Connection) -> None:
         """Put later messages of a client behind the outbox entries of its partition (A3)."""
@@ -108,7 +107,8 @@ class Outbox:
         entry.nodes = nodes
         if connection is not None:
             connection.outbox_order = self.forward_sender.order
-            connection.outbox_seq = sequence
+            connection.outbox_open += 1
+            entry.connection = connection
         entry.receipt = self.commits.receipts.current
         key = self._key(entry)
         self.state.writer.put(home, key, encode_outbox_entry(entry))
@@ -149,9 +149,10 @@ class Outbox:
 
     def _end(self, entry: OutboxEntry) -> None:
         entry.over = True
+        entry.let_overtake()
         self.forward_sender.barrier.end(entry.ticket)
         if entry.released:
-            self.commits.unstrand(len(entry.body))
+            self.forward_sender.unstrand(entry)
         else:
             self.commits.answered(entry.token, 1, len(entry.body))
 

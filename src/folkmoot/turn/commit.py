@@ -35,19 +35,22 @@ __all__ = ["Commits", "PendingTurn"]
 _PUBACK: Final = 0x40  # the first bytes of packets
 _PUBREL: Final = 0x62
 _HELD_BYTES: Final = 64  # of memory that a waiting acknowledgement takes beside its own bytes, about
+_RECORDS_MIN: Final = 16  # of turns: with fewer, nobody looks for those of which nothing waits any more
 
 
 class PendingTurn:
     """What becomes possible when the turn `token` is committed (queues go on) and complete (all the rest).
 
-    sessions: whose queues go on when it is committed; committed_next: the `committed_next` that each of them has then,
-    noted when the turn is sealed.
+    row_bytes: of its batch, which count as backlog until it is committed; ack_bytes: of its acknowledgements, each of
+    which counts until it leaves. sessions: whose queues go on when it is committed; committed_next: the
+    `committed_next` that each of them has then, noted when the turn is sealed.
     """
 
     def __init__(self, token: int, since_us: int) -> None:
         self.token = token
         self.since_us = since_us
-        self.bytes = 0
+        self.row_bytes = 0
+        self.ack_bytes = 0
         self.ahead = False  # it would be complete if an earlier turn were
         self.failed = False  # rows of it were lost with a change of leaders: nothing of it is acknowledged
         self.connects: list[Connection] = []
@@ -61,6 +64,42 @@ class PendingTurn:
         self.handled_packets: list[int] = []
         self.sessions: list[Session] = []
         self.committed_next: list[int] = []
+
+    def shrink(self) -> bool:
+        """Keep only what still waits, of a turn that is committed; return whether anything does."""
+        self.sessions = []
+        self.committed_next = []
+        self._drop_sent()
+        self._drop_handled()
+        return bool(self.connects or self.acks or self.handled)
+
+    def _drop_sent(self) -> None:
+        """Forget the acknowledgements that have left; the others get new indices."""
+        left = [i for i in range(len(self.acks)) if self.acks[i]]
+        if len(left) == len(self.acks):
+            return
+        receipts: dict[int, Receipt] = {}
+        packets: dict[int, int] = {}
+        for at in range(len(left)):
+            i = left[at]
+            if self.receipts is not None and i in self.receipts:
+                receipts[at] = self.receipts[i]
+            if self.packets is not None and i in self.packets:
+                packets[at] = self.packets[i]
+        self.receipts = receipts if receipts else None
+        self.packets = packets if packets else None
+        self.ack_connections = [self.ack_connections[i] for i in left]
+        self.acks = [self.acks[i] for i in left]
+
+    def _drop_handled(self) -> None:
+        """Forget the packets that are reported already, as a later one is, and those that nobody asks for any more."""
+        left: list[int] = []
+        for i in range(len(self.handled)):
+            remote = self.handled[i].remote
+            if remote is not None and not remote.gone and self.handled_packets[i] > remote.handled_seq:
+                left.append(i)
+        self.handled = [self.handled[i] for i in left]
+        self.handled_packets = [self.handled_packets[i] for i in left]
 
 
 class Commits:
@@ -81,6 +120,7 @@ class Commits:
         self._owed: dict[int, int] = {}  # by token: the number of missing answers of other nodes
         self._answered: list[int] = []  # turns that have all their answers, to be looked at
         self._looked_token = 0  # `ahead` has seen the turns up to this one
+        self._records_max = _RECORDS_MIN  # from so many records on, `ahead` looks for empty ones
 
     def current(self) -> PendingTurn:
         """Return the record of the batch that this turn fills; for what has written to it: else it is never sealed."""
@@ -100,6 +140,7 @@ class Commits:
         turn = self._turns.get(token)
         if turn is None:
             turn = PendingTurn(token, self.state.now)
+            turn.ahead = token <= self._looked_token  # its record was dropped when nothing was left of it
             self._turns[token] = turn
         return turn
 
@@ -144,7 +185,7 @@ class Commits:
         if ack[0] == _PUBACK:
             connection.held_pubacks += 1
         size = len(ack) + _HELD_BYTES
-        turn.bytes += size
+        turn.ack_bytes += size
         self.throttle.backlog_bytes += size
         self.throttle.slow_down(connection)
 
@@ -163,6 +204,7 @@ class Commits:
             places[turn.token] = i + 1
             ack = turn.acks[i]
             if ack[0] == _PUBREL and ack[2:4] in packet_ids:
+                self._uncount(turn, ack)
                 turn.acks[i] = b""
             else:
                 kept.append(signed)
@@ -181,7 +223,10 @@ class Commits:
         """This turn waits for `count` answers of other nodes to `size` bytes."""
         self.asked = True
         token = self.state.writer.token
-        self._owed[token] = self._owed.get(token, 0) + count
+        owed = self._owed.get(token, 0)
+        if not owed:
+            self.turn_of(token)  # for `oldest_us`, also if nothing else of the turn waits
+        self._owed[token] = owed + count
         self.throttle.backlog_bytes += size
 
     def answered(self, token: int, count: int, size: int) -> None:
@@ -208,7 +253,7 @@ class Commits:
         token = batch.token
         self._open.append(token)
         turn = self.turn_of(token)
-        turn.bytes += batch.bytes - batch.copied_bytes
+        turn.row_bytes = batch.bytes - batch.copied_bytes
         self.throttle.backlog_bytes += batch.bytes
         if batch.copied_bytes:
             self._copied.append((token, batch.copied_bytes))
@@ -241,8 +286,7 @@ class Commits:
             self.committed_token += 1
             turn = self._turns.get(self.committed_token)
             if turn is not None:
-                self.throttle.backlog_bytes -= turn.bytes
-                turn.bytes = 0
+                self.throttle.backlog_bytes -= turn.row_bytes
                 turns.append(turn)
         return turns
 
@@ -253,14 +297,18 @@ class Commits:
             self.complete_token += 1
             turn = self._turns.pop(self.complete_token, None)
             if turn is not None:
-                self.throttle.backlog_bytes -= turn.bytes
+                self.throttle.backlog_bytes -= turn.ack_bytes
                 turns.append(turn)
         return turns
 
     def ahead(self) -> list[PendingTurn]:
         """Return the records of turns that would be complete if earlier ones were, each once; they keep their place."""
         turns: list[PendingTurn] = []
-        if self.complete_token < self.committed_token:
+        if self.complete_token == self.committed_token:
+            self._records_max = _RECORDS_MIN
+        else:
+            if len(self._turns) >= self._records_max:
+                self._tidy()
             for token in self._answered:
                 if self.complete_token < token <= self._looked_token:
                     self._find_ahead(token, turns)
@@ -276,6 +324,16 @@ class Commits:
         if turn is not None and not turn.failed:
             turn.ahead = True
             turns.append(turn)
+
+    def _tidy(self) -> None:
+        """Forget what has left ahead, and the records of which nothing is left: an old turn may wait for long (A13).
+
+        The records have doubled since the last time, so that each of them is looked at about twice in its life.
+        """
+        for turn in list(self._turns.values()):
+            if turn.ahead and not turn.shrink():
+                del self._turns[turn.token]
+        self._records_max = max(2 * len(self._turns), _RECORDS_MIN)
 
     def release(self, turn: PendingTurn) -> None:
         """Send the acknowledgements that waited for this record, which is complete."""
@@ -316,9 +374,7 @@ class Commits:
         turns = connection.held_turns
         if not turns or turns[0] != turn.token:
             return False
-        size = len(turn.acks[i]) + _HELD_BYTES
-        turn.bytes -= size
-        self.throttle.backlog_bytes -= size
+        self._uncount(turn, turn.acks[i])
         self._send(turn, i)
         remote = connection.remote
         if remote is not None and turn.packets is not None and i in turn.packets and connection.state == OPEN:
@@ -326,6 +382,12 @@ class Commits:
             # before is safe as well: it has been answered, or did nothing but to rows that are committed.
             remote.handled_seq = max(remote.handled_seq, turn.packets[i])
         return True
+
+    def _uncount(self, turn: PendingTurn, ack: bytes) -> None:
+        """An acknowledgement does not wait any more, and its turn is not complete."""
+        size = len(ack) + _HELD_BYTES
+        turn.ack_bytes -= size
+        self.throttle.backlog_bytes -= size
 
     def _send(self, turn: PendingTurn, i: int) -> None:
         connection = turn.ack_connections[i]

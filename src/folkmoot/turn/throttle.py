@@ -68,6 +68,13 @@ class Throttle:
         """
         return self.stranded_bytes > self.backlog_bytes_max // 4
 
+    def may_strand(self) -> bool:
+        """Whether to let messages wait for partitions without a leader which could wait on the disk as well.
+
+        They get half of the room, what is on its way included: the rest is for those that nobody can hold back.
+        """
+        return self.stranded_bytes + self.backlog_bytes <= self.backlog_bytes_max // 8
+
     def slow_down(self, connection: Connection) -> None:
         """Take nothing more from a client that makes nodes write while too much waits."""
         if self.is_full():
@@ -111,10 +118,11 @@ class Throttle:
             self.state.timers.set(until_us, TIMER_QUOTA, connection.id)
 
     def resume(self) -> None:
-        """Read those again who were paused for the backlog, if it has halved and the disk has room."""
-        if not self.paused or self.state.storage_full:
-            return
-        if self.congested or self.backlog_bytes > self.backlog_bytes_max // 2:
+        """Read those again who were paused for the backlog, if it has halved.
+
+        Also on a full disk: what waits for it stays in the backlog, and what comes later is refused with a reason.
+        """
+        if not self.paused or self.congested or self.backlog_bytes > self.backlog_bytes_max // 2:
             return
         paused = self.paused
         self.paused = {}
