@@ -46,6 +46,7 @@ class Restore:
         protocol: ProtocolParts,
     ) -> None:
         self.state = turn.state
+        self.fabric = turn.fabric
         self.led = partition.led
         self.marks = partition.marks
         self.outbox = channel.outbox
@@ -205,7 +206,10 @@ class Restore:
             feed = ReplayFeed(subscription, 0, wish.stream, wish.start, offsets)
             feed.source = row.key
         else:
-            scan = RetainedFeed(subscription, 0, self.retained, row.positions, row.key)
+            # As for a new subscription: the others may not know it yet, and are told in this turn. What they publish
+            # meanwhile must be there when it is read (A8).
+            token = self.state.writer.token if self.fabric.others else 0
+            scan = RetainedFeed(subscription, token, self.retained, row.positions, row.key)
             scan.live = dict.fromkeys(row.live)
             feed = scan
         self.feeds.start(feed)

@@ -73,6 +73,8 @@ class Closing:
         One whose leader had been asked is only closed: its session and will may be on the disk of that leader, which
         can not be told now, and publishes the will when it comes back.
         """
+        if connection.state >= CLOSING or self.hear_goodbye(connection):
+            return
         why = f"partition {partition}, with the session, has no copies in sync here, or too few: try again or elsewhere"
         if connection.state == OPEN:
             self.disconnect(connection, reason.SERVER_BUSY, why)

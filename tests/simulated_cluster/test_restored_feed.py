@@ -1,0 +1,47 @@
+"""Retained messages for a subscription whose leader changes before the others know it (A8)."""
+
+from __future__ import annotations
+
+import pytest
+
+from folkmoot.kernel.clock import MILLISECOND, SECOND
+from folkmoot.mqtt.packet import Publish, Subscribe
+from tests.harness.peer import EVER
+from tests.harness.simulated_cluster import SimulatedCluster
+
+
+@pytest.mark.parametrize("moves", [False, True])
+def test_what_is_on_its_way_when_the_next_leader_begins_comes_all_the_same(moves: bool) -> None:
+    """The message is published without knowledge of the subscription, and reaches its leader late."""
+    cluster = SimulatedCluster(4, partitions=16, replicas=2)
+    view = cluster["n1"].cluster_node.view
+    assert view is not None
+    isr = view.replicas
+    ours, theirs = next((p, q) for p in range(16) for q in range(16) if not set(isr[p]) & set(isr[q]))
+    first, second = isr[ours]
+    (elsewhere,) = [name for name in cluster.sites if name not in (first, second, isr[theirs][0])][:1]
+    cluster.hand_log_to(second)
+
+    def name(prefix: str, partition: int) -> str:
+        names = [f"{prefix}{number}" for number in range(999)]
+        return next(one for one in names if cluster["n1"].node._state.partition_of(one.encode()) == partition)
+
+    topic = name("t", theirs).encode()
+    publisher = cluster[elsewhere].client("publisher")
+    publisher.connect()
+    subscriber = cluster[first].client(name("c", ours))
+    subscriber.connect(session_expiry=EVER)
+    cluster.advance(SECOND)
+    cluster.held = {(elsewhere, isr[theirs][0])}
+    publisher.send(Publish(topic, b"value", 1, True, False, 1))
+    cluster.advance(5 * MILLISECOND)
+    subscriber.send(Subscribe(5, [(topic, 1)]))
+    cluster.advance(5 * MILLISECOND)
+    if moves:
+        cluster.hand_partition_to(ours, second)
+        cluster.advance(200 * MILLISECOND)
+        assert cluster[second].node._state.leads[ours]
+    assert subscriber.payloads() == []
+    cluster.held = set()
+    cluster.advance(3 * SECOND)
+    assert subscriber.payloads() == [b"value"]
