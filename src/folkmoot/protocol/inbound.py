@@ -144,8 +144,6 @@ class Inbound:
             return UNFINISHED
         self._count(qos, len(payload))
         self._accept(connection, first, qos, packet_id, topic, payload, properties)
-        if first & 1:
-            relay.kept_token = self.commits.newest_token()
         return HANDLED
 
     def _would_overtake(self, connection: Connection, properties: Properties | None) -> bool:
@@ -310,6 +308,8 @@ class Inbound:
         finally:  # also when a row cannot be read: the next message does not belong to this receipt
             if receipt is not None:
                 self.receipts.end()
+        if retain:
+            connection.kept_token = self.commits.newest_token()
         if qos:
             own = not self.scrutiny.producer  # a producer's message may be a repetition of one that is still under way
             self.acknowledging.finish(connection, session, qos, packet_id, result, receipt, own)

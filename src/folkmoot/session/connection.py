@@ -144,6 +144,7 @@ class Connection:
         self.outbox_open = 0
         self.outbox_order = 0
         self.direct_token = 0
+        self.kept_token = 0  # the newest turn in which this node published a retained message of it
         self.parked_count = 0
         self.broken = False  # it ended without DISCONNECT: no client waits for outstanding acknowledgements
         self.rights: Policy | None = None  # by which `fast` and `allowed` were decided

@@ -31,9 +31,9 @@ class Relay:
     token: random, tells a new leader what this connection has set at the old one; told: whether any leader knows of it;
     leader: the node that gets packets now, empty while the partition has none; log: packets whose effects are not known
     to be safe, as (number, first byte, rest); given: number of the newest packet sent to any leader; retained: number
-    of the newest packet with a retained message; kept_token: the newest turn in which this node itself published one;
-    promised: the packet that marks what this node had outstanding for it while it was the leader; flights: queue
-    sequences by packet id that the client has received and whose acknowledgement is not known to be safe.
+    of the newest packet with a retained message; promised: the packet that marks what this node had outstanding for it
+    while it was the leader; flights: queue sequences by packet id that the client has received and whose acknowledgement
+    is not known to be safe.
     """
 
     def __init__(self, connection: Connection, partition: int, body: bytes, assigned: bool, token: int) -> None:
@@ -52,7 +52,6 @@ class Relay:
         self.packet_seq = 0
         self.sent_seq = 0
         self.retained_seq = 0
-        self.kept_token = 0
         self.marker_seq = 0
         self.flights: dict[int, int] = {}
 
@@ -64,7 +63,7 @@ class Relay:
     def is_ordered(self, passed_on: bool, complete_token: int) -> bool:
         """Whether a retained message, forwarded or published here, overtakes none that took the other path (A8)."""
         if passed_on:
-            return self.kept_token <= complete_token
+            return self.connection.kept_token <= complete_token
         return not self.log or self.log[0][0] > self.retained_seq
 
     def is_free(self) -> bool:
@@ -74,7 +73,7 @@ class Relay:
     def let_overtake(self) -> None:
         """Give up the order: the client has gone, and delivery out of order is better than none."""
         self.retained_seq = 0
-        self.kept_token = 0
+        self.connection.kept_token = 0
         self.marker_seq = 0
 
     def handled(self, number: int) -> None:

@@ -1,4 +1,4 @@
-"""Retained messages for a subscription whose leader changes before the others know it (A8)."""
+"""What is on its way when the leader of a session changes: nothing is missed, and nothing overtakes it (A3, A8)."""
 
 from __future__ import annotations
 
@@ -45,3 +45,39 @@ def test_what_is_on_its_way_when_the_next_leader_begins_comes_all_the_same(moves
     cluster.held = set()
     cluster.advance(3 * SECOND)
     assert subscriber.payloads() == [b"value"]
+
+
+@pytest.mark.parametrize("qos", [0, 1])
+@pytest.mark.parametrize("moves", [False, True])
+def test_a_later_retained_message_overtakes_none_that_went_before_the_leader_changed(qos: int, moves: bool) -> None:
+    """The first goes directly to the leader of its topic, the second through the next leader of the session."""
+    cluster = SimulatedCluster(4, partitions=16, replicas=2)
+    view = cluster["n1"].cluster_node.view
+    assert view is not None
+    isr = view.replicas
+    ours, theirs = next((p, q) for p in range(16) for q in range(16) if isr[q][0] not in isr[p])
+    first, second = isr[ours]
+    cluster.hand_log_to(second)
+
+    def name(prefix: str, partition: int) -> str:
+        names = [f"{prefix}{number}" for number in range(999)]
+        return next(one for one in names if cluster["n1"].node._state.partition_of(one.encode()) == partition)
+
+    topic = name("t", theirs)
+    client = cluster[first].client(name("c", ours), acks=False)
+    client.connect(session_expiry=EVER)
+    cluster.held = {(first, isr[theirs][0])}
+    client.send(Publish(topic.encode(), b"old", qos, True, False, 1 if qos else 0))
+    cluster.advance(5 * MILLISECOND)
+    if moves:
+        cluster.hand_partition_to(ours, second)
+        cluster.advance(200 * MILLISECOND)
+    client.send(Publish(topic.encode(), b"new", 2, True, False, 2))
+    cluster.advance(100 * MILLISECOND)
+    cluster.held = set()
+    cluster.advance(SECOND)
+    late = cluster[second].client("late")
+    late.connect()
+    late.subscribe(topic, qos=1)
+    cluster.advance(SECOND)
+    assert late.payloads() == [b"new"]
