@@ -37,9 +37,9 @@ class _Found:
 class RetainedFeed(Feed):
     """Reads the retained rows of the partitions in `left`, of the first of them from `key` on.
 
-    A partition that is read in part stays the first, so that it is finished before others begin. If nobody has its rows
-    now, the others come before it, and it goes on from its place in `keys` when its leader is back. A stored position
-    has the place of the first partition alone: in another one a new leader begins anew.
+    A partition that is read in part stays the first, so that it is finished before others begin. While no node can lead
+    it, the others come before it, and it goes on from its place in `keys` later. A stored position has the place of the
+    first partition alone: in another one the next leader of the session begins anew.
     """
 
     def __init__(self, subscription: Subscription, token: int, retained: Retained, left: list[int], key: bytes) -> None:
@@ -121,7 +121,7 @@ class RetainedFeed(Feed):
             if self._is_here(feeds, first):
                 self._read(feeds, [first])
                 return MORE
-            if inquiries.may_ask(first):
+            if inquiries.fabric.leaders[first]:
                 return self._ask(inquiries, first)
         here = [partition for partition in self.left if self._is_here(feeds, partition)]
         if here:
@@ -130,8 +130,7 @@ class RetainedFeed(Feed):
         for partition in self.left:
             if inquiries.may_ask(partition):
                 return self._ask(inquiries, partition)
-        inquiries.wait(self)
-        return WAITING
+        return self._ask(inquiries, first)
 
     def _is_here(self, feeds: Feeds, partition: int) -> bool:
         """Whether this node has all rows of a partition."""
@@ -139,6 +138,9 @@ class RetainedFeed(Feed):
 
     def _ask(self, inquiries: Inquiries, first: int) -> int:
         """Ask the leader of a partition, and for what else it leads: the key in the question is that of the first."""
+        if not inquiries.may_ask(first):
+            inquiries.wait(self)
+            return WAITING
         leaders = inquiries.fabric.leaders
         leader = leaders[first]
         whole = [one for one in self.left if one != first and one not in self.keys]

@@ -32,8 +32,8 @@ class Relay:
     leader: the node that gets packets now, empty while the partition has none; log: packets whose effects are not known
     to be safe, as (number, first byte, rest); given: number of the newest packet sent to any leader; retained: number
     of the newest packet with a retained message; promised: the packet that marks what this node had outstanding for it
-    while it was the leader; flights: queue sequences by packet id that the client has received and whose acknowledgement
-    is not known to be safe.
+    while it was the leader; flights: queue sequences by packet id that the client has received, and whose
+    acknowledgement is not known to be safe.
     """
 
     def __init__(self, connection: Connection, partition: int, body: bytes, assigned: bool, token: int) -> None:
