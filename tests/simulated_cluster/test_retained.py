@@ -11,7 +11,7 @@ from folkmoot.store import key as keys
 from folkmoot.store.key import kind_of
 from folkmoot.store.message import decode_message
 from folkmoot.store.writer import VERSION_BYTES
-from tests.harness.peer import Peer
+from tests.harness.peer import EVER, Peer
 from tests.harness.simulated_cluster import SimulatedCluster, Site
 
 COUNT = 140
@@ -121,6 +121,47 @@ def test_the_new_value_is_not_followed_by_the_old_one(lasting: bool) -> None:
         assert value > last.get(packet.topic, -1), f"{packet.topic!r}: {value} after {last[packet.topic]}"
         last[packet.topic] = value
     assert sorted(last.values()) == sorted(number + COUNT * (number % 10 == 0) for number in range(COUNT))
+
+
+@pytest.mark.parametrize("lasting", [False, True])
+def test_the_others_come_although_a_partition_goes_away_in_the_middle_and_its_rest_comes_later(lasting: bool) -> None:
+    cluster = SimulatedCluster(3, replicas=1, split_policy="majority", limits={"page_rows": 4})
+    near, far = cluster["n1"], cluster["n3"]
+    leaders = near.cluster_node.fabric.leaders
+    names = [f"r/{number}" for number in range(300)]
+    by_partition = {gone: [name for name in names if hash64(name.encode()) % 8 == gone] for gone in range(8)}
+    gone = next(partition for partition in range(8) if leaders[partition] == "n3")
+    rest = {name for name in names if leaders[hash64(name.encode()) % 8] != "n3"}
+    source = near.client("filler")
+    source.connect()
+    for name in names:
+        source.publish(name, name.encode(), qos=1, retain=True)
+    peer = near.client(near.names_led("reader")[0], acks=False)
+    peer.connect(receive_max=2, session_expiry=EVER if lasting else None)
+    peer.subscribe("r/#", qos=1)
+    got: list[str] = []
+
+    def take() -> int:
+        """Acknowledge what has come."""
+        packets = peer.publishes()
+        got.extend(packet.payload.decode() for packet in packets)
+        for packet in packets:
+            peer.raw(b"\x40\x02" + packet.packet_id.to_bytes(2, "big"))
+        return len(packets)
+
+    while len(set(by_partition[gone]) & set(got)) < 6:
+        assert take()
+    far.kill()
+    cluster.advance(5 * SECOND)
+    while take():
+        pass
+    assert len(set(by_partition[gone]) - set(got)) > 6, "it went away in the middle"
+    assert rest - set(got) == set()
+    far.revive()
+    cluster.settle()
+    while take():
+        pass
+    assert sorted(got) == sorted(names), "each of them once"
 
 
 def test_what_has_expired_is_not_sent_and_removed_by_its_leader() -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from folkmoot.feed.feed import DONE, MORE, WAITING, Feed, Feeds, cursor_key
 from folkmoot.kernel.errors import CorruptStore
 from folkmoot.partition.retained import TO_TRANSIENT, Retained
-from folkmoot.query.inquiry import Inquiry
+from folkmoot.query.inquiry import Inquiries, Inquiry
 from folkmoot.query.question import FOUND, SCAN, Scanned
 from folkmoot.session.subscription import Subscription
 from folkmoot.store.key import RETAINED, plain_key
@@ -35,13 +35,18 @@ class _Found:
 
 
 class RetainedFeed(Feed):
-    """Reads the retained rows of the partitions in `left`, of the first of them from `key` on."""
+    """Reads the retained rows of the partitions in `left`, of the first of them from `key` on.
+
+    A partition that is read in part stays the first, so that it is finished before others begin. While no node can lead
+    it, the others come before it, and it goes on from its place in `keys` later. A stored position has the place of the
+    first partition alone: in another one the next leader of the session begins anew.
+    """
 
     def __init__(self, subscription: Subscription, token: int, retained: Retained, left: list[int], key: bytes) -> None:
         super().__init__(subscription, token)
         self.retained = retained
         self.left: dict[int, None] = dict.fromkeys(left)
-        self.key = key
+        self.keys: dict[int, bytes] = {left[0]: key} if key and left else {}  # where partitions go on
         self.since = 0
         self.live: dict[bytes, None] = {}  # topics of which a newer message was delivered, as stored in the row
         self._feeds: Feeds | None = None
@@ -107,37 +112,41 @@ class RetainedFeed(Feed):
         return MORE
 
     def _look(self, feeds: Feeds) -> int:
-        """Read the partitions of this node, then ask for the others."""
-        fabric = feeds.inquiries.fabric
-        leads = feeds.state.leads
-        if not self.key:
-            here = [partition for partition in self.left if leads[partition] or fabric.holds[partition]]
-            if here:
-                self._read(feeds, here)
-                return MORE
+        """Finish the first partition, or read those of this node, then ask for the others."""
         if not self.left:
             return DONE
+        inquiries = feeds.inquiries
         first = next(iter(self.left))
-        if self.key:
-            if leads[first] or fabric.holds[first]:
+        if first in self.keys:
+            if self._is_here(feeds, first):
                 self._read(feeds, [first])
                 return MORE
-            return self._ask(feeds, first)
+            if inquiries.fabric.leaders[first]:
+                return self._ask(inquiries, first)
+        here = [partition for partition in self.left if self._is_here(feeds, partition)]
+        if here:
+            self._read(feeds, here)
+            return MORE
         for partition in self.left:
-            if feeds.inquiries.may_ask(partition):
-                return self._ask(feeds, partition)
-        return self._ask(feeds, first)
+            if inquiries.may_ask(partition):
+                return self._ask(inquiries, partition)
+        return self._ask(inquiries, first)
 
-    def _ask(self, feeds: Feeds, first: int) -> int:
-        inquiries = feeds.inquiries
+    def _is_here(self, feeds: Feeds, partition: int) -> bool:
+        """Whether this node has all rows of a partition."""
+        return feeds.state.leads[partition] or feeds.inquiries.fabric.holds[partition]
+
+    def _ask(self, inquiries: Inquiries, first: int) -> int:
+        """Ask the leader of a partition, and for what else it leads: the key in the question is that of the first."""
         if not inquiries.may_ask(first):
             inquiries.wait(self)
             return WAITING
         leaders = inquiries.fabric.leaders
         leader = leaders[first]
-        partitions = [first]
-        partitions += [one for one in self.left if one != first and leaders[one] == leader and inquiries.may_ask(one)]
-        self._inquiry = inquiries.ask(self, first, SCAN, self.subscription.topic_filter, partitions, self.key)
+        whole = [one for one in self.left if one != first and one not in self.keys]
+        partitions = [first, *[one for one in whole if leaders[one] == leader and inquiries.may_ask(one)]]
+        key = self.keys.get(first, b"")
+        self._inquiry = inquiries.ask(self, first, SCAN, self.subscription.topic_filter, partitions, key)
         return WAITING
 
     # -- rows of this node --------------------------------------------------------------------------------------------
@@ -152,10 +161,11 @@ class RetainedFeed(Feed):
                     return
                 scans -= 1
                 rows_max = self.retained.rows_at_once(partition)
-                rows = self.retained.read(partition, self.subscription.topic_filter, self.key, rows_max)
-                for key, value in rows:
+                key = self.keys.get(partition, b"")
+                rows = self.retained.read(partition, self.subscription.topic_filter, key, rows_max)
+                for row_key, value in rows:
                     if not feeds.has_room(self.subscription.session):
-                        self._go_on(partition, key)
+                        self._go_on(partition, row_key)
                         return
                     self._row(feeds, decode_message(value, VERSION_BYTES))
                 rows_left -= len(rows)
@@ -168,11 +178,11 @@ class RetainedFeed(Feed):
         """Set the start of the next page: this partition, this key."""
         if next(iter(self.left)) != partition:
             self.left = dict.fromkeys([partition, *self.left])
-        self.key = key
+        self.keys[partition] = key
 
     def _done(self, partition: int) -> None:
         self.left.pop(partition, None)
-        self.key = b""
+        self.keys.pop(partition, None)
 
     # -- rows of other nodes ------------------------------------------------------------------------------------------
 
@@ -227,7 +237,8 @@ class RetainedFeed(Feed):
         """Store the position."""
         session = self.subscription.session
         if session.persistent:
-            row = CursorRow(CURSOR_RETAINED, list(self.left), self.key)
+            left = list(self.left)
+            row = CursorRow(CURSOR_RETAINED, left, self.keys.get(left[0], b"") if left else b"")
             row.live = list(self.live)
             key = cursor_key(session, self.subscription.name)
             feeds.state.writer.put(session.partition, key, encode_cursor(row))
