@@ -6,7 +6,7 @@ import pytest
 
 from folkmoot.kernel.clock import SECOND
 from folkmoot.kernel.hash import hash64
-from folkmoot.mqtt.packet import Connack, Connect, Disconnect, Publish
+from folkmoot.mqtt.packet import Connack, Connect, Disconnect, Publish, Will
 from tests.harness.peer import EVER, Peer, properties
 from tests.harness.simulated_cluster import SimulatedCluster, Site
 
@@ -25,8 +25,8 @@ def name_led_by(cluster: SimulatedCluster, node_id: str, prefix: str) -> str:
 class Move:
     """Three nodes; somebody at n3 subscribes, and a client publishes at n1."""
 
-    def __init__(self, leader: str, expiry: int, kept: bool, silence_us: int = 2 * SECOND) -> None:
-        self.cluster = SimulatedCluster(3, partitions=PARTITIONS, silence_us=silence_us)
+    def __init__(self, leader: str, expiry: int, kept: bool, silence_us: int = 2 * SECOND, replicas: int = 3) -> None:
+        self.cluster = SimulatedCluster(3, partitions=PARTITIONS, silence_us=silence_us, replicas=replicas)
         self.reader = self.cluster["n3"].client(name_led_by(self.cluster, "n3", "reader"))
         self.reader.connect(session_expiry=EVER if kept else 0)
         self.reader.subscribe("t", qos=2)
@@ -90,6 +90,73 @@ def test_who_has_published_nothing_of_late_comes_in_at_once(leader: str, qos: in
     move.cluster.held = {("n1", "n3")}
     assert is_in(move.ask(move.cluster["n2"]))
     assert move.got() == [b"1"]
+
+
+@pytest.mark.parametrize("end", ["loss", "takeover"])
+def test_what_it_publishes_there_does_not_overtake_what_its_partition_has_promised(end: str) -> None:
+    """Behind a retained message of QoS 2, those of QoS 1 are in the outbox too."""
+    move = Move("n1", EVER, True, replicas=1)
+    move.cluster.held = {("n1", "n3")}
+    move.writer.send(Publish(b"t", b"1", 2, True, False, 7), Publish(b"t", b"2", 1, False, False, 8))
+    if end == "loss":
+        move.writer.lose()
+    writer = move.ask(move.cluster["n2"])
+    assert not is_in(writer)
+    move.cluster.held = set()
+    move.cluster.advance(SECOND)
+    assert is_in(writer)
+    writer.publish("t", b"3", 1)
+    assert move.got() == [b"1", b"2", b"3"]
+
+
+def names_in_one_partition(site: Site) -> list[str]:
+    """Client ids whose sessions are in one partition, which a node leads."""
+    names = site.names_led("c")
+    home = hash64(names[0].encode()) % PARTITIONS
+    return [name for name in names if hash64(name.encode()) % PARTITIONS == home]
+
+
+@pytest.mark.parametrize("away", [False, True], ids=["its node hangs", "its partition is away"])
+def test_nobody_waits_for_what_others_have_published(away: bool) -> None:
+    """A will that waits for a leader is in the outbox of their partition, in front of what they have published."""
+    cluster = SimulatedCluster(3, partitions=PARTITIONS, replicas=1, split_policy="majority")
+    near, far = cluster["n1"], cluster["n3"]
+    writer_id, mortal_id = names_in_one_partition(near)[:2]
+    reader = cluster["n2"].client(cluster["n2"].names_led("reader")[0])
+    reader.resume()
+    reader.subscribe("t", qos=2)
+    mortal = near.client(mortal_id)
+    mortal.connect(will=Will(far.names_led("will")[0].encode(), b"gone", 1, True))
+    if away:
+        far.kill()
+        cluster.advance(5 * SECOND)
+    else:
+        far.up = False
+    mortal.lose()
+    writer = near.client(writer_id)
+    writer.resume()
+    writer.send(Publish(b"t", b"m", 2, False, False, 7))
+    cluster.run()
+    assert reader.payloads() == [b"m"]
+    writer.lose()
+    again = cluster["n2"].client(writer_id)
+    again.open().send(Connect(5, writer_id, False, 0, properties=properties(session_expiry=EVER)))
+    assert is_in(again)
+
+
+def test_nobody_waits_for_a_message_of_their_own_that_no_node_can_take() -> None:
+    cluster = SimulatedCluster(3, partitions=PARTITIONS, replicas=1, split_policy="majority")
+    near, far = cluster["n1"], cluster["n3"]
+    writer = near.client(near.names_led("c")[0])
+    writer.resume()
+    far.up = False
+    writer.send(Publish(far.names_led("t")[0].encode(), b"m", 2, True, False, 7))
+    cluster.advance(5 * SECOND)
+    assert len(writer.receive()) == 1, "PUBREC: its partition keeps the message"
+    writer.lose()
+    again = cluster["n2"].client(writer.client_id)
+    again.open().send(Connect(5, writer.client_id, False, 0, properties=properties(session_expiry=EVER)))
+    assert is_in(again)
 
 
 def test_a_node_that_hangs_lets_nobody_wait_longer_than_it_is_a_member() -> None:

@@ -303,9 +303,11 @@ class ForwardSender:
 
         It is a row of its home, with copies, and is sent when the partition has a leader again. Until then it must not
         hold up all later turns of this node: whoever subscribes or connects here needs nothing of that partition (A11).
+        Nor must it hold up its client, whose later messages for that partition are refused until it has a leader.
         """
         if not entry.released and not entry.over:  # over: this node leads its home no more
             entry.released = True
+            entry.let_overtake()
             self.commits.strand(entry.token, len(entry.body))
 
     def _recall(self, partition: int) -> None:

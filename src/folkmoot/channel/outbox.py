@@ -67,11 +67,6 @@ class Outbox:
         memory = self.led.get(home)
         return memory is not None and bool(memory.outbox)
 
-    def is_open(self, home: int, sequence: int) -> bool:
-        """Whether an entry, or one before it, is under way; False also when another leader owns it by now."""
-        memory = self.led.get(home)
-        return memory is not None and bool(memory.outbox) and next(iter(memory.outbox))[0] <= sequence
-
     def count(self, home: int) -> int:
         """Return how many entries are under way."""
         memory = self.led.get(home)
@@ -108,7 +103,8 @@ class Outbox:
         entry.nodes = nodes
         if connection is not None:
             connection.outbox_order = self.forward_sender.order
-            connection.outbox_seq = sequence
+            connection.outbox_open += 1
+            entry.connection = connection
         entry.receipt = self.commits.receipts.current
         key = self._key(entry)
         self.state.writer.put(home, key, encode_outbox_entry(entry))
@@ -149,6 +145,7 @@ class Outbox:
 
     def _end(self, entry: OutboxEntry) -> None:
         entry.over = True
+        entry.let_overtake()
         self.forward_sender.barrier.end(entry.ticket)
         if entry.released:
             self.commits.unstrand(len(entry.body))

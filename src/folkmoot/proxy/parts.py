@@ -16,4 +16,4 @@ class ProxyParts:
     def __init__(self, turn: TurnParts, channel: ChannelParts) -> None:
         state, fabric = turn.state, turn.fabric
         self.relays = Relays(state, fabric, turn.throttle)
-        self.pending_closes = PendingCloses(state, fabric, channel.forward_sender, channel.outbox, self.relays)
+        self.pending_closes = PendingCloses(state, fabric, channel.forward_sender, self.relays)

@@ -12,7 +12,6 @@ from __future__ import annotations
 from typing import Final
 
 from folkmoot.channel.forward_sender import ForwardSender
-from folkmoot.channel.outbox import Outbox
 from folkmoot.kernel.clock import SECOND
 from folkmoot.kernel.pack import varint
 from folkmoot.proxy.relay import Relays, is_goodbye
@@ -50,13 +49,10 @@ class PendingClose:
 class PendingCloses:
     """Connections that have ended, and whose messages are on their way to other nodes."""
 
-    def __init__(
-        self, state: State, fabric: Fabric, forward_sender: ForwardSender, outbox: Outbox, relays: Relays
-    ) -> None:
+    def __init__(self, state: State, fabric: Fabric, forward_sender: ForwardSender, relays: Relays) -> None:
         self.state = state
         self.fabric = fabric
         self.forward_sender = forward_sender
-        self.outbox = outbox
         self.relays = relays
         self._closes: list[PendingClose] = []
         self._left: dict[int, list[PendingClose]] = {}  # those with relays, by number
@@ -72,8 +68,8 @@ class PendingCloses:
         return client_id in self._clients
 
     def is_left_by(self, connection: Connection) -> bool:
-        """Whether a message published over a connection is on its way."""
-        if connection.outbox_seq and self.outbox.is_open(self._home(connection), connection.outbox_seq):
+        """Whether a message published over a connection is on its way; what others have published does not matter."""
+        if connection.outbox_open:
             return True
         return connection.forwarded_seq > 0 and (
             self.forward_sender.is_asking(connection) or len(self._unconfirmed(connection)) > 0
@@ -102,9 +98,6 @@ class PendingCloses:
         if close.relay is not None:
             self._left.setdefault(close.relay.number, []).append(close)
         return close
-
-    def _home(self, connection: Connection) -> int:
-        return self.state.partition_of(connection.client_id.encode())
 
     def _unconfirmed(self, connection: Connection) -> list[str]:
         """Return the nodes that may lack messages which they do not answer."""

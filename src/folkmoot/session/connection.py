@@ -137,11 +137,11 @@ class Connection:
         self.stash: bytearray | None = None  # packets received meanwhile, which have to wait
         self.stashed: bytes = b""  # older ones, of which `stashed[stashed_pos:]` has to wait
         self.stashed_pos = 0
-        # Of the messages published over it: the number of the newest request to other nodes, the newest outbox entry of
-        # its session's partition, the newest request before that; the newest turn with a message of QoS 1 that went
-        # past that outbox, if there is one; and how many requests wait for a leader
+        # Of the messages published over it: the number of the newest request to other nodes; how many entries in the
+        # outbox of its session's partition are under way, and the newest request before the last of them; the newest
+        # turn with a message of QoS 1 that went past that outbox, if there is one; how many requests wait for a leader
         self.forwarded_seq = 0
-        self.outbox_seq = 0
+        self.outbox_open = 0
         self.outbox_order = 0
         self.direct_token = 0
         self.parked_count = 0

@@ -126,7 +126,7 @@ class OutboxEntry:
     partitions; nodes: whose transient subscribers get it, with the groups of which one member there gets it; token: of
     the turn that waits for its end; ticket: at the barrier, if it is retained; left: missing confirmations; over:
     another leader owns it by now; receipt: where the answers are noted, if anywhere; released: its turn does not wait
-    for it any more.
+    for it any more; connection: over which it was published, as long as the client must not overtake it elsewhere.
     """
 
     def __init__(self, home: int, sequence: int, lineage: int, flags: int, body: bytes) -> None:
@@ -142,7 +142,14 @@ class OutboxEntry:
         self.left = 0
         self.over = False
         self.released = False
+        self.connection: Connection | None = None
         self.receipt: Receipt | None = None
+
+    def let_overtake(self) -> None:
+        """Its client may publish at another node: all have it, or no node can take it now."""
+        if self.connection is not None:
+            self.connection.outbox_open -= 1
+            self.connection = None
 
     def __repr__(self) -> str:
         return (
