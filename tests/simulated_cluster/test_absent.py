@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from folkmoot.delivery.publication import ERRANDS_MAX
 from folkmoot.kernel.clock import SECOND
 from folkmoot.mqtt import reason
 from folkmoot.mqtt.packet import V311, Ack, Connack, Connect, Publish, Will
+from folkmoot.query.question import FOUND
+from folkmoot.store.transaction import home_of
+from tests.harness.desk import Desk
 from tests.harness.peer import EVER, Peer, properties
 from tests.harness.simulated_cluster import SimulatedCluster, Site
 
@@ -284,3 +288,86 @@ def test_messages_of_a_lost_member_wait_on_the_disk_while_too_much_waits_elsewhe
     assert held_bytes(site) == 0
     numbers = [int(payload.rstrip(b"x")) for payload in stays.payloads()]
     assert numbers == list(range(count))
+
+
+class Apps:
+    """Two apps of one home at n1; a stored session at n3 gets `far`, one at n2 gets `near`; then n3 is away."""
+
+    def __init__(self, far: str = "far", **limits: int) -> None:
+        self.cluster = cluster = SimulatedCluster(3, partitions=16, replicas=1, split_policy="majority", limits=limits)
+        self.site = cluster["n1"]
+        self.far = cluster["n3"].client(cluster["n3"].names_led("far")[0])
+        self.near = cluster["n2"].client(cluster["n2"].names_led("near")[0])
+        for peer, topic_filter in ((self.far, far), (self.near, "near")):
+            peer.resume()
+            peer.subscribe(topic_filter, qos=1)
+        home = self.site.cluster_node.fabric.leaders.index("n1")
+        apps = [name for name in [f"app{number}" for number in range(500)] if home_of(name.encode(), 16) == home]
+        self.one, self.other = [Desk(self.site, app, 16) for app in apps[:2]]
+        cluster["n3"].kill()
+        cluster.advance(5 * SECOND)
+
+    def publish(self, desk: Desk, number: int, topic: str, payloads: list[bytes]) -> None:
+        for order in (desk.stage(number, "p", 0, topic, payloads), desk.commit(number, ("p", 1))):
+            assert order is not None
+            assert order.status == FOUND
+
+    def stranded_bytes(self) -> int:
+        return self.site.node._broker.turn.throttle.stranded_bytes
+
+    def come_back(self) -> Peer:
+        """Start n3 again; return the client there."""
+        self.cluster["n3"].revive()
+        self.cluster.settle()
+        back = self.cluster["n3"].client(self.far.client_id)
+        back.resume()
+        self.cluster.advance(5 * SECOND)
+        return back
+
+
+def test_a_transaction_for_a_partition_that_is_away_waits_and_no_other_app_does() -> None:
+    """[A13] it stays on the disk of its home, in its place: others, and wills for that partition, have room."""
+    limit, size, count = 65_536, 1_000, 5
+    apps = Apps(write_backlog_bytes_max=limit)
+    payloads = [b"%02d" % number + bytes(size) for number in range(12 * count)]
+    for number in range(12):
+        apps.publish(apps.one, number, "far", payloads[count * number : count * number + count])
+    apps.publish(apps.one, 12, "near", [b"last"])
+    apps.cluster.advance(5 * SECOND)
+    assert limit // 8 < apps.stranded_bytes() < limit // 8 + count * (size + 100)
+    apps.publish(apps.other, 0, "near", [b"of the other"])
+    apps.cluster.advance(SECOND)
+    assert apps.near.payloads() == [b"of the other"]
+    apps.site.client(apps.site.names_led("w")[0]).connect(will=Will(b"far", b"gone", 1, False))
+    assert apps.come_back().payloads() == payloads
+    assert apps.near.payloads() == [b"last"]
+    assert apps.stranded_bytes() == 0
+
+
+def test_many_small_messages_for_a_partition_that_is_away_stop_no_other_app() -> None:
+    apps = Apps()
+    payloads = [b"%d" % number for number in range(3 * ERRANDS_MAX)]
+    for number in range(12):
+        apps.publish(apps.one, number, "far", payloads[256 * number : 256 * number + 256])
+    apps.cluster.advance(5 * SECOND)
+    apps.publish(apps.other, 0, "near", [b"of the other"])
+    apps.cluster.advance(SECOND)
+    assert apps.near.payloads() == [b"of the other"]
+    outbox = apps.site.node._broker.channel.outbox
+    assert outbox.count(apps.one.home) == ERRANDS_MAX
+    assert outbox.moving(apps.one.home) == 0
+    assert apps.come_back().payloads() == payloads
+    assert apps.site.node._broker.channel.forward_sender.stranded == {}
+
+
+def test_a_transaction_goes_on_when_its_messages_can_go_to_somebody_else() -> None:
+    apps = Apps("$share/g/far", write_backlog_bytes_max=4_096)
+    payloads = [b"%d" % number + bytes(1_000) for number in range(4)]
+    for number in range(4):
+        apps.publish(apps.one, number, "far", [payloads[number]])
+    apps.cluster.advance(5 * SECOND)
+    assert 0 < apps.stranded_bytes() < 2_000
+    apps.near.subscribe("$share/g/far", qos=1)
+    apps.cluster.advance(2 * SECOND)
+    assert apps.near.payloads() == payloads[1:]
+    assert apps.come_back().payloads() == payloads[:1]

@@ -77,6 +77,7 @@ class ForwardSender:
         # per node, by number of the FORWARD message: uncommitted parts
         self._sent: dict[str, dict[int, list[Part]]] = {}
         self._parked: dict[int, list[Part]] = {}  # by partition without an open leader
+        self.stranded: dict[int, int] = {}  # by home: how many of its outbox entries no turn waits for any more
         # Of outbox entries, to be taken: parts for partitions and clients of this node, and finished entries
         self.own: list[Part] = []
         self.own_live: list[Envelope] = []
@@ -308,7 +309,15 @@ class ForwardSender:
         if not entry.released and not entry.over:  # over: this node leads its home no more
             entry.released = True
             entry.let_overtake()
+            self.stranded[entry.home] = self.stranded.get(entry.home, 0) + 1
             self.commits.strand(entry.token, len(entry.body))
+
+    def unstrand(self, entry: OutboxEntry) -> None:
+        """An entry is over for which no turn has waited any more."""
+        left = self.stranded.pop(entry.home) - 1
+        if left:
+            self.stranded[entry.home] = left
+        self.commits.unstrand(len(entry.body))
 
     def _recall(self, partition: int) -> None:
         for messages in self._sent.values():

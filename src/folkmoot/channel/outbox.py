@@ -68,9 +68,13 @@ class Outbox:
         return memory is not None and bool(memory.outbox)
 
     def count(self, home: int) -> int:
-        """Return how many entries are under way."""
+        """Return how many entries are not confirmed by all."""
         memory = self.led.get(home)
         return 0 if memory is None else len(memory.outbox)
+
+    def moving(self, home: int) -> int:
+        """Return how many of them are under way: those that wait for a partition without a leader are not."""
+        return self.count(home) - self.forward_sender.stranded.get(home, 0)
 
     def follow(self, session: Session, connection: Connection) -> None:
         """Put later messages of a client behind the outbox entries of its partition (A3)."""
@@ -148,7 +152,7 @@ class Outbox:
         entry.let_overtake()
         self.forward_sender.barrier.end(entry.ticket)
         if entry.released:
-            self.commits.unstrand(len(entry.body))
+            self.forward_sender.unstrand(entry)
         else:
             self.commits.answered(entry.token, 1, len(entry.body))
 

@@ -2,8 +2,9 @@
 
 One change of the home partition removes a chunk, records the app's progress, and puts the chunk's messages into the
 outbox (`OutboxPublishing.entrust`). So the next leader, after any crash, goes on behind the last committed chunk, and a
-committed entry is delivered once (`outbox`). It never runs ahead: few entries are under way, and nothing goes on while
-a disk is full. docs/adr/0010.
+committed entry is delivered once (`outbox`). It never runs ahead: few entries are under way, nothing goes on while a
+disk is full, and an app waits whose next chunk is for a partition without a leader, if much waits for such partitions
+already. docs/adr/0010.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Final
 from folkmoot.delivery.keeping import REFUSED
 from folkmoot.delivery.outbox_publish import OutboxPublishing
 from folkmoot.delivery.transaction import Transactions
+from folkmoot.kernel.clock import SECOND
 from folkmoot.kernel.errors import CorruptStore
 from folkmoot.kernel.event import ERROR, WARNING
 from folkmoot.partition.app import App, Chunk
@@ -29,7 +31,12 @@ from folkmoot.turn.state import State
 __all__ = ["ERRANDS_MAX", "Publications"]
 
 ERRANDS_MAX: Final = 1_024
-"""Messages that other partitions have not confirmed: above this a home partition publishes nothing."""
+"""Messages that other partitions have not confirmed: above this a home partition publishes nothing.
+
+Messages that wait for partitions without a leader do not count, but above this no app adds to them.
+"""
+
+_LOOK_US: Final = SECOND  # between two looks at an app that waits: ten thousand of them cost little
 
 
 class _Step:
@@ -52,6 +59,7 @@ class Publications:
         self.commits = commits
         self.entries = entries
         self.outbox = entries.outbox
+        self.routes = entries.publishing.routes
         self.transactions = transactions
         self.spoiled: list[tuple[int, str]] = []
         self._kept = self.fabric.planted.chunk_kept
@@ -75,10 +83,39 @@ class Publications:
         return None
 
     def _may(self, app: App) -> bool:
-        if app.stuck or self.transactions.held[app.partition] or self.outbox.count(app.partition) >= ERRANDS_MAX:
+        if app.stuck or self.transactions.held[app.partition] or self.outbox.moving(app.partition) >= ERRANDS_MAX:
+            return False
+        if app.absent_topic and self._is_waiting(app):
             return False
         chunk = app.next_chunk()
         return chunk is None or chunk.token <= self.commits.durable_token  # the store shows it
+
+    def _may_strand(self, partition: int) -> bool:
+        """Whether an app may publish what will wait for a partition without a leader (A13)."""
+        return self.commits.throttle.may_strand() and self.outbox.count(partition) < ERRANDS_MAX
+
+    def _is_waiting(self, app: App) -> bool:
+        """Whether an app still has to wait for a partition without a leader."""
+        if not self._may_strand(app.partition):
+            if self.state.now < app.look_us:
+                return True
+            if self.routes.out_of_reach(app.absent_topic, app.absent_retain, False) >= 0:
+                app.look_us = self.state.now + _LOOK_US
+                return True
+        app.absent_topic = b""
+        return False
+
+    def _must_wait(self, app: App, messages: list[Message]) -> bool:
+        """Whether the next chunk of an app, with these messages, has to wait for a partition without a leader."""
+        if not self.fabric.leaderless or self._may_strand(app.partition):
+            return False
+        for message in messages:
+            if self.routes.out_of_reach(message.topic, message.retain, False) >= 0:
+                app.absent_topic = message.topic
+                app.absent_retain = message.retain
+                app.look_us = self.state.now + _LOOK_US
+                return True
+        return False
 
     def step(self) -> None:
         """Publish a chunk of one app; the next call serves the next app."""
@@ -105,7 +142,7 @@ class Publications:
             self.spoiled.append((app.partition, str(fault)))
 
     def _publish(self, app: App, chunk: Chunk) -> None:
-        """Publish a chunk; raises CorruptStore, and then nothing has happened."""
+        """Publish a chunk, if it need not wait; raises CorruptStore, and then nothing has happened."""
         state = self.state
         row = app.row
         committed = app.waiting[0]
@@ -119,6 +156,8 @@ class Publications:
         while pos < len(value):
             message, pos = message_at(value, pos, app.publisher, state.clock.time, state.limits)
             messages.append(message)
+        if self._must_wait(app, messages):
+            return
         keys = [staged_key(app.partition, kind, app.name, row.at, part, row.chunk) for kind in (PACKETS, STAGED)]
         step = _Step(state.writer.token, app, keys)
         for index, message in enumerate(messages):

@@ -103,6 +103,11 @@ class App:
         self.waiting: deque[Committed] = deque()
         self.bytes = 0
         self.stuck = False  # the next chunk to be published cannot be read
+        # It has a message on this topic, for which a partition has no leader (empty: it has none, as far as is known),
+        # perhaps to be retained; and when that is looked at again
+        self.absent_topic = b""
+        self.absent_retain = False
+        self.look_us = 0
 
     def __repr__(self) -> str:
         return f"App({self.name!r} {self.row!r} stages={len(self.stages)} waiting={len(self.waiting)})"

@@ -68,6 +68,13 @@ class Throttle:
         """
         return self.stranded_bytes > self.backlog_bytes_max // 4
 
+    def may_strand(self) -> bool:
+        """Whether to let messages wait for partitions without a leader which could wait on the disk as well.
+
+        They get half of the room, what is on its way included: the rest is for those that nobody can hold back.
+        """
+        return self.stranded_bytes + self.backlog_bytes <= self.backlog_bytes_max // 8
+
     def slow_down(self, connection: Connection) -> None:
         """Take nothing more from a client that makes nodes write while too much waits."""
         if self.is_full():
