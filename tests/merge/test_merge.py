@@ -46,6 +46,7 @@ from folkmoot.store.key import (
     plain_key,
     stamp_key,
 )
+from folkmoot.store.mark_row import encode_mark
 from folkmoot.store.message import Message, encode_message
 from folkmoot.store.origin import (
     NUMBER_BITS,
@@ -695,6 +696,23 @@ def test_marks_and_producers_keep_the_greater_number() -> None:
             fork.put(THEIRS, key, u64(theirs))
         rows, _merge = fork.merge()
         assert (rows[producer], rows[node], rows[partition]) == (u64(7), u64(7), u64(7))
+
+
+def test_marks_of_apps_keep_the_greater_number_and_the_later_use() -> None:
+    app = plain_key(0, MARK, transaction_name(b"app"))
+    for mine, theirs, merged in (
+        (encode_mark(5, 90), encode_mark(7, 80), encode_mark(7, 90)),
+        (encode_mark(7, 80), encode_mark(5, 90), encode_mark(7, 90)),
+        (encode_mark(7, 90), encode_mark(5, 80), encode_mark(7, 90)),
+        (u64(5), encode_mark(4, 80), encode_mark(5, 80)),
+        (encode_mark(4, 80), u64(5), encode_mark(5, 80)),
+        (b"", encode_mark(4, 80), encode_mark(4, 80)),
+    ):
+        fork = Fork()
+        if mine:
+            fork.put(MINE, app, mine)
+        fork.put(THEIRS, app, theirs)
+        assert fork.merge()[0][app] == merged
 
 
 def test_the_last_numbers_of_a_producer_at_both_sides_are_known_afterwards() -> None:

@@ -21,6 +21,7 @@ class Pair:
 
     def __init__(self, seed: int) -> None:
         self.rng = Rng(seed)
+        self.of_ranges = 1 + seed % 3 * 2  # of 8 changes
         self.tables = MemoryStore()
         self.overlay = Overlay(self.tables)
         self.twin = MemoryStore()
@@ -38,13 +39,15 @@ class Pair:
     def change(self) -> None:
         """Put, remove, or remove a range, in the batch that is being filled."""
         key, what = self.key(), self.rng.below(8)
-        if what < 5:
-            self.writer.put(key[1], key, bytes([self.rng.below(256)]))
-        elif what < 7:
-            self.writer.delete(key[1], key)
-        else:
+        if what < self.of_ranges:
             end = key_of(key[1], 1 + self.rng.below(3), self.rng.below(6))
             self.writer.delete_range(key[1], min(key, end), max(key, end))
+        elif what == self.of_ranges:
+            self.writer.expire(key[1], key)
+        elif what == self.of_ranges + 1:
+            self.writer.delete(key[1], key)
+        else:
+            self.writer.put(key[1], key, bytes([self.rng.below(256)]))
 
     def seal(self) -> None:
         batch = self.writer.take()
@@ -123,6 +126,9 @@ def test_a_snapshot_does_not_change() -> None:
                 start = page[-1][0] + b"\0"
                 assert len(page) == rows_max or size >= bytes_max or page[-1] == rows[-1], "a short page is the last"
             assert found == rows
+        for _ in range(8):
+            start, end = sorted((pair.key(), pair.key()))
+            assert snapshot.scan(start, end, 1000, 100_000) == [row for row in rows if start <= row[0] < end]
         snapshot.close()
 
 

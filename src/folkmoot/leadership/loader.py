@@ -13,7 +13,7 @@ from folkmoot.delivery.purge import Purge
 from folkmoot.delivery.transaction import Holdings
 from folkmoot.feed.replay import CURSOR_STREAM
 from folkmoot.kernel.errors import CorruptStore
-from folkmoot.kernel.pack import get_u16, get_u64
+from folkmoot.kernel.pack import get_u16
 from folkmoot.partition.partition import Partition, Share
 from folkmoot.partition.producer import owner_part
 from folkmoot.partition.retained import earlier
@@ -43,6 +43,7 @@ from folkmoot.store.key import (
     sequence_of,
     split_outbox_key,
 )
+from folkmoot.store.mark_row import mark_number, mark_used_us
 from folkmoot.store.message import Message, decode_message
 from folkmoot.store.reader import Reader
 from folkmoot.store.row import (
@@ -177,7 +178,11 @@ class PartitionLoader:
         elif kind == SENT:
             self._sent(plain_name_of(key).decode(), *decode_sent(value[VERSION_BYTES:]))
         elif kind == MARK:
-            self.memory.marks[plain_name_of(key)] = get_u64(value, VERSION_BYTES)
+            origin = plain_name_of(key)
+            self.memory.marks[origin] = mark_number(value)
+            used_us = mark_used_us(value)
+            if used_us:
+                self.memory.app_uses[origin] = used_us
         elif kind == OUTBOX:
             self.entries.append(decode_outbox_entry(self.partition, *split_outbox_key(key), value[VERSION_BYTES:]))
         elif kind == BODY:

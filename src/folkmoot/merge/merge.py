@@ -59,6 +59,7 @@ from folkmoot.store.key import (
     of_no_trunk,
     sequence_of,
 )
+from folkmoot.store.mark_row import merge_marks
 from folkmoot.store.message import decode_message
 from folkmoot.store.producer_row import merge_numbers
 from folkmoot.store.row import decode_queue
@@ -218,9 +219,9 @@ class Merge:
             if mine is None or numbers != body_of(mine):
                 self._add(name, [(PUT, key, numbers)])
         elif kind == MARK:
-            newest = get_u64(theirs, VERSION_BYTES)
-            if mine is None or get_u64(mine, VERSION_BYTES) < newest:
-                self._add(name, [(PUT, key, u64(newest))])
+            mark = body_of(theirs) if mine is None else merge_marks(mine, theirs)
+            if mine is None or mark != body_of(mine):
+                self._add(name, [(PUT, key, mark)])
         elif kind == STAMP and len(key) > 3:  # that theirs was begun from nothing says nothing of mine
             self._stamp(name, key, mine, theirs)
         elif kind == LEFTOVER:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from folkmoot.kernel.pack import get_u64, u64
+from folkmoot.kernel.pack import u64
 from folkmoot.membership.divergence import YES, has_change, shared
 from folkmoot.membership.holding import Holding
 from folkmoot.membership.view import View
 from folkmoot.merge.stamp import Stamp, decode_stamp
 from folkmoot.store.epoch import counter_of, tag_of
 from folkmoot.store.key import MARK, PRODUCER, RECEIVED, STAMP, plain_key, stamped_key_of
+from folkmoot.store.mark_row import mark_number
 from folkmoot.store.message import SOURCE_BYTES
 from folkmoot.store.origin import NUMBER_BITS, is_node, is_will, name_of, number_of, packet_name
 from folkmoot.store.writer import VERSION_BYTES, body_of, version_of
@@ -83,7 +84,7 @@ class Side:
         mark = self.rows.get(plain_key(partition, MARK, name))
         if mark is None or (is_node(name) and number >> NUMBER_BITS > self.fork):
             return False
-        return number <= get_u64(mark, VERSION_BYTES)
+        return number <= mark_number(mark)
 
     def has_packet(self, partition: int, source: bytes) -> bool:
         """Whether this side has got the message of a packet, which also came to the leader of the other side.

@@ -4,19 +4,27 @@ An origin is a node, or a partition with an outbox entry, in one lineage (`store
 partition, in the same change as the message: the next leader knows it. A message that this node applies directly needs
 no mark, because it cannot be repeated. Marks of unknown nodes are deleted while all known nodes are present: such nodes
 have left, or an operator has forgotten them, and nobody sends in their name. Of each partition the marks of its newest
-lineages are kept (`LINEAGES_MAX`), of apps with transactions the newest (`APPS_MAX`), and of packets that came to two
-leaders (`PACKETS_MAX`). So the marks of a partition are bounded by the numbers of nodes and partitions, and by these
-three.
+lineages are kept (`LINEAGES_MAX`), of apps with transactions those that were used last (`APPS_MAX`), and of packets
+that came to two leaders the newest (`PACKETS_MAX`). So the marks of a partition are bounded by the numbers of nodes and
+partitions, and by these three.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from folkmoot.kernel.pack import u64
 from folkmoot.partition.partition import Led, Partition
 from folkmoot.store.key import MARK, plain_key
-from folkmoot.store.origin import is_node, is_packet, is_partition, outbox_of, packet_name, transaction_name
+from folkmoot.store.mark_row import encode_mark
+from folkmoot.store.origin import (
+    is_node,
+    is_packet,
+    is_partition,
+    is_transaction,
+    outbox_of,
+    packet_name,
+    transaction_name,
+)
 from folkmoot.turn.state import State
 
 __all__ = ["LINEAGES_MAX", "PACKETS_MAX", "Marks"]
@@ -25,10 +33,13 @@ LINEAGES_MAX: Final = 16
 """Of one partition: a branch that was made so many forks ago is not remembered either."""
 
 APPS_MAX: Final = 1_024
-"""Apps that have published something to a partition: as many as one home may have, and most of all homes together."""
+"""Apps that have published something to a partition. A home may have more of them (`delivery/transaction`), and there
+are many homes; but a mark matters only as long as the home of the app may send a message again. An app that is
+forgotten leaves its marks, since its last messages may be under way: they become the oldest, and go."""
 
 PACKETS_MAX: Final = 256
-"""Packets that the node of a client has sent to one leader after another: what is under way when leaders change."""
+"""Packets that the node of a client has sent to one leader after another: what is under way when leaders change. No
+limit of a client bounds that, because any number of clients have messages for a partition (docs/limits.md)."""
 
 
 class Marks:
@@ -77,21 +88,26 @@ class Marks:
             else:
                 self._make_room(partition, transaction_name(b""), APPS_MAX)
         newest[origin] = sequence
+        if is_transaction(origin):
+            self.led[partition].app_uses[origin] = self.state.clock.time
         self._changed[(partition, origin)] = sequence
         return True
 
     def _make_room(self, partition: int, kind: bytes, most: int) -> None:
         """Forget the oldest of the origins whose names begin like this, so that there are fewer than are kept.
 
-        Numbers are times or begin with one, or with the counter of a view: the lowest is the oldest. A merge may add
+        Numbers are times or begin with one, or with the counter of a view: the lowest is the oldest. Those of an app go
+        on from the time of its first transaction, so the time of the last one counts, if it is known. A merge may add
         some.
         """
-        newest = self.led[partition].marks
+        memory = self.led[partition]
+        newest, uses = memory.marks, memory.app_uses
         origins = [origin for origin in newest if origin.startswith(kind)]
-        origins.sort(key=lambda origin: newest[origin], reverse=True)
+        origins.sort(key=lambda origin: uses.get(origin, newest[origin]), reverse=True)
         while len(origins) >= most:
             oldest = origins.pop()
             del newest[oldest]
+            uses.pop(oldest, None)
             self._changed.pop((partition, oldest), None)
             self.state.writer.delete(partition, plain_key(partition, MARK, oldest))
 
@@ -121,6 +137,7 @@ class Marks:
             self._changed[(partition, origin)] = sequence
         else:
             self.led[partition].marks.pop(origin, None)
+            self.led[partition].app_uses.pop(origin, None)
             self._changed.pop((partition, origin), None)
 
     def flush(self) -> None:
@@ -130,7 +147,8 @@ class Marks:
         changed = self._changed
         self._changed = {}
         for (partition, origin), sequence in changed.items():
-            self.state.writer.put(partition, plain_key(partition, MARK, origin), u64(sequence))
+            used_us = self.state.clock.time if is_transaction(origin) else 0
+            self.state.writer.put(partition, plain_key(partition, MARK, origin), encode_mark(sequence, used_us))
 
     def take(self, memory: Partition) -> None:
         """Begin to lead a partition."""

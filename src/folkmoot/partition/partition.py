@@ -31,7 +31,8 @@ class Share:
 class Partition:
     """leadership: a number that this process gives to no other one.
 
-    bodies: how many queue rows name each. marks: by origin the newest message that was applied. producers: how many
+    bodies: how many queue rows name each. marks: by origin the newest message that was applied; app_uses: when,
+    for apps with transactions. producers: how many
     rows there are, and producers_of: how many each owner has. retained: how many messages; retained_of: the part of
     each user; retained_expires_us: no row expires before, 0: none does (the row that set it may have been replaced
     since). outbox: entries under way, by number and lineage, in the order of their numbers. apps: those with
@@ -44,6 +45,7 @@ class Partition:
         self.bodies: dict[int, int] = {}
         self.body_next = 1
         self.marks: dict[bytes, int] = {}
+        self.app_uses: dict[bytes, int] = {}
         self.producers = 0
         self.producers_of: dict[bytes, int] = {}
         self.retained = 0

@@ -15,6 +15,7 @@ STREAM        stream name, stream partition (2 bytes)   bounds of the stream par
 CURSOR        client id, filter                         position of a feed: a retained scan or a replay
 SENT          client id                                 which sequences of its queue may have been sent, or given out
 MARK          origin: node id, or 0 and "p", partition  newest request of the origin that the partition has applied
+              0 and "t", app                            the same, and when it was applied
               name of a packet of two leaders           when its message came to the partition
 OUTBOX        sequence (8 bytes), lineage (4 bytes)     a message that other partitions must get exactly once
 STAMP         kind and rest of another key              when that row was written or removed while nodes were away

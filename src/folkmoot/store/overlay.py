@@ -9,13 +9,14 @@ for a leader that has to take changes back.
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, insort
 from collections import deque
 from typing import Final
 
 from folkmoot.kernel.pack import U16
 from folkmoot.store.batch import DELETE, DELETE_RANGE, PUT, Batch
 from folkmoot.store.key import META, kind_of
+from folkmoot.store.key_range import KeyRanges
 from folkmoot.store.reader import Reader, Snapshot
 
 __all__ = ["Overlay", "Undo"]
@@ -27,13 +28,52 @@ _ALL: Final = 1 << 62
 _PAGE: Final = 256  # rows of the tables that are looked at together, where many have been changed
 
 
+class _Part:
+    """What a layer says of one partition: the newest operations on some keys; and ranges, which came before them.
+
+    From the first range on, `keys` are those of the rows in order: so a further range finds what it removes.
+    """
+
+    def __init__(self) -> None:
+        self.rows: dict[bytes, bytes] = {}
+        self.keys: list[bytes] = []
+        self.ranges: KeyRanges | None = None
+
+    def set(self, key: bytes, value: bytes) -> None:
+        """Lay a row, or the removal of one, over what is here."""
+        if self.ranges is not None and key not in self.rows:
+            insort(self.keys, key)
+        self.rows[key] = value
+
+    def remove(self, start: bytes, end: bytes) -> None:
+        """Lay the removal of a range over what is here."""
+        if self.ranges is None:
+            self.ranges = KeyRanges()
+            self.keys = sorted(self.rows)
+        self.ranges.add(start, end)
+        keys = self.keys
+        first, behind = bisect_left(keys, start), bisect_left(keys, end)
+        if first < behind:
+            for key in keys[first:behind]:
+                del self.rows[key]
+            del keys[first:behind]
+
+    def between(self, start: bytes, end: bytes) -> dict[bytes, bytes]:
+        """Return the rows between two keys."""
+        rows = self.rows
+        if self.ranges is None:
+            return {key: value for key, value in rows.items() if start <= key < end}
+        keys = self.keys
+        return {key: rows[key] for key in keys[bisect_left(keys, start) : bisect_left(keys, end)]}
+
+
 class _Layer:
-    """The newest operations on some keys, by the first two bytes of the keys; and ranges, which came before them."""
+    """Operations by the partitions of their keys, which are the first two bytes. A range is of one partition."""
 
     def __init__(self) -> None:
         self.bytes = 0
-        self.parts: dict[bytes, dict[bytes, bytes]] = {}
-        self.ranges: list[tuple[bytes, bytes]] = []
+        self.parts: dict[bytes, _Part] = {}
+        self.has_ranges = False
 
     def add(self, batch: Batch) -> None:
         """Lay a batch over what is here."""
@@ -44,57 +84,69 @@ class _Layer:
         """Lay operations over what is here."""
         parts = self.parts
         for kind, key, value in ops:
+            prefix = key[:2]
+            part = parts.get(prefix)
+            if part is None:
+                part = _Part()
+                parts[prefix] = part
             if kind == DELETE_RANGE:
-                self._remove(key, value)
+                assert value[:2] == prefix, "a range is of one partition"
+                self.has_ranges = True
+                part.remove(key, value)
                 continue
             assert value or kind == DELETE, "a row has a version"
-            prefix = key[:2]
-            rows = parts.get(prefix)
-            if rows is None:
-                rows = {}
-                parts[prefix] = rows
-            rows[key] = value
+            part.set(key, value)
 
-    def _remove(self, start: bytes, end: bytes) -> None:
-        for rows in self.between(start, end):
-            for key in [key for key in rows if start <= key < end]:
-                del rows[key]
-        self.ranges.append((start, end))
-
-    def between(self, start: bytes, end: bytes) -> list[dict[bytes, bytes]]:
-        """Return the rows of the partitions that a range of keys concerns."""
+    def between(self, start: bytes, end: bytes) -> list[_Part]:
+        """Return the partitions that a range of keys concerns."""
         first, last = start[:2], end[:2]
         if first == last:
-            rows = self.parts.get(first)
-            return [] if rows is None else [rows]
-        return [rows for prefix, rows in self.parts.items() if first <= prefix <= last]
+            part = self.parts.get(first)
+            return [] if part is None else [part]
+        return [part for prefix, part in self.parts.items() if first <= prefix <= last]
 
-    def hides(self, key: bytes) -> bool:
-        """Whether a range has removed the key from what lies below."""
-        return bool(self.ranges) and _is_within(self.ranges, key)
+    def around(self, key: bytes) -> tuple[bytes, bytes] | None:
+        """Return the range that has removed the key from what lies below, or None."""
+        if not self.has_ranges:
+            return None
+        part = self.parts.get(key[:2])
+        return None if part is None or part.ranges is None else part.ranges.around(key)
+
+    def hides_any(self, start: bytes, end: bytes) -> bool:
+        """Whether a range has removed keys between the two from what lies below."""
+        if not self.has_ranges:
+            return False
+        for part in self.between(start, end):
+            if part.ranges is not None and part.ranges.overlaps(start, end):
+                return True
+        return False
 
     def value(self, key: bytes) -> bytes | None:
         """Return what the layer says of a key: its value, b"" if it was removed, None if it says nothing."""
-        rows = self.parts.get(key[:2])
-        if rows is not None:
-            value = rows.get(key)
-            if value is not None:
-                return value
-        return _NONE if self.hides(key) else None
+        part = self.parts.get(key[:2])
+        if part is None:
+            return None
+        value = part.rows.get(key)
+        if value is not None:
+            return value
+        return None if part.ranges is None or part.ranges.around(key) is None else _NONE
 
     def lay_over(self, rows: dict[bytes, bytes], start: bytes, end: bytes) -> None:
         """Change `rows`, which are of lower layers, as this one does between the two keys."""
-        if self.ranges:
-            for key in [key for key in rows if self.hides(key)]:
+        if rows and self.hides_any(start, end):
+            for key in [key for key in rows if self.around(key) is not None]:
                 rows[key] = _NONE
         for part in self.between(start, end):
-            rows.update({key: value for key, value in part.items() if start <= key < end})
+            rows.update(part.between(start, end))
 
     def ops(self) -> list[tuple[int, bytes, bytes]]:
         """Return the operations that do the same to the tables."""
-        ops = [(DELETE_RANGE, start, end) for start, end in self.ranges]
-        for rows in self.parts.values():
-            for key, value in rows.items():
+        ops: list[tuple[int, bytes, bytes]] = []
+        for part in self.parts.values():
+            if part.ranges is not None:
+                ops.extend([(DELETE_RANGE, start, end) for start, end in part.ranges.pairs()])
+        for part in self.parts.values():
+            for key, value in part.rows.items():
                 ops.append((PUT if value else DELETE, key, value))
         return ops
 
@@ -194,9 +246,10 @@ class Overlay(Reader):
         if version is None:
             return None
         prefix = U16[partition]
-        keys = dict.fromkeys(after.parts.get(prefix, {}))
-        for start, end in after.ranges:
-            if start[:2] == prefix:
+        part = after.parts.get(prefix)
+        keys: dict[bytes, None] = {} if part is None else dict.fromkeys(part.rows)
+        if part is not None and part.ranges is not None:
+            for start, end in part.ranges.pairs():
                 found: dict[bytes, bytes] = dict(self.base.scan(start, end, _ALL))
                 self._lower.lay_over(found, start, end)
                 before.lay_over(found, start, end)
@@ -226,16 +279,20 @@ class Overlay(Reader):
     def scan(self, start: bytes, end: bytes, limit: int) -> list[tuple[bytes, bytes]]:
         """Return at most `limit` rows with start <= key < end, in key order."""
         changed = self._changed(start, end)
-        if not changed and not self._upper.ranges and not self._lower.ranges:
+        hides = self._upper.hides_any(start, end) or self._lower.hides_any(start, end)
+        if not changed and not hides:
             return self.base.scan(start, end, limit)
         rows: list[tuple[bytes, bytes]] = []
         at, count = start, limit + min(len(changed), _PAGE)
-        while True:
+        while at < end:
             page = self.base.scan(at, end, count)
-            rows.extend([row for row in page if row[0] not in changed and not self._is_hidden(row[0])])
+            rows.extend([row for row in page if row[0] not in changed and not (hides and self._is_hidden(row[0]))])
             if len(page) < count or len(rows) >= limit:
                 break
             at, count = page[-1][0] + b"\0", max(count, _PAGE)
+            around = self._around(page[-1][0]) if hides else None
+            if around is not None:
+                at = around[1]
         rows.extend([row for row in changed.items() if row[1]])
         rows.sort()
         return rows[:limit]
@@ -244,8 +301,12 @@ class Overlay(Reader):
         """Return the row with the greatest key in start <= key < end, or None."""
         changed = self._changed(start, end)
         row = self.base.last(start, end)
-        while row is not None and (row[0] in changed or self._is_hidden(row[0])):
-            row = self.base.last(start, row[0])
+        while row is not None:
+            around = self._around(row[0])
+            if around is None and row[0] not in changed:
+                break
+            below = row[0] if around is None else around[0]
+            row = self.base.last(start, below) if below > start else None
         newest = max([key for key, value in changed.items() if value], default=b"")
         return (newest, changed[newest]) if newest and (row is None or newest > row[0]) else row
 
@@ -257,7 +318,15 @@ class Overlay(Reader):
     def snapshot(self) -> Snapshot:
         """Return a snapshot of the current rows; the caller closes it soon."""
         changed = self._changed(b"\0\0", b"\xff\xff\xff")
-        return _OverlaySnapshot(self.base.snapshot(), changed, [*self._upper.ranges, *self._lower.ranges])
+        pairs: list[tuple[bytes, bytes]] = []
+        for layer in (self._lower, self._upper):
+            for part in layer.parts.values():
+                if part.ranges is not None:
+                    pairs.extend(part.ranges.pairs())
+        ranges = KeyRanges()
+        for start, end in sorted(pairs):
+            ranges.add(start, end)
+        return _OverlaySnapshot(self.base.snapshot(), changed, ranges)
 
     def _changed(self, start: bytes, end: bytes) -> dict[bytes, bytes]:
         changed: dict[bytes, bytes] = {}
@@ -266,13 +335,17 @@ class Overlay(Reader):
         return changed
 
     def _is_hidden(self, key: bytes) -> bool:
-        return self._upper.hides(key) or self._lower.hides(key)
+        return self._upper.around(key) is not None or self._lower.around(key) is not None
+
+    def _around(self, key: bytes) -> tuple[bytes, bytes] | None:
+        """Return a range that hides the key of the tables, or None."""
+        return self._upper.around(key) or self._lower.around(key)
 
 
 class _OverlaySnapshot(Snapshot):
     """A snapshot of the tables with the rows that they lacked then. `ranges` hide rows of the tables."""
 
-    def __init__(self, base: Snapshot, changed: dict[bytes, bytes], ranges: list[tuple[bytes, bytes]]) -> None:
+    def __init__(self, base: Snapshot, changed: dict[bytes, bytes], ranges: KeyRanges) -> None:
         self._base = base
         self._changed = changed
         self._keys = sorted(changed)
@@ -285,8 +358,11 @@ class _OverlaySnapshot(Snapshot):
         at = start
         while True:
             page = self._base.scan(at, end, rows_max, bytes_max)
-            through = page[-1][0] + b"\0" if page else end
-            found = [row for row in page if row[0] not in self._changed and not self._is_hidden(row[0])]
+            through = end
+            if page:
+                around = self._ranges.around(page[-1][0])
+                through = page[-1][0] + b"\0" if around is None else min(around[1], end)
+            found = [row for row in page if row[0] not in self._changed and self._ranges.around(row[0]) is None]
             found.extend(self._changed_between(at, through))
             found.sort()
             for row in found:
@@ -307,13 +383,6 @@ class _OverlaySnapshot(Snapshot):
                 found.append((keys[number], value))
         return found
 
-    def _is_hidden(self, key: bytes) -> bool:
-        return _is_within(self._ranges, key)
-
     def close(self) -> None:
         """Release the snapshot; idempotent."""
         self._base.close()
-
-
-def _is_within(ranges: list[tuple[bytes, bytes]], key: bytes) -> bool:
-    return any(start <= key < end for start, end in ranges)
