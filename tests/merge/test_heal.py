@@ -414,6 +414,11 @@ class Failing(Reader):
         return self.store.last(start, end)
 
 
+def losses(split: Split) -> list[str]:
+    """Return the nodes that have reported a loss, in their order."""
+    return [line.split()[1] for line in split.world.log if "error branch_lost" in line]
+
+
 @pytest.mark.parametrize(
     ("times", "topics"), [(1, ["less", "more", "old"]), (2, ["less", "more", "old"]), (3, ["more", "old"])]
 )
@@ -428,8 +433,8 @@ def test_a_branch_that_cannot_be_read_is_asked_for_again_before_it_is_lost(times
     split.view(KNOWN)
     for name in KNOWN:
         assert split.topics(name) == topics
-    lost = [line for line in split.world.log if "branch_lost" in line]
-    assert len(lost) == (1 if times == 3 else 0)
+    leader = split.leader("n0", "n1").node_id
+    assert losses(split) == ([leader, "n2"] if times == 3 else []), "who cannot read it, and whose it was"
 
 
 def test_the_receipt_of_a_heal_counts_a_branch_once_and_says_which_one_was_lost() -> None:
@@ -447,6 +452,47 @@ def test_the_receipt_of_a_heal_counts_a_branch_once_and_says_which_one_was_lost(
     summary = leader.replication.heals[-1]
     assert (summary["from"], summary["partitions"], summary["retained_kept"]) == (["n1", "n2"], 1, 2)
     assert summary["dropped"] == {"n2 cannot read its copy": 1}
+
+
+@pytest.mark.parametrize("how", ["together", "later", "longer"])
+def test_a_sound_copy_of_a_branch_that_was_lost_is_merged(how: str) -> None:
+    """Of two copies of a fork one cannot be read. how: when the other one comes, and whether it has grown since."""
+    five = [*KNOWN, "n3", "n4"]
+    split = Split(nodes=5)
+    split.put(split.leader(*five), "old")
+    split.view(KNOWN, ["n3", "n4"])
+    split.put(split.leader("n3", "n4"), "less")
+    topics = ["less", "old"]
+    split.cell("n3").replication.context.reader = Failing(split.cell("n3").store, 1000)
+    if how == "longer":
+        split.view(KNOWN, ["n4"])
+        split.put(split.cell("n4"), "last")
+        topics = ["last", "less", "old"]
+    if how != "together":
+        split.view([*KNOWN, "n3"])
+        assert split.kind(split.leader(*KNOWN).node_id, MERGED) == 0
+        assert losses(split) == [split.leader(*KNOWN).node_id, "n3"]
+    split.view(five)
+    split.view(five)
+    for name in [*KNOWN, "n4"]:
+        assert split.topics(name) == topics
+
+
+def test_a_lost_branch_is_overwritten_and_another_one_is_known_by_its_own_records() -> None:
+    split = Split(nodes=5)
+    five = [*KNOWN, "n3", "n4"]
+    split.put(split.leader(*five), "old")
+    split.view(KNOWN, ["n3"], ["n4"])
+    split.write(split.cell("n3"), GROWING, chunk_of(0, "first", "second"))
+    split.put(split.cell("n4"), "less")
+    split.cell("n4").replication.context.reader = Failing(split.cell("n4").store, 3)
+    for _ in range(2):
+        split.view(five)
+    for name in five:
+        assert split.topics(name) == ["old"]
+        assert split.kind(name, MERGED) == 1, "that of n3"
+    assert losses(split) == [split.leader(*KNOWN).node_id, "n4"]
+    assert [line for line in split.world.log if "none of them was acknowledged" in line] == []
 
 
 def test_who_cannot_read_what_was_merged_before_does_not_lead() -> None:

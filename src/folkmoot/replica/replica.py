@@ -79,6 +79,7 @@ class Replica:
         self.opening_seq = 0  # what was taken over is settled when this is committed
         self.taken: list[Holding] = []  # branches that were merged
         self.marks: dict[bytes, TakenBranch] = {}  # by key of the row: how far each branch is merged
+        self.lost: dict[str, tuple[int, int]] = {}  # by node the position of a branch that could not be read there
 
     # -- what is here -------------------------------------------------------------------------------------------------
 
@@ -138,10 +139,10 @@ class Replica:
         if holding.state == PARTIAL:
             holding.state = DAMAGED
         report = Report(self.number, holding, self.durable_seq)
-        report.may_diverge = holding.seq > 0 and self._may_diverge()
+        report.may_diverge = holding.seq > 0 and self.may_diverge()
         return report
 
-    def _may_diverge(self) -> bool:
+    def may_diverge(self) -> bool:
         """Whether changes of its epoch that the leader lacks may have been committed.
 
         That is so if the copy was changed in another lineage: this node said so when it came from there. Those of this
