@@ -495,6 +495,66 @@ def test_a_lost_branch_is_overwritten_and_another_one_is_known_by_its_own_record
     assert [line for line in split.world.log if "none of them was acknowledged" in line] == []
 
 
+def fork_with_a_loss(how: str) -> Split:
+    """Return a fork of n2 alone, which has acknowledged messages. how: what it finds of its copy afterwards."""
+    split = Split()
+    split.put(split.leader(*KNOWN), "old")
+    split.view(["n0", "n1"], ["n2"])
+    less = split.cell("n2")
+    split.put(less, "less", "less2")
+    assert less.committed == less.writer.token - 1, "acknowledged in the fork"
+    if how == "damaged":
+        less.replication.replicas[0].spoil("a block is damaged")
+    else:
+        less.replication.doubt()
+    less.turn()
+    split.rest()
+    return split
+
+
+@pytest.mark.parametrize(("how", "text"), [("damaged", "is damaged"), ("in doubt", "is incomplete")])
+def test_a_copy_that_cannot_be_merged_is_reported_as_lost(how: str, text: str) -> None:
+    split = fork_with_a_loss(how)
+    for _ in range(2):
+        split.view(KNOWN)
+    assert split.topics("n0") == split.topics("n2") == ["old"]
+    assert losses(split) == ["n2"]
+    assert [line for line in split.world.log if "branch_lost" in line and text in line]
+    assert [line for line in split.world.log if "none of them was acknowledged" in line] == []
+
+
+@pytest.mark.parametrize("first", ["n3", "n4"])
+def test_a_damaged_copy_is_no_loss_where_another_one_was_merged(first: str) -> None:
+    five = [*KNOWN, "n3", "n4"]
+    split = Split(nodes=5)
+    split.put(split.leader(*five), "old")
+    split.view(KNOWN, ["n3", "n4"])
+    split.put(split.leader("n3", "n4"), "less")
+    split.cell("n4").replication.replicas[0].spoil("a block is damaged")
+    split.cell("n4").turn()
+    split.rest()
+    split.view([*KNOWN, first])
+    for _ in range(2):
+        split.view(five)
+    for name in five:
+        assert split.topics(name) == ["less", "old"]
+    assert losses(split) == ([] if first == "n3" else ["n4"]), "what came first could not know of the other one"
+
+
+def test_a_damaged_copy_of_this_lineage_is_no_loss() -> None:
+    split = Split()
+    leader = split.leader(*KNOWN)
+    other = next(split.cell(name) for name in KNOWN if name != leader.node_id)
+    split.put(leader, "old")
+    other.replication.replicas[0].spoil("a block is damaged")
+    other.turn()
+    split.rest()
+    for _ in range(3):
+        split.view(KNOWN)
+    assert split.topics(other.node_id) == ["old"]
+    assert losses(split) == []
+
+
 def test_who_cannot_read_what_was_merged_before_does_not_lead() -> None:
     split = Split()
     leader = split.leader(*KNOWN)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Final
 
 from folkmoot.kernel.errors import CorruptStore
-from folkmoot.kernel.event import ERROR, INFO, WARNING
+from folkmoot.kernel.event import INFO, WARNING
 from folkmoot.membership.divergence import NO, YES, has_change, includes
 from folkmoot.membership.holding import COMPLETE, Holding
 from folkmoot.peer.kind import FILLED, PULL
@@ -143,9 +143,8 @@ class Copies:
     def _tell_loss(self, source: str, replica: Replica, mine: Holding, had: int) -> None:
         """Say what becomes of changes that are here; had: whether the leader has them, NO or UNKNOWN."""
         where = f"up to {mine.epoch}:{mine.seq}"
-        if replica.may_diverge():
-            why = f"changes of another lineage {where} here were not merged at {source}: what no other node has is lost"
-            replica.event(ERROR, "branch_lost", why)
+        if replica.is_foreign():
+            replica.tell_loss()
         elif had == NO:  # normal when a leader dies: nothing of these changes was acknowledged
             why = f"changes {where} here are not at {source}; none of them was acknowledged"
             replica.event(INFO, "branch_overwritten", why)
