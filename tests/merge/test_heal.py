@@ -634,6 +634,33 @@ def test_stamps_say_when_and_their_clock_does_not_go_back() -> None:
     assert read_stamps(store, 0)[subscription].gone_us == 903
 
 
+def test_stamps_of_the_other_side_are_renewed_or_go() -> None:
+    stamps = Stamps(0)
+    keys = [name_prefix(0, SUBSCRIPTION, b"c") + b"%04d" % number for number in range(STAMPS_MAX + 1)]
+    theirs = bytes(16) + encode_stamp(Stamp(900, 0))
+    stamps.learn([(PUT, stamp_key(key), theirs) for key in keys])
+    batch = Batch(1)
+    stamps.note(batch, bytes(16), [(PUT, keys[-1], b"")], 1_000)
+    assert [op[1] for op in batch.ops] == [stamp_key(keys[-1])], "it is there, so it is not taken for older than it is"
+    stamps.learn([(DELETE, stamp_key(key), b"") for key in keys[:2]])
+    assert len(stamps) == STAMPS_MAX - 1
+    batch = Batch(2)
+    stamps.note(batch, bytes(16), [(PUT, keys[0], b""), (PUT, keys[1], b"")], 1_001)
+    assert [op[1] for op in batch.ops] == [stamp_key(keys[0])], "one has room"
+
+
+def test_stamps_go_with_the_heal_where_this_side_has_changed_nothing() -> None:
+    split = Split()
+    split.put(split.leader(*KNOWN), "old")
+    split.view(["n0", "n1"], ["n2"])
+    split.put(split.cell("n2"), "less")
+    for _ in range(3):
+        split.view(KNOWN)
+    for name in KNOWN:
+        assert split.topics(name) == ["less", "old"]
+        assert split.kind(name, STAMP) == 0
+
+
 def test_what_expires_is_nobodys_change() -> None:
     store = MemoryStore()
     stamps = Stamps(0)
