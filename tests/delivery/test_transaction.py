@@ -10,8 +10,8 @@ from folkmoot.mqtt import reason
 from folkmoot.query.question import CONFLICT, FOUND, NO_ROOM, STAGE, TOO_LARGE, UNKNOWN, Answer
 from folkmoot.report.order import encode_chunk
 from folkmoot.store.batch import Batch
-from folkmoot.store.key import PACKETS, STAGED, end_of, kind_prefix
-from folkmoot.store.transaction import PUBLISHER_PREFIX
+from folkmoot.store.key import COMMITTED, PACKETS, STAGED, end_of, kind_prefix
+from folkmoot.store.transaction import PUBLISHER_PREFIX, committed_key, encode_parts
 from folkmoot.store.writer import VERSION_BYTES
 from folkmoot.streams.config import StreamConfig
 from tests.harness.box import Box
@@ -289,3 +289,54 @@ def test_a_chunk_that_is_gone_is_told_and_the_rest_is_published() -> None:
     reader.resume()
     assert payloads(reader) == row(2, 2)
     assert "transaction_incomplete" in box.kinds()
+
+
+def commits(box: Box, desk: Desk) -> int:
+    """Return how many transactions are stored as not completely published."""
+    prefix = kind_prefix(desk.home, COMMITTED)
+    return len(box.store.scan(prefix, end_of(prefix), 9))
+
+
+def test_a_transaction_that_ends_with_a_chunk_that_is_gone_is_over() -> None:
+    box = box_with()
+    reader = reader_of(box)
+    desk = Desk(box, "alerts", PARTITIONS)
+    desk.stage(1, "a", 0, "t/x", row(2))
+    box.hold_writes()
+    desk.commit(1, ("a", 1))
+    for batch in box._unwritten[:1]:
+        box.store.apply(batch)
+    damage(box, STAGED, None)
+    box.crash()
+    assert "transaction_incomplete" in box.kinds()
+    assert commits(box, desk) == 0
+    desk.stage(2, "a", 0, "t/x", row(2))
+    desk.stage(2, "b", 0, "t/x", row(2, 2))
+    box.hold_writes()
+    desk.commit(2, ("a", 1), ("b", 1))
+    box.crash(2)  # its first part is published, and its second one not
+    reader.resume()
+    assert payloads(reader) == row(4)
+    assert commits(box, desk) == 0
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_a_transaction_that_an_earlier_version_left_behind_is_dropped(waits: bool) -> None:
+    """waits: a later one is not completely published; the row of the app says which part of it comes next."""
+    box = box_with()
+    reader = reader_of(box)
+    desk = Desk(box, "alerts", PARTITIONS)
+    desk.stage(2, "a", 0, "t/x", row(2))
+    desk.stage(2, "b", 0, "t/x", row(2, 2))
+    if waits:
+        box.hold_writes()
+    desk.commit(2, ("a", 1), ("b", 1))
+    left = Batch(1)
+    left.put(committed_key(desk.home, desk.app, 1), bytes(VERSION_BYTES) + encode_parts(5, [(b"a", 1)]))
+    box.store.apply(left)
+    box.crash(2)
+    reader.resume()
+    assert payloads(reader)[-2:] == row(2, 2)
+    assert commits(box, desk) == 0
+    assert figures(desk)[2:4] == [4, 0]
+    assert box.node.counters.transactions_waiting == 0

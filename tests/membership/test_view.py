@@ -36,6 +36,15 @@ def test_a_view_can_be_read() -> None:
     assert "'a'" in text
 
 
+def test_what_a_lineage_shares_are_its_own_changes_and_those_of_ancestors_before_it_parted() -> None:
+    view = View(make_epoch(30, "fork"), [member("a")])
+    view.lineage = [make_epoch(20, "trunk"), make_epoch(10, "root")]
+    shared = [(1, "fork"), (40, "fork"), (20, "trunk"), (10, "root")]
+    assert [view.shares(make_epoch(counter, lineage)) for counter, lineage in shared] == [True] * 4
+    apart = [(21, "trunk"), (11, "root"), (1, "other")]
+    assert [view.shares(make_epoch(counter, lineage)) for counter, lineage in apart] == [False] * 3
+
+
 def test_numbers_of_requests_fit_in_64_bits_in_the_last_view_too() -> None:
     assert len(u64(first_number(make_epoch(COUNTER_MAX, "n")) + (1 << NUMBER_BITS) - 1)) == 8
     with pytest.raises(AssertionError):

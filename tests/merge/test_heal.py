@@ -414,6 +414,11 @@ class Failing(Reader):
         return self.store.last(start, end)
 
 
+def losses(split: Split) -> list[str]:
+    """Return the nodes that have reported a loss, in their order."""
+    return [line.split()[1] for line in split.world.log if "error branch_lost" in line]
+
+
 @pytest.mark.parametrize(
     ("times", "topics"), [(1, ["less", "more", "old"]), (2, ["less", "more", "old"]), (3, ["more", "old"])]
 )
@@ -428,8 +433,8 @@ def test_a_branch_that_cannot_be_read_is_asked_for_again_before_it_is_lost(times
     split.view(KNOWN)
     for name in KNOWN:
         assert split.topics(name) == topics
-    lost = [line for line in split.world.log if "branch_lost" in line]
-    assert len(lost) == (1 if times == 3 else 0)
+    leader = split.leader("n0", "n1").node_id
+    assert losses(split) == ([leader, "n2"] if times == 3 else []), "who cannot read it, and whose it was"
 
 
 def test_the_receipt_of_a_heal_counts_a_branch_once_and_says_which_one_was_lost() -> None:
@@ -447,6 +452,107 @@ def test_the_receipt_of_a_heal_counts_a_branch_once_and_says_which_one_was_lost(
     summary = leader.replication.heals[-1]
     assert (summary["from"], summary["partitions"], summary["retained_kept"]) == (["n1", "n2"], 1, 2)
     assert summary["dropped"] == {"n2 cannot read its copy": 1}
+
+
+@pytest.mark.parametrize("how", ["together", "later", "longer"])
+def test_a_sound_copy_of_a_branch_that_was_lost_is_merged(how: str) -> None:
+    """Of two copies of a fork one cannot be read. how: when the other one comes, and whether it has grown since."""
+    five = [*KNOWN, "n3", "n4"]
+    split = Split(nodes=5)
+    split.put(split.leader(*five), "old")
+    split.view(KNOWN, ["n3", "n4"])
+    split.put(split.leader("n3", "n4"), "less")
+    topics = ["less", "old"]
+    split.cell("n3").replication.context.reader = Failing(split.cell("n3").store, 1000)
+    if how == "longer":
+        split.view(KNOWN, ["n4"])
+        split.put(split.cell("n4"), "last")
+        topics = ["last", "less", "old"]
+    if how != "together":
+        split.view([*KNOWN, "n3"])
+        assert split.kind(split.leader(*KNOWN).node_id, MERGED) == 0
+        assert losses(split) == [split.leader(*KNOWN).node_id, "n3"]
+    split.view(five)
+    split.view(five)
+    for name in [*KNOWN, "n4"]:
+        assert split.topics(name) == topics
+
+
+def test_a_lost_branch_is_overwritten_and_another_one_is_known_by_its_own_records() -> None:
+    split = Split(nodes=5)
+    five = [*KNOWN, "n3", "n4"]
+    split.put(split.leader(*five), "old")
+    split.view(KNOWN, ["n3"], ["n4"])
+    split.write(split.cell("n3"), GROWING, chunk_of(0, "first", "second"))
+    split.put(split.cell("n4"), "less")
+    split.cell("n4").replication.context.reader = Failing(split.cell("n4").store, 3)
+    for _ in range(2):
+        split.view(five)
+    for name in five:
+        assert split.topics(name) == ["old"]
+        assert split.kind(name, MERGED) == 1, "that of n3"
+    assert losses(split) == [split.leader(*KNOWN).node_id, "n4"]
+    assert [line for line in split.world.log if "none of them was acknowledged" in line] == []
+
+
+def fork_with_a_loss(how: str) -> Split:
+    """Return a fork of n2 alone, which has acknowledged messages. how: what it finds of its copy afterwards."""
+    split = Split()
+    split.put(split.leader(*KNOWN), "old")
+    split.view(["n0", "n1"], ["n2"])
+    less = split.cell("n2")
+    split.put(less, "less", "less2")
+    assert less.committed == less.writer.token - 1, "acknowledged in the fork"
+    if how == "damaged":
+        less.replication.replicas[0].spoil("a block is damaged")
+    else:
+        less.replication.doubt()
+    less.turn()
+    split.rest()
+    return split
+
+
+@pytest.mark.parametrize(("how", "text"), [("damaged", "is damaged"), ("in doubt", "is incomplete")])
+def test_a_copy_that_cannot_be_merged_is_reported_as_lost(how: str, text: str) -> None:
+    split = fork_with_a_loss(how)
+    for _ in range(2):
+        split.view(KNOWN)
+    assert split.topics("n0") == split.topics("n2") == ["old"]
+    assert losses(split) == ["n2"]
+    assert [line for line in split.world.log if "branch_lost" in line and text in line]
+    assert [line for line in split.world.log if "none of them was acknowledged" in line] == []
+
+
+@pytest.mark.parametrize("first", ["n3", "n4"])
+def test_a_damaged_copy_is_no_loss_where_another_one_was_merged(first: str) -> None:
+    five = [*KNOWN, "n3", "n4"]
+    split = Split(nodes=5)
+    split.put(split.leader(*five), "old")
+    split.view(KNOWN, ["n3", "n4"])
+    split.put(split.leader("n3", "n4"), "less")
+    split.cell("n4").replication.replicas[0].spoil("a block is damaged")
+    split.cell("n4").turn()
+    split.rest()
+    split.view([*KNOWN, first])
+    for _ in range(2):
+        split.view(five)
+    for name in five:
+        assert split.topics(name) == ["less", "old"]
+    assert losses(split) == ([] if first == "n3" else ["n4"]), "what came first could not know of the other one"
+
+
+def test_a_damaged_copy_of_this_lineage_is_no_loss() -> None:
+    split = Split()
+    leader = split.leader(*KNOWN)
+    other = next(split.cell(name) for name in KNOWN if name != leader.node_id)
+    split.put(leader, "old")
+    other.replication.replicas[0].spoil("a block is damaged")
+    other.turn()
+    split.rest()
+    for _ in range(3):
+        split.view(KNOWN)
+    assert split.topics(other.node_id) == ["old"]
+    assert losses(split) == []
 
 
 def test_who_cannot_read_what_was_merged_before_does_not_lead() -> None:
@@ -526,6 +632,33 @@ def test_stamps_say_when_and_their_clock_does_not_go_back() -> None:
     note([(PUT, kind_prefix(0, STAMP), bytes(16) + encode_stamp(Stamp(0, 240)))], 230)
     note([(DELETE, subscription, b"")], 250)
     assert read_stamps(store, 0)[subscription].gone_us == 903
+
+
+def test_stamps_of_the_other_side_are_renewed_or_go() -> None:
+    stamps = Stamps(0)
+    keys = [name_prefix(0, SUBSCRIPTION, b"c") + b"%04d" % number for number in range(STAMPS_MAX + 1)]
+    theirs = bytes(16) + encode_stamp(Stamp(900, 0))
+    stamps.learn([(PUT, stamp_key(key), theirs) for key in keys])
+    batch = Batch(1)
+    stamps.note(batch, bytes(16), [(PUT, keys[-1], b"")], 1_000)
+    assert [op[1] for op in batch.ops] == [stamp_key(keys[-1])], "it is there, so it is not taken for older than it is"
+    stamps.learn([(DELETE, stamp_key(key), b"") for key in keys[:2]])
+    assert len(stamps) == STAMPS_MAX - 1
+    batch = Batch(2)
+    stamps.note(batch, bytes(16), [(PUT, keys[0], b""), (PUT, keys[1], b"")], 1_001)
+    assert [op[1] for op in batch.ops] == [stamp_key(keys[0])], "one has room"
+
+
+def test_stamps_go_with_the_heal_where_this_side_has_changed_nothing() -> None:
+    split = Split()
+    split.put(split.leader(*KNOWN), "old")
+    split.view(["n0", "n1"], ["n2"])
+    split.put(split.cell("n2"), "less")
+    for _ in range(3):
+        split.view(KNOWN)
+    for name in KNOWN:
+        assert split.topics(name) == ["less", "old"]
+        assert split.kind(name, STAMP) == 0
 
 
 def test_what_expires_is_nobodys_change() -> None:

@@ -12,9 +12,9 @@ from folkmoot.merge.merge import Merge
 from folkmoot.merge.merge_session import STEP_ROWS
 from folkmoot.merge.merged import TakenBranch
 from folkmoot.merge.side import Side
-from folkmoot.merge.stamp import Stamp, encode_stamp
+from folkmoot.merge.stamp import STAMPS_MAX, Stamp, encode_stamp
 from folkmoot.store.absorbed import ORIGIN_BYTES, Origin, Span, absorbed_key, encode_origin, encode_span
-from folkmoot.store.batch import PUT
+from folkmoot.store.batch import DELETE, PUT
 from folkmoot.store.chunk import decode_chunk, encode_chunk
 from folkmoot.store.epoch import make_epoch, tag_of
 from folkmoot.store.key import (
@@ -1103,3 +1103,44 @@ def test_a_flow_that_the_client_has_begun_at_the_other_side_ends_after_the_merge
 
 def r(sequence: int) -> bytes:
     return numbered_key(name_prefix(0, RELEASED, b"c"), sequence)
+
+
+@pytest.mark.parametrize("interrupted", [False, True])
+def test_of_the_stamps_of_both_sides_the_newest_stay_as_many_as_there_may_be(interrupted: bool) -> None:
+    """Who has none counts as older than who has one. interrupted: another leader plans the rest anew."""
+    half = STAMPS_MAX // 2
+    keys = [plain_key(0, RETAINED, b"%05d" % number) for number in range(3 * half)]
+    version = u64(MINE) + u64(FORK + 1)
+    started = stamp_key(keys[0])[:3]  # that a side was begun from nothing
+    sides: list[dict[bytes, bytes]] = [{started: version + encode_stamp(Stamp(0, 1))}, {}]
+    for number, key in enumerate(keys):  # of a third of them only one side has stamps, of a third the other one
+        for side in (0, 1):
+            if side * half <= number < (side + 2) * half:
+                sides[side][stamp_key(key)] = version + encode_stamp(Stamp(10_000 + 7 * number % 3_001, side))
+
+    def merged(rows: dict[bytes, bytes], units_max: int) -> dict[bytes, bytes]:
+        here = Holding(COMPLETE, MINE, FORK + 1, [(OLD, 0), (MINE, FORK)])
+        branch = Holding(COMPLETE, THEIRS, FORK + 1, [(OLD, 0), (THEIRS, FORK)])
+        merge = Merge(0, Side(rows, [here], FORK), Side(sides[1], [branch], FORK), branch)
+        for _ in merge.steps():
+            pass
+        found = dict(rows)
+        for unit in merge.units[:units_max]:
+            for kind, key, body in unit.ops:
+                if kind == DELETE:
+                    del found[key]
+                else:
+                    found[key] = version + body
+        return found
+
+    begun = merged(sides[0], 1_000) if interrupted else sides[0]
+    found = merged(begun, 1 << 20)
+    every = sorted(range(3 * half), key=lambda number: (10_000 + 7 * number % 3_001, keys[number]))
+    newest = [stamp_key(keys[number]) for number in every[half:]]
+    assert sorted(found) == sorted([started, *newest])
+    both = stamp_key(keys[every[-1]])
+    assert body_of_stamp(found[both])[0] == 10_000 + 7 * every[-1] % 3_001
+
+
+def body_of_stamp(value: bytes) -> tuple[int, int]:
+    return get_u64(value, 16), get_u64(value, 24)

@@ -10,7 +10,7 @@ from folkmoot.membership.holding import COMPLETE, PARTIAL, Holding
 from folkmoot.membership.view import View
 from folkmoot.merge.side import last_shared_counter
 from folkmoot.peer.config import ClusterConfig
-from folkmoot.peer.kind import ASK_OFFER, COPY, DURABLE, FILLED, OFFER, OPENED, READY
+from folkmoot.peer.kind import ASK_OFFER, COPY, DURABLE, FILLED, OFFER, OPENED, READY, SETTLED
 from folkmoot.peer.member import ACTIVE, Member
 from folkmoot.replica.notice import CopyNotice, Report, decode_sequences, encode_copy, encode_report, encode_sequences
 from folkmoot.replica.offer import AskNotice, decode_offer, encode_ask
@@ -100,6 +100,28 @@ def test_a_copy_in_sync_leaves_the_isr_before_it_is_overwritten() -> None:
     node.replication.receive("n0", COPY, copy_of(learner.epoch), 0)
     assert node.replica.state == PARTIAL
     assert node.writer.position(0) == (learner.epoch, 9)
+
+
+@pytest.mark.parametrize("taken", [False, True])
+def test_a_damaged_copy_of_another_lineage_that_is_dropped_is_a_loss(taken: bool) -> None:
+    """taken: the leader has merged another copy of that lineage."""
+    node = Node("n1")
+    one = Member("n1", 1, "", "n1", ACTIVE)
+    node.install(View(epoch_at(4, "fork"), [one], [["n1"]], [[]], bases={"n1": epoch_at(1)}))
+    node.writer.put(0, kind_prefix(0, QUEUE) + b"l", b"body")
+    node.turn()
+    node.replica.spoil("a block is damaged")
+    node.turn()
+    node.replication.context.config.replicas = 2
+    view = view_at(6, ["n0", "n2"], [])
+    node.install(view)
+    for kind, number in ((OPENED, 9), (SETTLED, int(taken))):
+        node.replication.receive("n0", kind, encode_sequences(view.epoch, [(0, number)]), 0)
+    assert node.replication.drops.active
+    node.replication.events.clear()
+    node.replication.drops.step()
+    kinds = [event.kind for event in node.replication.events]
+    assert kinds == [*([] if taken else ["branch_lost"]), "replica_dropped"]
 
 
 def test_a_copy_with_holes_must_not_be_in_sync() -> None:

@@ -128,11 +128,14 @@ class Publications:
         chunk = app.next_chunk()
         if chunk is None:
             row = app.row
-            part = app.waiting[0].parts[row.part][0].decode()
+            committed = app.waiting[0]
+            part = committed.parts[row.part][0].decode()
             fields: dict[str, object] = {"app": app.name.decode(), "number": row.at, "part": part, "chunk": row.chunk}
             self.state.event(ERROR, "transaction_incomplete", fields)
-            self._advance(app)
-            self.transactions.put_row(app)
+            step = _Step(self.state.writer.token, app, [])
+            if self._advance(app):
+                step.over = committed.number
+            self._remove(step)
             return
         try:
             self._publish(app, chunk)

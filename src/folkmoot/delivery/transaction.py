@@ -72,6 +72,9 @@ class Transactions:
             self._app(partition, name).row = row
         for name, number, committed_us, parts in holdings.committed:
             app = self._app(partition, name)
+            if number < app.row.at or app.row.at < 0:  # published, by a version that left its row behind
+                self.state.writer.delete(partition, committed_key(partition, name, number))
+                continue
             app.waiting.append(Committed(Stage(number), committed_us, parts))
             self.waiting[(partition, name)] = app
         for place, staged in holdings.staged:

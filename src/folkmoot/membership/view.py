@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from folkmoot.membership.loss import Losses
 from folkmoot.peer.member import Member
+from folkmoot.store.epoch import counter_of, tag_of
 
 __all__ = ["View"]
 
@@ -70,6 +71,17 @@ class View:
     def ancestry(self) -> list[int]:
         """Return the epochs of this view and of those that all its members descend from, newest first."""
         return [self.epoch, *self.lineage]
+
+    def shares(self, epoch: int) -> bool:
+        """Tell whether a change of an epoch is one of this lineage, or of an ancestor before the two parted.
+
+        One that is not is a branch, as `projection.branches_of` has it, or would be one if it could be read.
+        """
+        tag = tag_of(epoch)
+        for newest in self.ancestry():
+            if tag_of(newest) == tag:
+                return newest == self.epoch or counter_of(epoch) <= counter_of(newest)
+        return False
 
     def anchors(self) -> list[int]:
         """Return the epochs of the last views of absent nodes; 0 where unknown."""

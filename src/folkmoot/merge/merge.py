@@ -19,7 +19,7 @@ from folkmoot.merge.merge_session import NOBODY, STEP_ROWS, THEIRS, SessionMerge
 from folkmoot.merge.merge_transaction import app_of, merge_app
 from folkmoot.merge.merged import TakenBranch, known_ends
 from folkmoot.merge.side import Side, replaces
-from folkmoot.merge.stamp import Stamp, decode_stamp, encode_stamp
+from folkmoot.merge.stamp import STAMPS_MAX, Stamp, decode_stamp, encode_stamp
 from folkmoot.merge.summary import HealSummary
 from folkmoot.store.absorbed import (
     LEFTOVER_CHUNK_AT,
@@ -114,6 +114,7 @@ class Merge:
         self._trunk_epoch = 0  # the newest of the trunk that mine has seen
         self._bodies: dict[int, bool] = {}  # that queue rows name afterwards
         self._spans: dict[bytes, list[Span]] = {}  # by stream log: what the other side has absorbed, in order
+        self._superfluous: dict[bytes, bool] = {}  # keys of stamps of both sides: there may be fewer of them
         self._ends: dict[bytes, dict[bytes, int]] = {}  # by position: up to where mine knows the records that it had
 
     def steps(self) -> Iterator[None]:
@@ -125,6 +126,7 @@ class Merge:
         self._trunk_epoch = self._mine.newest_epoch(self.trunk)
         for key in sorted([key for key in self._theirs.rows if key[2] == ABSORBED]):
             self._spans.setdefault(log_of_chunk(key), []).append(decode_span(key, self._theirs.rows[key]))
+        self._count_stamps()
         yield from self._sessions()
         keys: dict[bytes, bool] = {}
         for rows in (self._mine.rows, self._theirs.rows):
@@ -210,7 +212,10 @@ class Merge:
         name = b"1" + key[2:]
         mine = self._mine.rows.get(key)
         theirs = self._theirs.rows.get(key)
-        if kind == RETAINED:
+        if key in self._superfluous:
+            if mine is not None:
+                self._add(name, [(DELETE, key, b"")])
+        elif kind == RETAINED:
             self._retained(name, key, mine, theirs)
         elif theirs is None:
             return
@@ -348,6 +353,21 @@ class Merge:
         if new.put_us > old.put_us or new.gone_us > old.gone_us:
             stamp = Stamp(max(new.put_us, old.put_us), max(new.gone_us, old.gone_us))
             self._add(name, [(PUT, key, encode_stamp(stamp))])
+
+    def _count_stamps(self) -> None:
+        """Find the oldest stamps, of as many as both sides have too many: who has none counts as older than the others.
+
+        The same ones are found again when a part of them has gone, by a leader that goes on with the merge.
+        """
+        found: dict[bytes, int] = {}
+        for rows in (self._mine.rows, self._theirs.rows):
+            for key, value in rows.items():
+                if key[2] == STAMP and len(key) > 3:
+                    stamp = decode_stamp(value)
+                    found[key] = max(found.get(key, 0), stamp.put_us, stamp.gone_us)
+        if len(found) > STAMPS_MAX:
+            order = sorted([(changed_us, key) for key, changed_us in found.items()])
+            self._superfluous = {key: True for _changed_us, key in order[: len(order) - STAMPS_MAX]}
 
     def _unnamed_bodies(self) -> None:
         rows = [key for key in self._mine.rows if key[2] == BODY and sequence_of(key) not in self._bodies]

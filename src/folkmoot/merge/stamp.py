@@ -2,7 +2,8 @@
 
 After a split the later of two changes of the same thing wins; rows say who wrote them, not when, and what was removed
 says nothing. So while somebody who is known is away, each such change leaves a row STAMP beside it. They go when all
-are back. Bounded per partition: beyond it changes leave none and count as older than those with one. Only a client
+are back. Bounded per partition: beyond it changes leave none and count as older than those with one, and of the stamps
+of two sides the oldest go. Only a client
 changes its session: a side that has lost its connection, or takes it for lost, lets it rest, and leaves no stamp. What
 expires is nobody's change either: it is removed by a range of one row (`Writer.expire`), and ranges leave no stamps.
 
@@ -101,15 +102,20 @@ class Stamps:
         return key, encode_stamp(stamp)
 
     def learn(self, ops: list[tuple[int, bytes, bytes]]) -> None:
-        """Take over the stamps of another side of a split, which are among these operations: its clock may be ahead."""
+        """Take over the stamps of another side of a split, which are among these operations: its clock may be ahead.
+
+        All that are on the disk, so that a later change renews them: a merge keeps to their number as a whole, not at
+        every moment.
+        """
         for kind, key, value in ops:
             if kind == PUT and key[2] == STAMP:
                 self._learn(stamped_key_of(key), decode_stamp(value))
+            elif kind == DELETE and key[2] == STAMP:
+                self._stamps.pop(stamped_key_of(key), None)
 
     def _learn(self, key: bytes, stamp: Stamp) -> None:
-        stamps = self._stamps
-        if len(key) > 2 and key[2] in _STAMPED and (key in stamps or len(stamps) < STAMPS_MAX):
-            stamps[key] = stamp
+        if len(key) > 2 and key[2] in _STAMPED:
+            self._stamps[key] = stamp
         self._clock = max(self._clock, stamp.put_us, stamp.gone_us)
 
     def forget(self) -> None:

@@ -130,12 +130,7 @@ class Copies:
         if not notice.taken and had != YES:
             # Changes that no leader has taken over are lost with this copy: turns that wait for them must fail.
             replica.uncommitted.abandon()
-            if had == NO:  # normal when a leader dies: nothing of these changes was acknowledged
-                why = f"changes up to {mine.epoch}:{mine.seq} here are not at {source}; none of them was acknowledged"
-                replica.event(INFO, "branch_overwritten", why)
-            else:
-                why = f"it is unknown whether {source} has the changes up to {mine.epoch}:{mine.seq}"
-                replica.event(WARNING, "branch_overwritten", why)
+            self._tell_loss(source, replica, mine, had)
         if replica.role == REPLICA:
             replica.withdraw()  # a copy that is being filled commits nothing
         replica.cut(notice.epoch, notice.seq, notice.history)
@@ -144,6 +139,18 @@ class Copies:
         copy.taken = notice.taken
         copy.expected = had == NO
         copy.left = notice.left
+
+    def _tell_loss(self, source: str, replica: Replica, mine: Holding, had: int) -> None:
+        """Say what becomes of changes that are here; had: whether the leader has them, NO or UNKNOWN."""
+        where = f"up to {mine.epoch}:{mine.seq}"
+        if replica.is_foreign():
+            replica.tell_loss()
+        elif had == NO:  # normal when a leader dies: nothing of these changes was acknowledged
+            why = f"changes {where} here are not at {source}; none of them was acknowledged"
+            replica.event(INFO, "branch_overwritten", why)
+        else:
+            why = f"it is unknown whether {source} has the changes {where}"
+            replica.event(WARNING, "branch_overwritten", why)
 
     def _ask_anew(self, source: str, replica: Replica) -> None:
         replica.copying = False

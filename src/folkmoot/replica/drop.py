@@ -50,6 +50,8 @@ class Drops:
 
     def _begin(self, replica: Replica) -> None:
         """Mark the copy as partial before its first row goes."""
+        if not replica.included and replica.is_foreign():
+            replica.tell_loss()
         replica.rate(PARTIAL)
         replica.recent.clear()
 

@@ -79,7 +79,7 @@ class Lead:
         holding = report.holding
         if self._is_merging(replica, follower, report):
             return  # `_settle` has it join
-        if self.keeps_out(replica, report):
+        if self.keeps_out(replica, follower.node_id, report):
             return  # it is merged first
         follower.streaming = True
         follower.complete = False
@@ -113,10 +113,12 @@ class Lead:
             return False
         return report.may_diverge and report.holding.state == COMPLETE
 
-    def keeps_out(self, replica: Replica, report: Report) -> bool:
-        """Whether a copy has changes that must be merged before it may be overwritten."""
+    def keeps_out(self, replica: Replica, node_id: str, report: Report) -> bool:
+        """Whether a copy has changes that must be merged before it may be overwritten; not if they cannot be read."""
         holding = report.holding
         if holding.state != COMPLETE or not report.may_diverge:
+            return False
+        if replica.lost.get(node_id) == (holding.epoch, holding.seq):
             return False
         mine = replica.holding()
         new = includes(mine, holding) == NO and not replica.knows(holding)

@@ -105,6 +105,7 @@ class Merges:
             return False
         replica.taken = taken
         replica.marks = marks
+        replica.lost = {}
         return True
 
     def begin(self, replica: Replica, nodes: list[str]) -> None:
@@ -175,6 +176,9 @@ class Merges:
             if holding is None or replica.knows(holding):
                 continue
             merging.source = node_id
+            merging.taken = {}
+            merging.ends = {}
+            merging.summary = HealSummary()
             merging.cursor = partition_start(replica.number)
             merging.forget_rows()
             merging.offered = False
@@ -225,7 +229,10 @@ class Merges:
         merging.offered = True
 
     def _give_up(self, merging: Intake, why: str) -> None:
-        """Give up an unreadable branch, as any damaged copy, after several tries and if no other node has it."""
+        """Give up an unreadable branch after several tries, with those that are left in between.
+
+        It counts as merged for nobody: another copy of it may come, now or later, which can be read.
+        """
         replica = merging.replica
         if merging.offered and merging.reached < partition_end(replica.number):
             del self._active[replica]  # the branch is sound, but this copy is not
@@ -238,13 +245,14 @@ class Merges:
             merging.source = ""
             self._next(merging)
             return
-        replica.event(ERROR, "branch_lost", why)
-        merging.summary = HealSummary()  # not that of the previous branch
-        merging.summary.drop(why, 1)
-        merging.taken = {}
-        merging.units = []
+        holding = self._holding_of(replica, source)
+        assert holding is not None, "it was asked because of its report"
+        replica.lost[source] = (holding.epoch, holding.seq)
+        text = f"{why}: its changes up to {holding.epoch}:{holding.seq} are lost, but for those that another node has"
+        replica.event(ERROR, "branch_lost", text)
+        self._heal.drop(why, 1)
         merging.forget_rows()
-        merging.planned = True
+        self._next(merging)
 
     def _prepare(self, merging: Intake) -> None:
         """Read a page of this copy, or make a step of the plan; raises CorruptStore, ValueError, IndexError."""

@@ -62,6 +62,7 @@ class Replica:
         self.phase: int = IDLE
         self.opened: bool = False
         self.settled: bool = True
+        self.included: bool = False  # the leader has settled it with what is here
         self.copying: bool = False  # it is being filled, with all live changes
         self.head_epoch = 0
         self.head_seq = 0
@@ -79,6 +80,7 @@ class Replica:
         self.opening_seq = 0  # what was taken over is settled when this is committed
         self.taken: list[Holding] = []  # branches that were merged
         self.marks: dict[bytes, TakenBranch] = {}  # by key of the row: how far each branch is merged
+        self.lost: dict[str, tuple[int, int]] = {}  # by node the position of a branch that could not be read there
 
     # -- what is here -------------------------------------------------------------------------------------------------
 
@@ -138,10 +140,10 @@ class Replica:
         if holding.state == PARTIAL:
             holding.state = DAMAGED
         report = Report(self.number, holding, self.durable_seq)
-        report.may_diverge = holding.seq > 0 and self._may_diverge()
+        report.may_diverge = holding.seq > 0 and self.may_diverge()
         return report
 
-    def _may_diverge(self) -> bool:
+    def may_diverge(self) -> bool:
         """Whether changes of its epoch that the leader lacks may have been committed.
 
         That is so if the copy was changed in another lineage: this node said so when it came from there. Those of this
@@ -149,6 +151,24 @@ class Replica:
         """
         view = self.context.view
         return view is None or self.context.node_id in view.branches.get(self.number, [])
+
+    def is_foreign(self) -> bool:
+        """Whether what is here was changed in another lineage, where it may have been acknowledged, and not since.
+
+        A copy that is being filled was in sync in none.
+        """
+        view = self.context.view
+        if view is None or not self.sequence or self.copying:
+            return False
+        return self.may_diverge() or not view.shares(self.context.writer.position(self.number)[0])
+
+    def tell_loss(self) -> None:
+        """Say that what is here of another lineage is removed, and that nobody has merged it."""
+        holding = self.holding()
+        fault = {PARTIAL: "the copy here is incomplete", DAMAGED: "the copy here is damaged"}
+        why = f"{fault.get(holding.state, 'the copy here could not be read')} and was not merged: of its changes of "
+        why += f"another lineage, up to {holding.epoch}:{holding.seq}, those that no other node has are lost"
+        self.event(ERROR, "branch_lost", why)
 
     def is_written(self) -> bool:
         """Whether the store shows all that was written to the partition."""

@@ -481,6 +481,7 @@ class Replication:
     def _settled(self, replica: Replica, taken: bool) -> None:
         """All replicas have what the leader has taken over, and this node's changes are part of it, or not."""
         replica.settled = True
+        replica.included = taken
         if taken:
             replica.uncommitted.replicated(_ANY_SEQ)
         else:

@@ -64,6 +64,7 @@ class Roles:
         before = replica.leader
         if leader != before or leader not in kept or branches:
             replica.settled = False
+            replica.included = False
             replica.opened = False
         elif previous is not None and _leader_epoch(view, replica) != _leader_epoch(previous, replica):
             replica.opened = False  # another one has led since, in a view that this node has skipped

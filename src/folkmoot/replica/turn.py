@@ -110,7 +110,10 @@ class Turns:
         self._flight.append(_Flight(batch.token, touched, followed))
 
     def _stamp(self, batch: Batch, replica: Replica, ops: list[tuple[int, bytes, bytes]]) -> None:
-        """Record when rows changed, for another side of a split that may have changed them too."""
+        """Record when rows changed, for another side of a split that may have changed them too.
+
+        A merge only learns when the other side has changed them, also if nobody is away any more: so it is forgotten.
+        """
         context = self.context
         partition = replica.number
         if replica.phase >= MERGING and not context.planted.no_stamps:
@@ -138,7 +141,7 @@ class Turns:
         away = context.is_away()
         for partition, ops in self._own_ops(batch).items():
             replica = self.replicas[partition]
-            if away:
+            if away or replica.phase == MERGING:
                 self._stamp(batch, replica, ops)
             epoch, seq = context.writer.position(partition)
             parts.append((replica.uncommitted, seq))
