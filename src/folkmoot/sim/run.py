@@ -343,11 +343,15 @@ class Simulation:
                 world.violate("liveness", f"{world.events} events in {self.steps} steps: the run goes round in circles")
 
     def _stand(self) -> None:
-        """Let the clients go on while the links stay as they are, for longer than it takes to fork."""
+        """Let the links stay as they are, for longer than it takes to fork.
+
+        With "majority" all clients go on. Otherwise only the probes do: two sides excuse much of what the others get.
+        """
         assert self.faults.topologies is not None, "only that family has splits"
         self.faults.topologies.links.stand()
         for _ in range(_STAND_STEPS):
-            self.workload.step()
+            if self.swarm.majority:
+                self.workload.step()
             self.world.run(self.world.now + SECOND)
             if self.world.violations:
                 return
