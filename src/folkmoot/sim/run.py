@@ -24,7 +24,7 @@ from folkmoot.sim.fault import CLOCK_STEP_US, Faults
 from folkmoot.sim.fleet import Fleet
 from folkmoot.sim.history import HEAL_US, History
 from folkmoot.sim.host import Host
-from folkmoot.sim.inside import difference, not_whole, ready_at
+from folkmoot.sim.inside import difference, member_at, not_whole, ready_at
 from folkmoot.sim.ledger import Ledger
 from folkmoot.sim.machine import Machine
 from folkmoot.sim.mesh import Mesh
@@ -461,7 +461,7 @@ class Simulation:
             self.trouble.calm
             and self._all_idle()
             and not any(leftovers(host) for host in self.members)
-            and all(host.witness or ready_at(host) for host in self.members)
+            and all(host.witness or member_at(host) is None or ready_at(host) for host in self.members)
         )
 
     def _all_idle(self) -> bool:
