@@ -23,7 +23,7 @@ from folkmoot.store.batch import Batch
 from folkmoot.streams.table import Streams
 from folkmoot.turn.commit import PendingTurn
 from folkmoot.turn.fabric import Fabric
-from folkmoot.turn.message import CONFIRM
+from folkmoot.turn.message import LANDED
 from folkmoot.turn.parts import TurnParts
 from folkmoot.turn.state import (
     TIMER_ABSENT,
@@ -375,8 +375,11 @@ class Broker:
         """Hand over the messages to other nodes, rows excepted."""
         self.delivery.routes.refresh()
         self.delivery.interest.flush()
-        for confirmation in self.turn.barrier.take(self.turn.commits.committed_token):
-            self.fabric.send(confirmation.node_id, CONFIRM, varint(confirmation.number))
+        for landing in self.turn.barrier.take(self.turn.commits.committed_token):
+            if landing.node_id == self.fabric.node_id:
+                self.turn.landings.landed(landing.node_id, landing.number)
+            else:
+                self.fabric.send(landing.node_id, LANDED, varint(landing.number) + varint(self.fabric.epoch))
         self.channel.forward_sender.flush()
         self.proxy.pending_closes.speak()
         self.proxy.relays.flush()

@@ -20,8 +20,10 @@ PLANTED: Final[list[str]] = [
     "early_ack",
     "gaps",
     "leader_alone",
+    "moves_unseen",
     "nameless_packets",
     "no_barrier",
+    "no_landing",
     "no_stamps",
     "outbox_forgotten",
     "own_time",
@@ -72,6 +74,9 @@ class Planted:
         self.unbounded_time: bool = "unbounded_time" in names  # the clock that is furthest ahead pulls all
         self.wall_deadlines: bool = "wall_deadlines" in names  # deadlines follow the wall clock
         # MQTT across nodes
+        # retained messages are read while they may wait in the outbox of a partition between two leaders
+        self.moves_unseen: bool = "moves_unseen" in names
+        self.no_landing: bool = "no_landing" in names  # retained messages are read while others are under way
         self.unmarked: bool = "unmarked" in names  # what is asked again is applied again
         # packets that two leaders have got are not told from others
         self.nameless_packets: bool = "nameless_packets" in names

@@ -149,6 +149,7 @@ class Leadership:
             self.met[node_id] = since.get(node_id, epoch)
         self.routes.forget_all()
         self.inquiries.installed()
+        self.interest.landings.installed()
         self.hosting.installed(change.fresh)
         self._again()
 

@@ -206,10 +206,7 @@ class Restore:
             feed = ReplayFeed(subscription, 0, wish.stream, wish.start, offsets)
             feed.source = row.key
         else:
-            # As for a new subscription: the others may not know it yet, and are told in this turn. What they publish
-            # meanwhile must be there when it is read (A8).
-            token = self.state.writer.token if self.fabric.others else 0
-            scan = RetainedFeed(subscription, token, self.retained, row.positions, row.key)
+            scan = RetainedFeed(subscription, 0, self.retained, row.positions, row.key)
             scan.live = dict.fromkeys(row.live)
             feed = scan
         self.feeds.start(feed)
