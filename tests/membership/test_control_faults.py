@@ -24,6 +24,7 @@ FOUND = {
 
 ELSEWHERE = [
     "drops_early",
+    "fork_in_doubt",
     "keeps_data",
     "keeps_few",
     "keeps_lease",

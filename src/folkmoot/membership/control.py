@@ -662,6 +662,7 @@ class Control:
             self._look_in_doubt(self._doubt, log, now)
             if self._is_over:
                 return
+        self._splits.in_doubt = self._doubt is not None
         if self._goes_over(log, now):
             return
         doubt = self._doubt
@@ -695,6 +696,7 @@ class Control:
         if (self.stopping and not self.leaving) or self._opening is not None:
             return False
         is_led = log.leader > 0
+        alone = False
         if self._doubt is None:
             leads = log.is_leader and log.may_grant(now)
             lineage = self._splits.better(self.cluster, log.lineage, configuration, leads, is_led, now)
@@ -706,13 +708,18 @@ class Control:
                 self._leave_lineage(CurrentLineage(self.cluster, lineage))
                 return True
         elif log.voters == [self.me.disk]:
-            return False  # it goes on soon
+            alone = self._doubt.forks
+            if not alone:
+                return False  # it goes on soon
         if configuration is None:
             return self._splits.waited(now) and self._go_back()
-        if self._is_refused_by_others(now) or log.is_leader or self.stopping:
+        if self._is_refused_by_others(now) or (log.is_leader and not alone) or self.stopping:
             return False
         awaits = is_led and not self._abstains  # one that abstains does not notice that its leader is gone
-        if not self._splits.forks(configuration, log.voters, log.index, awaits, now):
+        if alone:
+            if not self._splits.forks_alone(configuration, now):
+                return False
+        elif not self._splits.forks(configuration, log.voters, log.index, awaits, now):
             return False
         lineage = 1 + self._rng.below(ID_MAX - 1)
         self._found = self._fork(configuration, lineage)
@@ -747,7 +754,8 @@ class Control:
         anew = self.is_up_in(configuration) and configuration.counter() < self.seen
         lost = [disk for disk in self._splits.forgotten if self.neighbours.of(disk) is None]
         lost = [disk for disk in lost if disk in configuration.members]
-        forked = fork_of(configuration, lineage, absent, self.me.disk, lost, anew=anew)
+        in_doubt = self._doubt is not None and not self._planted.fork_in_doubt
+        forked = fork_of(configuration, lineage, absent, self.me.disk, lost, anew=anew, in_doubt=in_doubt)
         gone = [disk for disk, _incarnation in absent]
         up = [disk for disk in configuration.disks() if is_up(configuration.members[disk].state)]
         fields: dict[str, object] = {"before": configuration.lineage, "lineage": lineage}

@@ -15,6 +15,7 @@ PLANTED: Final[list[str]] = [
     "believes_claims",
     "drops_early",
     "fork_beside",
+    "fork_in_doubt",
     "found_beside",
     "grant_alone",
     "ignores_links",
@@ -40,6 +41,7 @@ class PlantedControl:
         self.believes_claims: bool = "believes_claims" in names  # a process has ended because another one says so
         self.drops_early: bool = "drops_early" in names  # a former leader's copy goes before it has stopped
         self.fork_beside: bool = "fork_beside" in names  # a process forks beside one that has a lease
+        self.fork_in_doubt: bool = "fork_in_doubt" in names  # an incomplete disk founds a fork as a complete one does
         self.found_beside: bool = "found_beside" in names  # any process founds a cluster, not the first one
         self.grant_alone: bool = "grant_alone" in names  # a leader that may be deposed answers heartbeats
         self.ignores_links: bool = "ignores_links" in names  # members without a link between them stay
