@@ -20,7 +20,7 @@ from folkmoot.kernel.event import ERROR, INFO, WARNING, Event
 from folkmoot.kernel.rng import Rng
 from folkmoot.membership.addresses import Addresses
 from folkmoot.membership.cluster_member import DATA, ID_MAX, KINDS, ClusterMember
-from folkmoot.membership.command import Found, Join, Leave, Stay, encode_command
+from folkmoot.membership.command import FORGOTTEN, Found, Join, Leave, Remove, Stay, encode_command
 from folkmoot.membership.configuration import ClusterConfiguration
 from folkmoot.membership.configuration_log import ConfigurationLog, lineage_of
 from folkmoot.membership.control_message import (
@@ -68,6 +68,7 @@ from folkmoot.membership.log_rows import (
     read_removals,
     retire_lineage,
 )
+from folkmoot.membership.loss import cost_of
 from folkmoot.membership.neighbours import Neighbour, Neighbours
 from folkmoot.membership.phase import (
     ENTER,
@@ -88,7 +89,7 @@ from folkmoot.membership.planted import PlantedControl
 from folkmoot.membership.projection import BranchSource
 from folkmoot.membership.requests import Requests
 from folkmoot.membership.splits import Splits
-from folkmoot.membership.transition import ACCEPTED, NAME_TAKEN, WAS_EVICTED, Result
+from folkmoot.membership.transition import ACCEPTED, NAME_TAKEN, REASONS, WAS_EVICTED, Result
 from folkmoot.peer.kind import CONFIGURATION_LOG, CONTROL
 from folkmoot.peer.member import Member
 from folkmoot.raft.recovery import Persisted
@@ -550,6 +551,21 @@ class Control:
                 self.events.append(Event(ERROR, "name_taken", {"why": why}))
             return
         self.requests.replied(reply, now)
+        for command, why in self.requests.refusals:
+            self._tell_refusal(self.configuration, command.disk, why)
+        self.requests.refusals.clear()
+
+    def _tell_refusal(self, configuration: ClusterConfiguration, disk: int, why: int) -> None:
+        """Tell that the log has refused to forget a member, and what would be lost with it, as far as it is known here."""
+        member = configuration.members.get(disk)
+        if member is None:
+            return
+        cost = cost_of(configuration, disk)
+        lost = f": {cost.text()} would be lost" if cost.text() else ""
+        fields: dict[str, object] = {"node": member.node_id, "partitions": len(cost.copies)}
+        fields["unmerged"] = len(cost.branches)
+        fields["why"] = f"{REASONS[why]}{lost}"
+        self.events.append(Event(WARNING, "forget_refused", fields))
 
     # Requests
 
@@ -565,22 +581,22 @@ class Control:
         """Put the process of a member out until it is started again."""
         self.requests.evict(self.configuration, node_id)
 
-    def forget(self, node_id: str, now: int) -> None:
-        """Remove a member that is away; what nobody else has is lost.
+    def forget(self, node_id: str, now: int, force: bool = False) -> None:
+        """Remove a member that is away; only by force if something is lost with it, as the log finds.
 
-        Without a lease this process cannot know who is away: it remembers the order, and may fork because of it.
+        Without a lease this process cannot know who is away: it remembers an order by force, and may fork because of it.
         """
         configuration = self.configuration
         member = None if configuration is None else configuration.named(node_id)
         if member is None or configuration is None or member.disk == self.me.disk:
             return
-        if not self.is_live(now) and self.log is not None:
+        if force and not self.is_live(now) and self.log is not None:
             if member.disk not in self._splits.forgotten:
                 self._splits.forgotten.append(member.disk)
             waits = self._splits.missing(configuration, self.log.voters, self.log.index)
             names = [configuration.members[disk].node_id for disk in waits if disk in configuration.members]
             self.events.append(Event(WARNING, "forget_ordered", {"node": node_id, "for": sorted(set(names))}))
-        self.requests.forget(configuration, member.disk)
+        self.requests.forget(configuration, member.disk, force)
 
     def withdraw(self, partitions: list[int], damaged: list[int]) -> None:
         """Say that copies here are behind, or damaged; see `Requests.withdraw`."""
@@ -762,6 +778,7 @@ class Control:
         fields["members"] = [configuration.members[disk].node_id for disk in up if disk not in gone]
         fields["partitions"] = forked.strength
         fields["forgotten"] = [configuration.members[disk].node_id for disk in lost]
+        fields["lost"] = len([index for index in forked.lost.values() if index == forked.index])
         self.events.append(Event(WARNING, "cluster_forked", fields))
         return ConfigurationLog.fork(forked, self.me.disk)
 
@@ -1032,6 +1049,8 @@ class Control:
         for result in log.results:
             changed = self._is_change(result) or changed
             self._see_stay(result)
+            if controller is not None:
+                self._see_removal(log.configuration, result)
         if changed:
             self._forget_loads(log.configuration)
         if controller is not None:
@@ -1098,6 +1117,20 @@ class Control:
         elif isinstance(command, Stay) and command.disk == self.me.disk and result.is_accepted() and self._is_told:
             self._is_told = False
             self.leaving = False
+
+    def _see_removal(self, configuration: ClusterConfiguration, result: Result) -> None:
+        """Tell, as the controller, what was given up with a member that was forgotten by force."""
+        command = result.command
+        cost = result.cost
+        if not isinstance(command, Remove) or command.why != FORGOTTEN or cost is None or not result.is_accepted():
+            return
+        if cost.copies or cost.branches:
+            names = [removal.node_id for removal in configuration.removed if removal.disk == command.disk]
+            fields: dict[str, object] = {"node": names[-1] if names else ""}
+            fields["partitions"] = len(cost.copies)
+            fields["unmerged"] = len(cost.branches)
+            fields["why"] = f"it was forgotten by force, with {cost.text()}"
+            self.events.append(Event(ERROR, "given_up", fields))
 
     def _forget_loads(self, configuration: ClusterConfiguration) -> None:
         """Forget the figures of disks that were removed; one that is no member may be one whose entry is on its way."""
