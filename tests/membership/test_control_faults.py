@@ -29,6 +29,7 @@ ELSEWHERE = [
     "keeps_few",
     "keeps_lease",
     "keeps_promises",
+    "orders_witness",
     "trusts_numbers",
     "trusts_proofs",
     "votes_in_doubt",

@@ -591,6 +591,11 @@ class Control:
         if member is None or configuration is None or member.disk == self.me.disk:
             return
         if force and not self.is_live(now) and self.log is not None:
+            if self.me.kind != DATA and not self._planted.orders_witness:
+                why = "this node is a witness: it has no data, and founds no fork"
+                fields: dict[str, object] = {"node": node_id, "partitions": 0, "unmerged": 0, "why": why}
+                self.events.append(Event(WARNING, "forget_refused", fields))
+                return
             if member.disk not in self._splits.forgotten:
                 self._splits.forgotten.append(member.disk)
             waits = self._splits.missing(configuration, self.log.voters, self.log.index)

@@ -10,7 +10,7 @@ from folkmoot.membership.loss import named
 from folkmoot.peer.member import LEAVING
 from folkmoot.status.picture import MEMBER, Picture
 
-__all__ = ["evict_risk", "forget_risk", "unsafe_forget"]
+__all__ = ["evict_risk", "forget_risk", "unsafe_forget", "witness_forget"]
 
 
 def evict_risk(picture: Picture, node_id: str) -> str:
@@ -66,6 +66,12 @@ def unsafe_forget(node_id: str) -> str:
     cost = f"this node has no lease, and nobody here can know whether {node_id} lives. If it does, the cluster is split"
     cost += " by this order, and merged when both sides meet. If it does not, what only it had is lost"
     return f"{cost}. {_forced('forget', node_id)}"
+
+
+def witness_forget(own_id: str, node_id: str) -> str:
+    """Return why a witness without a lease has no node forgotten, not even by force: its side would go on without data."""
+    why = f"{own_id} is a witness: it has no data, and cannot go on without {node_id}. Give this order to a node with data"
+    return f"{why} that is left, or start one"
 
 
 def _forced(order: str, node_id: str) -> str:
