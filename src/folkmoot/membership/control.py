@@ -556,7 +556,7 @@ class Control:
         self.requests.refusals.clear()
 
     def _tell_refusal(self, configuration: ClusterConfiguration, disk: int, why: int) -> None:
-        """Tell that the log has refused to forget a member, and what would be lost with it, as far as it is known here."""
+        """Tell that the log has refused to forget a member, and what would be lost with it, as far as is known here."""
         member = configuration.members.get(disk)
         if member is None:
             return
@@ -584,7 +584,7 @@ class Control:
     def forget(self, node_id: str, now: int, force: bool = False) -> None:
         """Remove a member that is away; only by force if something is lost with it, as the log finds.
 
-        Without a lease this process cannot know who is away: it remembers an order by force, and may fork because of it.
+        Without a lease this process cannot know who is away: it remembers an order by force, and may fork by it.
         """
         configuration = self.configuration
         member = None if configuration is None else configuration.named(node_id)
@@ -1054,8 +1054,7 @@ class Control:
         for result in log.results:
             changed = self._is_change(result) or changed
             self._see_stay(result)
-            if controller is not None:
-                self._see_removal(log.configuration, result)
+            self._see_removal(log.configuration, result)
         if changed:
             self._forget_loads(log.configuration)
         if controller is not None:
@@ -1127,9 +1126,9 @@ class Control:
         """Tell, as the controller, what was given up with a member that was forgotten by force."""
         command = result.command
         cost = result.cost
-        if not isinstance(command, Remove) or command.why != FORGOTTEN or cost is None or not result.is_accepted():
+        if self.controller is None or cost is None or not isinstance(command, Remove) or not result.is_accepted():
             return
-        if cost.copies or cost.branches:
+        if command.why == FORGOTTEN and cost.text():
             names = [removal.node_id for removal in configuration.removed if removal.disk == command.disk]
             fields: dict[str, object] = {"node": names[-1] if names else ""}
             fields["partitions"] = len(cost.copies)

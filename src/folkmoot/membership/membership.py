@@ -455,7 +455,7 @@ class Membership:
         self.control.evict(node_id)
 
     def forget(self, node_id: str, now: int, force: bool = False) -> None:
-        """Stop expecting a node that is away, by force with what only it has. Without a lease see `membership/splits`."""
+        """Stop expecting a node that is away; force: with what only it has. Without a lease see `membership/splits`."""
         self._due_us = min(self._due_us, now)
         self.control.forget(node_id, now * _US, force)
 

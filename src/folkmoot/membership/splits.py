@@ -176,7 +176,7 @@ class Splits:
         return self._is_silent_for(patience_ns + before * options.fork_ns // 2, now)
 
     def forks_alone(self, configuration: ClusterConfiguration, now: int) -> bool:
-        """Tell whether the only voter, in doubt, is to fork now, as it decides (`Doubt.forks`): a complete one first."""
+        """Tell whether the only voter, in doubt, is to fork; it decides (`Doubt.forks`): a complete one goes first."""
         if len(configuration.ancestors) >= ANCESTORS_MAX:
             return False
         waits = self._options.forks and len(self.complete(configuration)) > 0

@@ -69,9 +69,9 @@ def unsafe_forget(node_id: str) -> str:
 
 
 def witness_forget(own_id: str, node_id: str) -> str:
-    """Return why a witness without a lease has no node forgotten, not even by force: its side would go on without data."""
-    why = f"{own_id} is a witness: it has no data, and cannot go on without {node_id}. Give this order to a node with data"
-    return f"{why} that is left, or start one"
+    """Return why a witness without a lease has no node forgotten, not even by force: its side would have no data."""
+    why = f"{own_id} is a witness: it has no data, and cannot go on without {node_id}"
+    return f"{why}. Give this order to a node with data that is left, or start one"
 
 
 def _forced(order: str, node_id: str) -> str:
