@@ -133,3 +133,34 @@ def test_what_a_complete_disk_has_is_not_lost_to_an_incomplete_one(voters: int, 
         lost.start(name, wait_s)
     lost.cluster.settle(60 * SECOND)
     assert lost.read("n1") == [[b"old", b"new"]] * len(READERS)
+
+
+@pytest.mark.parametrize("best", ["n1", "n2", "n3"])
+def test_of_copies_in_doubt_the_longest_leads(best: str) -> None:
+    cluster = SimulatedCluster(3)
+    for number in range(20):
+        reader = cluster["n1"].client(f"r{number}")
+        reader.connect(session_expiry=EVER)
+        reader.subscribe("t", qos=1)
+        reader.disconnect()
+    writer = cluster["n1"].client("w")
+    writer.connect()
+    old = {name: site.store.copy() for name, site in cluster.sites.items()}
+    for number in range(3):
+        writer.publish("t", b"%d" % number, qos=1)
+        cluster.advance(SECOND)
+        if number == 1:
+            old[best] = cluster[best].store.copy()
+    for name, site in cluster.sites.items():
+        site.kill()
+        site.store = old[name]
+        site.settings.incomplete = True
+    for site in cluster.sites.values():
+        site.revive()
+    cluster.settle(60 * SECOND)
+    assert "cluster_forked" not in [kind for site in cluster.sites.values() for kind in site.kinds()]
+    for number in range(20):
+        reader = cluster["n1"].client(f"r{number}")
+        assert reader.resume().session_present
+        cluster.advance(SECOND // 10)
+        assert reader.payloads() == [b"0", b"1"]

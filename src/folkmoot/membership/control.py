@@ -551,8 +551,8 @@ class Control:
                 self.events.append(Event(ERROR, "name_taken", {"why": why}))
             return
         self.requests.replied(reply, now)
-        for command, why in self.requests.refusals:
-            self._tell_refusal(self.configuration, command.disk, why)
+        for command, reason in self.requests.refusals:
+            self._tell_refusal(self.configuration, command.disk, reason)
         self.requests.refusals.clear()
 
     def _tell_refusal(self, configuration: ClusterConfiguration, disk: int, why: int) -> None:
