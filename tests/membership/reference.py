@@ -285,7 +285,7 @@ class Reference:
         if one["state"] == "leaving" and mine:
             return False
         only = [partition for partition in mine if command.disk in partition["branches"]]
-        only += [partition for partition in mine if partition["isr"] == {command.disk}]
+        only += [partition for partition in mine if not partition["isr"] or partition["isr"] == {command.disk}]
         if only and not command.force:
             return False
         for partition in mine:

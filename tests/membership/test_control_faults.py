@@ -24,10 +24,12 @@ FOUND = {
 
 ELSEWHERE = [
     "drops_early",
+    "fork_in_doubt",
     "keeps_data",
     "keeps_few",
     "keeps_lease",
     "keeps_promises",
+    "orders_witness",
     "trusts_numbers",
     "trusts_proofs",
     "votes_in_doubt",
