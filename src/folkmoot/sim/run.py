@@ -241,6 +241,9 @@ class Simulation:
         host.node_id = host.id_of_clone or (host.name if host.births == 0 else f"{host.name}.{host.births}")
         number = self.site.hosts.index(host) + 1
         config = self.swarm.node_config(host.node_id, number, host.build, founded=self._is_founded())
+        if config.cluster is not None:
+            config.cluster.incomplete = host.incomplete
+        host.incomplete = False
         return self._make_core(config, reader, seed)
 
     def _is_founded(self) -> bool:

@@ -17,6 +17,7 @@
     join HOST...       stutter HOST STOP GO TIME           (stutter: stopped and going on in turn, for that time)
     pace HOST PERCENT  empty HOST                          (pace: of its clock; empty: its disk, under the same id)
     copy HOST          restore HOST  clone HOST HOST       (of its folder; clone: at a machine that has no node)
+    doubt HOST                                             (its next process knows that the folder was set back)
     ask                                                    (probes demand that nodes that are ready answer)
     run TIME           wait          rest                  (wait: until clients are idle; rest: heal, check everything)
     expect NAME TEXT                 expect-not NAME TEXT  (what its application has got)
@@ -300,6 +301,10 @@ class Script:
             raise ScriptError(self._line, f"the folder of {host.name} was not copied")
         self._topologies.folders.restore(host, self.folders[host.name])
 
+    def step_doubt(self, words: list[str]) -> None:
+        """Let the next process of a machine know that its disk lacks what it has confirmed last."""
+        self._host(words[0]).incomplete = True
+
     def step_clone(self, words: list[str]) -> None:
         """Run a copy of a node's folder at another machine."""
         self._topologies.folders.start_clone(self._host(words[0]), self._host(words[1]))
@@ -428,6 +433,7 @@ _STEPS = {
     "empty": 1,
     "copy": 1,
     "restore": 1,
+    "doubt": 1,
     "clone": 2,
     "links": 1,
     "ask": 0,

@@ -94,7 +94,7 @@ CLUSTER_FAULTS = (
 QUOTA_MESSAGES = 100
 """Messages that may wait for all sessions of one user at a node, where there are quotas."""
 
-ASKED_FOR = ("lost links",)
+ASKED_FOR = ("incomplete disks", "lost links")
 """Faults of a cluster that no seed draws: they were added later, and seeds remain the same runs."""
 
 TOPOLOGY_FAULTS = (
