@@ -122,7 +122,8 @@ class Remote:
         self.blocked = False  # the client takes no more bytes for now
         self.choked = False  # its node takes no more bytes for now
         self.opened = False  # its CONNACK is in the output
-        self.expelled = False  # its node has been told to close it, because another connection takes the session over
+        self.expelled = False  # its node has been told to close it, and has not said yet that it has
+        self.without_will = False  # if the leader has ended it: its client may not publish its will any more
         self.sequences: list[int] = []  # of the queued messages in the output
         self.code = 0  # the reason code of the DISCONNECT that closes it; 0 = no DISCONNECT
         self.why = ""
