@@ -379,6 +379,7 @@ class Broker:
             self.fabric.send(confirmation.node_id, CONFIRM, varint(confirmation.number))
         self.channel.forward_sender.flush()
         self.proxy.pending_closes.speak()
+        self.protocol.inbound.speak()
         self.proxy.relays.flush()
         self.leadership.hosting.flush()
 
