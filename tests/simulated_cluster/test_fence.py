@@ -140,3 +140,27 @@ def test_a_connection_whose_end_is_stored_does_not_go_on_at_the_next_leader() ->
     cluster.advance(5 * SECOND)
     stage.first.expect_close(reason.SERVER_BUSY)
     assert stage.watcher.payloads() == [b"first"]
+
+
+@pytest.mark.parametrize("expiry_s", [0, EVER])
+@pytest.mark.parametrize("there", ["n1", "n2"])
+def test_a_connect_that_comes_late_and_whose_client_has_gone_ends_no_newer_connection(
+    there: str, expiry_s: int
+) -> None:
+    stage = Stage(expiry_s)
+    cluster = stage.cluster
+    stage.first.disconnect()
+    cluster.held = {("n3", "n2")}
+    late = cluster["n3"].client(stage.client_id).open()
+    asks = properties(session_expiry=expiry_s)
+    late.send(Connect(5, stage.client_id, False, 0, None, None, Will(b"will", b"late", 1, False), asks))
+    late.lose()
+    second = stage.come_again(there)
+    assert is_in(second)
+    cluster.held = set()
+    cluster.advance(SECOND)
+    assert not second.closed
+    assert stage.watcher.payloads() == []
+    second.lose()
+    cluster.advance(SECOND)
+    assert stage.watcher.payloads() == [b"second"]
