@@ -296,6 +296,7 @@ class Broker:
             self._serve()
         for client_id in self.proxy.pending_closes.settle():
             self.protocol.admission.go_on(client_id)
+        self.protocol.admission.settle()
         self.delivery.shared.pass_on_lost()
         if self.delivery.shared.homeless:
             self.delivery.entries.pass_on()
@@ -382,6 +383,7 @@ class Broker:
                 self.fabric.send(landing.node_id, LANDED, varint(landing.number) + varint(self.fabric.epoch))
         self.channel.forward_sender.flush()
         self.proxy.pending_closes.speak()
+        self.protocol.inbound.speak()
         self.proxy.relays.flush()
         self.leadership.hosting.flush()
 

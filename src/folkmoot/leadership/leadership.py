@@ -19,12 +19,14 @@ from folkmoot.kernel.pack import varint
 from folkmoot.leadership.hosting import Hosting
 from folkmoot.leadership.recovery import Arrival, Recovery
 from folkmoot.leadership.restore import Restore
+from folkmoot.mqtt import reason
 from folkmoot.mqtt.connect import decode_connect
 from folkmoot.mqtt.decode import decode
 from folkmoot.mqtt.error import MalformedPacket
 from folkmoot.mqtt.kind import DISCONNECT
 from folkmoot.mqtt.packet import Disconnect
 from folkmoot.partition.parts import PartitionParts
+from folkmoot.protocol.closing import ENDED_BEFORE
 from folkmoot.protocol.parts import ProtocolParts
 from folkmoot.proxy.parts import ProxyParts
 from folkmoot.proxy.relay import HostedClient, decode_attached
@@ -457,6 +459,9 @@ class Leadership:
         home = _is_home(homes, connection.client_id, self.fabric.node_id)
         if session is None or session.connection is not None or not session.persistent or not home:
             self.closing.close(connection)
+            return
+        if session.ends_us and connection.client_id not in homes:
+            self.closing.disconnect(connection, reason.SERVER_BUSY, ENDED_BEFORE)
             return
         self.attaching.resume(connection, session, packet, list(relay.flights.values()))
         self.outbox.follow(session, connection)
