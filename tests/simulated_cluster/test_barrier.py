@@ -171,6 +171,33 @@ def test_a_leader_that_begins_anew_says_nothing_before_it_knows_its_outbox_again
     assert subscriber.messages() == [(topic, b"1")]
 
 
+def test_a_message_for_a_partition_that_is_away_is_waited_for_where_it_is_retained() -> None:
+    cluster = SimulatedCluster(4, replicas=1, partitions=PARTITIONS)
+    cluster.hand_log_to("n3")
+    topic = topic_of(cluster, "n2")
+    stored = cluster["n4"].client(cluster["n4"].names_led("q")[0])
+    stored.connect(session_expiry=3600)
+    stored.subscribe(topic, qos=1)
+    publisher = cluster["n1"].client(cluster["n1"].names_led("p")[0])
+    publisher.connect(session_expiry=3600)
+    cluster.held = {("n1", "n2"), ("n1", "n4")}
+    publisher.send(Publish(topic.encode(), b"1", 2, True, packet_id=1))
+    subscriber = cluster["n3"].client(cluster["n3"].names_led("s")[0])
+    subscriber.connect()
+    subscriber.send(Subscribe(1, [(topic.encode(), 1)]))
+    cluster["n4"].kill()
+    for _ in range(100):
+        cluster.advance(10 * MILLISECOND)
+        if cluster["n1"].cluster_node.fabric.leaderless:
+            break
+    cluster.advance(10 * MILLISECOND)
+    subscriber.take(Suback, 1)
+    assert subscriber.messages() == []
+    cluster.held = set()
+    cluster.run()
+    assert subscriber.messages() == [(topic, b"1")]
+
+
 def test_a_replay_does_not_wait_behind_it() -> None:
     cluster = SimulatedCluster(4, replicas=2, partitions=PARTITIONS, streams=[StreamConfig("s", b"s/#", 1)])
     source = cluster["n2"].client("source")
