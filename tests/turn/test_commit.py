@@ -407,6 +407,19 @@ def test_what_is_acknowledged_late_in_a_turn_of_which_nothing_was_left_leaves_in
     assert desk.connections[0].held == 0
 
 
+def test_no_answer_overtakes_the_packet_that_marks_what_a_former_leader_had_under_way() -> None:
+    desk = behind_an_old_turn()
+    remote = Remote("other", 1, 1)
+    desk.connections[0].remote = remote
+    remote.received_seq = remote.marked_seq = 1
+    remote.received_seq = 2
+    answer_one(desk, 0)
+    assert desk.connections[0].held == 1
+    assert remote.handled_seq == 0
+    desk.step("answer", 0)
+    assert desk.connections[0].held == 0
+
+
 def test_how_long_the_oldest_turn_waits_does_not_depend_on_what_else_it_has_to_do() -> None:
     desk = behind_an_old_turn()
     since_us = desk.state.now

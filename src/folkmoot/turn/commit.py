@@ -157,6 +157,7 @@ class Commits:
         leader gets the packet once more, and answers it again.
         """
         wait = wait or connection.remote is not None
+        own = own and (connection.remote is None or not connection.remote.is_marked)
         token = self.newest_token() if wait else 0
         if connection.remote is not None and self.state.lazy.concerns(connection.session):
             self.state.lazy.urgent = True  # the packet is reported together with them
