@@ -376,16 +376,21 @@ class Broker:
         """Hand over the messages to other nodes, rows excepted."""
         self.delivery.routes.refresh()
         self.delivery.interest.flush()
-        for landing in self.turn.barrier.take(self.turn.commits.committed_token):
-            if landing.node_id == self.fabric.node_id:
-                self.turn.landings.landed(landing.node_id, landing.number)
-            else:
-                self.fabric.send(landing.node_id, LANDED, varint(landing.number) + varint(self.fabric.epoch))
+        if self.turn.barrier.is_asked and not self.leadership.is_opening():
+            self._tell_landed()
         self.channel.forward_sender.flush()
         self.proxy.pending_closes.speak()
         self.protocol.inbound.speak()
         self.proxy.relays.flush()
         self.leadership.hosting.flush()
+
+    def _tell_landed(self) -> None:
+        """Answer those that ask whether retained messages have landed."""
+        for landing in self.turn.barrier.take(self.turn.commits.committed_token):
+            if landing.node_id == self.fabric.node_id:
+                self.turn.landings.landed(landing.node_id, landing.number)
+            else:
+                self.fabric.send(landing.node_id, LANDED, varint(landing.number) + varint(self.fabric.epoch))
 
     def _serve(self) -> None:
         """Handle input that waits for its turn, as far as the steps of this turn reach."""

@@ -323,7 +323,8 @@ class ForwardSender:
             self._parked[partition] = waiting
         for part in parked:
             _count(part.envelope, -1)
-            self.barrier.end(part.envelope.ticket)  # a subscription waits only for messages that can come
+            if part.task.bits & RETAIN:
+                self.barrier.end(part.envelope.ticket)  # a subscription waits only for messages that can come
             if part.envelope.entry is None:
                 self.commits.fail(part.envelope.token)
                 self.end(part)

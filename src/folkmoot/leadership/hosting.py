@@ -24,7 +24,7 @@ from folkmoot.partition.parts import PartitionParts
 from folkmoot.protocol.closing import ANOTHER, ENDED_BEFORE, OTHER_SIDE
 from folkmoot.protocol.inbound import UNFINISHED
 from folkmoot.protocol.parts import ProtocolParts
-from folkmoot.proxy.relay import BLOCKED, CLOSED, GOODBYE, UNBLOCKED, HostedClient, HostRequest
+from folkmoot.proxy.relay import BLOCKED, CLOSED, GOODBYE, MARKED, UNBLOCKED, HostedClient, HostRequest
 from folkmoot.session.connection import CLOSED as CONNECTION_CLOSED
 from folkmoot.session.connection import CLOSING, OPEN, Connection, PeerInfo, Task
 from folkmoot.session.relay import ENTRY_BYTES, Lane, Remote
@@ -208,6 +208,8 @@ class Hosting:
                 return False
         elif first == CLOSED or first == GOODBYE:
             self.lost(connection, first == GOODBYE)
+        elif first == MARKED:
+            remote.marked_seq = packet
         if packet:
             self._note(connection, remote, packet)
         return True

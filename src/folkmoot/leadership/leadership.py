@@ -340,6 +340,16 @@ class Leadership:
             self.hosting.expecting = True
             self.hosting.want(begun)
 
+    def is_opening(self) -> bool:
+        """Whether this node leads a partition that it has not opened: it does not know what is in its outbox."""
+        if self.fabric.planted.moves_unseen:
+            return False
+        leaders, leads = self.fabric.leaders, self.state.leads
+        for partition in range(self.state.partitions):
+            if leaders[partition] == self.fabric.node_id and not leads[partition]:
+                return True
+        return False
+
     def told(self, node_id: str, body: bytes) -> None:
         """Take a node's list of its connected clients. Raises ValueError if it is malformed."""
         epoch, partitions, clients = decode_attached(body)

@@ -132,6 +132,7 @@ class Remote:
         self.received_seq = 0  # the newest packet received
         self.resent_seq = 0  # the newest packet that an earlier leader received
         self.handled_seq = 0  # the newest packet whose effects are safe
+        self.marked_seq = 0  # the packet that is handled when all that the former leader had under way is done
         self.blocked = False  # the client takes no more bytes for now
         self.choked = False  # its node takes no more bytes for now
         self.opened = False  # its CONNACK is in the output
@@ -140,6 +141,11 @@ class Remote:
         self.sequences: list[int] = []  # of the queued messages in the output
         self.code = 0  # the reason code of the DISCONNECT that closes it; 0 = no DISCONNECT
         self.why = ""
+
+    @property
+    def is_marked(self) -> bool:
+        """Whether no answer may leave ahead, since with it all packets before it count as handled."""
+        return self.marked_seq > self.handled_seq
 
     def __repr__(self) -> str:
         return f"Remote({self.node_id!r} {self.number} packets={self.received_seq} handled={self.handled_seq})"
