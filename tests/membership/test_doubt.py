@@ -216,6 +216,33 @@ def test_a_side_in_doubt_forks_if_it_may(seed: int) -> None:
     cluster.until(cluster.all_up, 20 * S)
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_a_term_that_all_voters_have_forgotten_does_not_come_again(seed: int) -> None:
+    """A member that is not here may have entries of it: it would take other entries of one term and index for its own."""
+    cluster = begun(seed, 3)
+    old = [deepcopy(machine.store) for machine in cluster.machines]
+    for _ in range(5):
+        before = leader(cluster)
+        log = control(before).log
+        assert log is not None
+        log.transfer(next(disk for disk in log.voters if disk != before.disk), before.clock(cluster.now))
+        cluster.turn(before)
+        cluster.run(2 * S)
+    forgotten = max(terms(cluster))
+    for number, machine in enumerate(cluster.machines):
+        lose_power(cluster, machine, old[number])
+    for machine in cluster.machines:
+        cluster.start(machine)
+    cluster.until(cluster.is_whole, 20 * S)
+    assert min(terms(cluster)) > forgotten
+
+
+def terms(cluster: Cluster) -> list[int]:
+    """Return the terms in which the members are."""
+    logs = [control(machine).log for machine in cluster.machines]
+    return [0 if log is None else log.term for log in logs]
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_who_leads_with_the_vote_of_the_newest_goes_on_with_all(seed: int) -> None:
     """A complete voter, which does not know of any doubt, may be elected in place of the one with the newest log."""

@@ -8,10 +8,12 @@ out from others what is left of the cluster:
 - A quorum of voters has complete disks: they go on soon, and it waits for them.
 - All voters are here and such a quorum is not: nobody has more than they have together. It takes part again. The voter
   with the newest log leads, and the others listen to nobody else until they have its log. All enter a term that none
-  of them has ever been in, so that a forgotten vote is of an earlier one. A complete voter, which does not know of
-  this, may be elected in its place: in that term or a later one only with its vote, because the complete ones are no
-  quorum, and the others in doubt vote for it alone. So that leader has the newest log, too, and all listen to it.
-  One to which it does not speak is no member any more, and learns so in no other way: its disk becomes another one.
+  of them has ever been in, so that a forgotten vote is of an earlier one. They may all have forgotten the newest terms,
+  of which a member that is not here has entries, so they leave many out (`FORGOTTEN_TERMS`). A complete voter, which
+  does not know of this, may be elected in its place: in that term or a later one only with its vote, because the
+  complete ones are no quorum, and the others in doubt vote for it alone. So that leader has the newest log, too, and
+  all listen to it. One to which it does not speak is no member any more, and learns so in no other way: its disk
+  becomes another one.
 - By its own log it decides alone: it goes on when it has reached all members. If they have gone on without it, it
   learns so from them (`Control._see_leader`). If it has waited for one with data, which may have what is missing here,
   it forks, with any policy: what a copy has that comes later is merged then, and in this lineage it would be filled.
@@ -25,6 +27,8 @@ The doubt is a row of the lineage, so it outlives the process.
 
 from __future__ import annotations
 
+from typing import Final
+
 from folkmoot.membership.cluster_member import DATA
 from folkmoot.membership.configuration import ClusterConfiguration
 from folkmoot.membership.configuration_log import ConfigurationLog
@@ -32,7 +36,10 @@ from folkmoot.membership.control_message import Greeting
 from folkmoot.membership.control_option import ControlOptions
 from folkmoot.membership.neighbours import Neighbours
 
-__all__ = ["Doubt"]
+__all__ = ["FORGOTTEN_TERMS", "Doubt"]
+
+FORGOTTEN_TERMS: Final = 1000
+"""More elections than there are between two syncs of a disk that nobody waits for."""
 
 
 class Doubt:
@@ -86,7 +93,7 @@ class Doubt:
             self.renews = now - self._unheard_ns >= self._options.fork_ns
         source = self._alone(configuration, log, now) if alone else self._newest(log)
         if source and source != self.source:
-            log.raise_term(self._highest_term(log) + 1, now)
+            log.raise_term(self._highest_term(log) + FORGOTTEN_TERMS, now)
             self._term = log.term
         self.source = source
 
