@@ -39,7 +39,7 @@ _NUMBERS: Final = (
     *("messages_acknowledged", "messages_kept", "outbox_kept", "overload", "partition", "partitions", "queued"),
     *("retained", "retained_cleared", "retained_kept", "seconds", "sessions", "sessions_ended", "sessions_taken"),
     *("sockets_max", "start", "stream_chunks", "subscribed", "time_us", "took_us", "total", "unsubscribed", "version"),
-    *("ahead_us", "by_us", "clocks"),
+    *("ahead_us", "by_us", "clocks", "left"),
     *("before", "cluster", "index", "lineage", "term"),
     *("connections_max", "limit", "reserved", "untold", "view", "waited_us", "waiting"),
 )

@@ -24,6 +24,7 @@ FOUND = {
 
 ELSEWHERE = [
     "drops_early",
+    "follows_the_old",
     "keeps_data",
     "keeps_few",
     "keeps_lease",
@@ -32,7 +33,7 @@ ELSEWHERE = [
     "trusts_proofs",
     "votes_in_doubt",
 ]
-"""Bugs that need faults of their own: `test_control` and `test_doubt` find each with their first seed."""
+"""Bugs that need faults of their own: `test_control`, `test_ancestors` and `test_doubt` find them with one seed."""
 
 
 def is_found(name: str, seed: int) -> bool:

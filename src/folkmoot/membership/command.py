@@ -47,9 +47,11 @@ __all__ = [
     "MarkAway",
     "PARTITIONS_MAX",
     "PLACE",
+    "PRUNE",
     "PUT",
     "Place",
     "PlaceItem",
+    "Prune",
     "Put",
     "REMOVE",
     "REMOVE_REASONS",
@@ -91,6 +93,7 @@ DELETE: Final = 14
 FEATURES: Final = 15
 WITHDRAW: Final = 17
 RENEW: Final = 18
+PRUNE: Final = 19
 KINDS: Final[dict[int, str]] = {
     FOUND: "found",
     JOIN: "join",
@@ -109,6 +112,7 @@ KINDS: Final[dict[int, str]] = {
     FEATURES: "features",
     WITHDRAW: "withdraw",
     RENEW: "renew",
+    PRUNE: "prune",
 }
 """The kinds of commands and their names."""
 
@@ -521,6 +525,27 @@ class Renew(Command):
         return f"renew {self.disk}"
 
 
+class Prune(Command):
+    """Forget old ancestors of the lineage: everybody follows this one, and nothing of theirs has to be merged any more.
+
+    It is no entry of the time at which it was proposed: whether it fits is judged by the configuration that it meets.
+
+    Args:
+        upto: The last counter that is shared with the newest ancestor that is forgotten.
+    """
+
+    def __init__(self, upto: int) -> None:
+        super().__init__(PRUNE)
+        self.upto = upto
+
+    def body(self) -> bytes:
+        """Return the bytes behind format and kind."""
+        return varint(self.upto)
+
+    def __repr__(self) -> str:
+        return f"prune ancestors up to {self.upto}"
+
+
 class Put(Command):
     """Set a setting of the whole cluster. `expected`: its number now, ABSENT, or ANY."""
 
@@ -624,6 +649,8 @@ def _take(cursor: Cursor, kind: int) -> Command:
         return Put(cursor.text(), cursor.bytes_(), _expected(cursor), cursor.text())
     if kind == DELETE:
         return Delete(cursor.text(), _expected(cursor), cursor.text())
+    if kind == PRUNE:
+        return Prune(take_id(cursor, 1, "counter"))
     assert kind == FEATURES, "every kind is read"
     return Features(take_id(cursor, 0, "set of features"))
 

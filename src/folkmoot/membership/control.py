@@ -20,7 +20,7 @@ from folkmoot.kernel.event import ERROR, INFO, WARNING, Event
 from folkmoot.kernel.rng import Rng
 from folkmoot.membership.addresses import Addresses
 from folkmoot.membership.cluster_member import DATA, ID_MAX, KINDS, ClusterMember
-from folkmoot.membership.command import Found, Join, Leave, Stay, encode_command
+from folkmoot.membership.command import Found, Join, Leave, Prune, Stay, encode_command
 from folkmoot.membership.configuration import ClusterConfiguration
 from folkmoot.membership.configuration_log import ConfigurationLog, lineage_of
 from folkmoot.membership.control_message import (
@@ -61,12 +61,14 @@ from folkmoot.membership.log_rows import (
     put_current,
     put_doubt,
     put_founding,
+    put_left,
     put_removals,
     read_cluster,
     read_current,
     read_lineage,
     read_removals,
     retire_lineage,
+    retire_lineages,
 )
 from folkmoot.membership.neighbours import Neighbour, Neighbours
 from folkmoot.membership.phase import (
@@ -108,6 +110,7 @@ _GREETINGS: Final = 3
 
 _STRANGERS_MAX: Final = 64
 
+_PARENTS_KEPT: Final = 8  # the newest ancestors in which a disk keeps its vote: those who were removed may be there
 _HELD_MAX: Final = 64  # answers to heartbeats that wait until entries are applied
 
 
@@ -205,6 +208,9 @@ class Control:
         self._doubt: Doubt | None = None  # the disk may lack what it has confirmed in this lineage
         self._doubted: int = 0  # the lineage whose doubt is on the disk
         self._strangers: dict[int, bool] = {}  # other clusters that were told
+        self._before: int = 0  # the lineage that the disk has named before
+        self._has_come: bool = True  # the disk may have the rows of many lineages
+        self._has_left: bool = True  # the disk may have rows of others than its own
         self._leave_version: int = 0  # of this member, when it asked for its leave
         self._is_told: bool = False  # what it asked for is an entry
         self._begin(now)
@@ -974,6 +980,7 @@ class Control:
             greeting.term = log.term
             greeting.ancestors = [lineage for lineage, _counter in configuration.ancestors]
             greeting.shared = [counter for _lineage, counter in configuration.ancestors]
+            greeting.floor = 0 if self._planted.follows_the_old else configuration.floor
             greeting.strength = configuration.strength
             if not greeting.live:
                 greeting.index = log.index
@@ -1026,6 +1033,7 @@ class Control:
             self._see_stay(result)
         if changed:
             self._forget_loads(log.configuration)
+        self._see_lineages(writer, log, changed)
         if controller is not None:
             if controller.applied(now):
                 self._beat_ns = now
@@ -1070,14 +1078,41 @@ class Control:
         """End to go over: there is a configuration of the lineage, and no need to go back to the former one."""
         self._fallback = 0
         if self._ended and self._ended == self._named:
-            retire_lineage(writer, self._ended)
-            self._ended = 0
+            retire_lineage(writer, self._ended, self.seen)
+            self._named = self._ended = 0
         self._name(writer, CurrentLineage(self.cluster, lineage))
 
     def _name(self, writer: Writer, current: CurrentLineage) -> None:
         """Let the disk name its lineage."""
+        if self._named and self._named != current.lineage:
+            put_left(writer, self._named, self.seen)
+            self._before = self._named
         self._named = current.lineage
+        self._has_come = self._has_left = True
         put_current(writer, current)
+
+    def _see_lineages(self, writer: Writer, log: ConfigurationLog, changed: bool) -> None:
+        """Retire lineages when this disk has come to another one, when its own one is whole, and when it was pruned."""
+        for result in log.results:
+            if isinstance(result.command, Prune):
+                changed = self._has_left = True  # the votes in ancestors were kept
+        if self._has_come or (self._has_left and changed):
+            self._retire(writer, log)
+
+    def _retire(self, writer: Writer, log: ConfigurationLog) -> None:
+        """Remove the rows of lineages that are over, or so old that nobody is expected there any more."""
+        configuration = log.configuration
+        if self._named != log.lineage or self._opening is not None or not configuration.is_founded():
+            return
+        is_over = configuration.is_whole() and self.is_up
+        if not self._has_come and not is_over:
+            return
+        self._has_come = False
+        self._has_left = not is_over
+        kept = [lineage for lineage, _counter in configuration.ancestors[-_PARENTS_KEPT:]]
+        if not is_over:
+            kept.append(self._before)  # its row may be on its way to the disk
+        retire_lineages(writer, self._reader, [log.lineage, *kept], self.seen, is_over)
 
     def _see_stay(self, result: Result) -> None:
         """See whether the leave for which this process has asked was taken back: both may be applied in one turn.

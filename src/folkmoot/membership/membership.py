@@ -185,6 +185,14 @@ class Membership:
         """The lineage of the configuration; 0: this node has none."""
         return self.control.lineage
 
+    @property
+    def forks_left(self) -> int:
+        """How often the lineage can fork before its oldest ancestors have to be forgotten; 0: a side cannot."""
+        control = self.control
+        configuration = control.configuration
+        known = 0 if configuration is None else len(configuration.ancestors)
+        return max(control.options.ancestors_max - known, 0)
+
     def why_out(self) -> str:
         """Return why this node, which was up, is up no more, as far as it knows."""
         control = self.control

@@ -35,6 +35,11 @@ The trunk. A fork gives out no offsets of streams, because the lineage from whic
 That ends when all members with data are up in the fork and all branches are merged, or the others are forgotten: then
 the fork is the trunk, and goes on with a quorum of its own voters like the lineage that was founded.
 
+Pruning. A fork that has become the trunk may forget old ancestors (PRUNE), when all members are up in it and no branch
+is left: whoever is up has said which of its copies have changes of another lineage. It does not matter when that was
+proposed. A member that is in another lineage by then, and counts as up here, has parted behind the floor, so its
+changes since are told from those before.
+
 Why START raises the base of counters. A member that comes back from another lineage has rows with its epochs. Were
 those of this one lower, new rows would count as older than the ones that they replace. A counter far ahead is refused:
 all would adopt it, and no numbers would be left.
@@ -67,6 +72,7 @@ from folkmoot.membership.command import (
     MarkAway,
     Place,
     PlaceItem,
+    Prune,
     Put,
     Remove,
     Renew,
@@ -296,6 +302,8 @@ class Transition:
             return self._set(command, result)
         if isinstance(command, Features):
             return self._features(command, result)
+        if isinstance(command, Prune):
+            return self._prune(command)
         if isinstance(command, Join):
             return self._join(command.member, result)
         return self._apply_to_member(command, result)
@@ -634,6 +642,15 @@ class Transition:
             self.configuration.lost[number] = self._index
         replicas = [other for other in partition.replicas if other != disk]
         self._put_partition(number, replicas, isr, partition.leader if isr else 0, False)
+
+    def _prune(self, command: Prune) -> int:
+        """Forget old ancestors; a process that has been in one of them only is a stranger from now on."""
+        configuration = self.configuration
+        if not configuration.is_whole():
+            return WRONG_STATE
+        if command.upto > configuration.prunable(1):
+            return INVALID
+        return ACCEPTED if configuration.prune(command.upto) else UNCHANGED
 
     # Partitions
 
