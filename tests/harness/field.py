@@ -43,7 +43,7 @@ _NUMBERS: Final = (
     *("before", "cluster", "index", "lineage", "term"),
     *("connections_max", "limit", "reserved", "untold", "view", "waited_us", "waiting"),
 )
-_LISTS: Final = ("for", "forgotten", "from", "members", "nodes", "reasons", "seeds", "silent", "trace")
+_LISTS: Final = ("for", "forgotten", "from", "keys", "members", "nodes", "reasons", "seeds", "silent", "trace")
 TYPES: Final[dict[str, type]] = {
     **dict.fromkeys(_TEXT, str),
     **dict.fromkeys(_NUMBERS, int),

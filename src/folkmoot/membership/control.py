@@ -20,6 +20,7 @@ from folkmoot.kernel.event import ERROR, INFO, WARNING, Event
 from folkmoot.kernel.rng import Rng
 from folkmoot.membership.addresses import Addresses
 from folkmoot.membership.cluster_member import DATA, ID_MAX, KINDS, ClusterMember
+from folkmoot.membership.cluster_settings import dropped_keys
 from folkmoot.membership.command import Found, Join, Leave, Prune, Stay, encode_command
 from folkmoot.membership.configuration import ClusterConfiguration
 from folkmoot.membership.configuration_log import ConfigurationLog, lineage_of
@@ -94,6 +95,7 @@ from folkmoot.membership.transition import ACCEPTED, NAME_TAKEN, WAS_EVICTED, Re
 from folkmoot.peer.kind import CONFIGURATION_LOG, CONTROL
 from folkmoot.peer.member import Member
 from folkmoot.raft.recovery import Persisted
+from folkmoot.store.epoch import COUNTER_MAX
 from folkmoot.store.key import META, plain_key
 from folkmoot.store.reader import Reader
 from folkmoot.store.writer import Writer
@@ -109,6 +111,7 @@ _WELCOME: Final = 2  # everything, and that the receiver could be up in this lin
 _GREETINGS: Final = 3
 
 _STRANGERS_MAX: Final = 64
+_KEYS_TOLD: Final = 20
 
 _PARENTS_KEPT: Final = 8  # the newest ancestors in which a disk keeps its vote: those who were removed may be there
 _HELD_MAX: Final = 64  # answers to heartbeats that wait until entries are applied
@@ -208,6 +211,7 @@ class Control:
         self._doubt: Doubt | None = None  # the disk may lack what it has confirmed in this lineage
         self._doubted: int = 0  # the lineage whose doubt is on the disk
         self._strangers: dict[int, bool] = {}  # other clusters that were told
+        self._parted: ClusterConfiguration | None = None  # of the lineage that it has left for another one
         self._before: int = 0  # the lineage that the disk has named before
         self._has_come: bool = True  # the disk may have the rows of many lineages
         self._has_left: bool = True  # the disk may have rows of others than its own
@@ -608,6 +612,7 @@ class Control:
     def step(self, now: int) -> None:
         """Do what is due."""
         self.neighbours.prune(now)
+        self.requests.expire(now, self._is_over)
         if self._is_over:
             self._lease.begin()  # the others hear that it has none: they need not wait for it
             if not self._has_ended:
@@ -734,6 +739,7 @@ class Control:
         self.stopping = False  # in the other lineage it has to hand over again
         if self._fallback == 0 and self.configuration is not None:
             self._fallback = log.lineage
+            self._parted = self.configuration
         if self._named == log.lineage:
             self._ended = log.lineage if log.voters == [self.me.disk] and not log.is_changing else 0
 
@@ -1053,6 +1059,20 @@ class Control:
         self._send(log, now)
         self._extend_lease(log)
 
+    def _tell_dropped(self, before: ClusterConfiguration, now: ClusterConfiguration) -> None:
+        """Name the settings that were changed in the lineage from which this process has come, and not in this one."""
+        known = 0
+        for lineage, shared in [(now.lineage, COUNTER_MAX), *now.ancestors]:
+            if lineage == before.lineage and before.counter() <= shared:
+                return  # this lineage goes on from there
+            if before.ancestors and before.ancestors[-1][0] == lineage and before.ancestors[-1][1] <= shared:
+                known = before.parent_index
+        keys = dropped_keys(before.settings, now.settings, known)
+        if keys:
+            fields: dict[str, object] = {"before": before.lineage, "lineage": now.lineage, "total": len(keys)}
+            fields["keys"] = keys[:_KEYS_TOLD]
+            self.events.append(Event(WARNING, "settings_dropped", fields))
+
     def _send(self, log: ConfigurationLog, now: int) -> None:
         """Send the messages of the log, and the answers to heartbeats that leave with them."""
         for disk, data in log.out:
@@ -1092,7 +1112,13 @@ class Control:
         put_current(writer, current)
 
     def _see_lineages(self, writer: Writer, log: ConfigurationLog, changed: bool) -> None:
-        """Retire lineages when this disk has come to another one, when its own one is whole, and when it was pruned."""
+        """Retire lineages when this disk has come to another one, when its own one is whole, and when it was pruned.
+
+        When this process is up in another lineage, say which settings have not come with it.
+        """
+        if self._parted is not None and self.is_up:
+            self._tell_dropped(self._parted, log.configuration)
+            self._parted = None
         for result in log.results:
             if isinstance(result.command, Prune):
                 changed = self._has_left = True  # the votes in ancestors were kept

@@ -31,6 +31,7 @@ class ControlOptions:
         fork_ns: How long a side without a quorum waits before it forks.
         gone_ns: The copies of a member that is away for so long are made anew elsewhere.
         reply_ns: A request without a reply is made again after this.
+        setting_ns: A request for a setting is answered after this, also if it is not known what became of it.
         address_ns: How long the addresses that others name are tried.
         greet_ns: Between two greetings of one process because of small changes.
     """
@@ -46,6 +47,7 @@ class ControlOptions:
         self.fork_ns: int = 3 * _SECOND
         self.gone_ns: int = 30 * _SECOND
         self.reply_ns: int = _SECOND
+        self.setting_ns: int = 10 * _SECOND
         self.address_ns: int = 30 * _SECOND
         self.greet_ns: int = 200 * _MILLISECOND
         self.expect: int = 0  # so many nodes found the cluster together; 0: the first of the seeds does

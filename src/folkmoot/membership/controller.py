@@ -279,7 +279,7 @@ class Controller:
             self._take_join(disk, number, command, now)
         elif isinstance(command, Evict):
             self._take_eviction(disk, number, command, now)
-        elif self._may_ask(disk, command):
+        elif self._may_ask(disk, number, command):
             proposal = self.log.propose(command, now)
             if proposal.handle:
                 self._asked[proposal.handle] = (disk, number)
@@ -298,15 +298,18 @@ class Controller:
             why = f"changes have taken {SETTINGS_COUNTER_MAX} of {COUNTER_MAX} numbers: move to another cluster"
             self.events.append(Event(ERROR, "configuration_numbers_short", {"why": why}))
 
-    def _may_ask(self, disk: int, command: Command) -> bool:
+    def _may_ask(self, disk: int, number: int, command: Command) -> bool:
         """Tell whether a member may ask for a command: for itself, or what operators ask of any member."""
+        if isinstance(command, (Put, Delete)):
+            named = command.request
+            return named is None or (named.disk == disk and named.number == number)
         if isinstance(command, AlterIsr):
             return command.leader == disk
         if isinstance(command, (Withdraw, Renew)):
             return command.disk == disk
         if isinstance(command, Remove):
             return command.why == FORGOTTEN
-        return isinstance(command, (Leave, Stay, Put, Delete))
+        return isinstance(command, (Leave, Stay))
 
     def _take_join(self, disk: int, number: int, command: Join, now: int) -> None:
         if command.member.disk != disk:
@@ -335,9 +338,11 @@ class Controller:
             asked = self._asked.pop(fate.handle, None)
             self._asked_roles.pop(fate.handle, None)
             if asked is not None:
-                refused = 0 if fate.result is None else fate.result.refused
+                index, refused = fate.index, 0 if fate.result is None else fate.result.refused
+                if fate.result is not None and fate.result.first is not None:
+                    index, refused = fate.result.first
                 judged = fate.outcome == COMMITTED and fate.result is not None
-                self.out.append((asked[0], Reply(asked[1], fate.index, refused, not judged)))
+                self.out.append((asked[0], Reply(asked[1], index, refused, not judged)))
             key = self._pending.pop(fate.handle, None)
             if key is not None:
                 self._decided(key, fate, now)

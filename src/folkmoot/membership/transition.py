@@ -50,7 +50,7 @@ from __future__ import annotations
 from typing import Final
 
 from folkmoot.membership.cluster_member import DATA, ClusterMember
-from folkmoot.membership.cluster_settings import ABSENT, AUTHOR_BYTES_MAX, KEY_BYTES_MAX, VALUE_BYTES_MAX
+from folkmoot.membership.cluster_settings import ABSENT, is_possible
 from folkmoot.membership.command import (
     COPIES_MAX,
     EVICTED,
@@ -186,7 +186,8 @@ class Result:
     """What became of a command, and what a node has to install: disks of members, partitions, and keys of settings.
 
     `skipped`: the partitions of a Place or AlterIsr whose items were refused, with the reasons. A refused command has
-    changed nothing.
+    changed nothing, but that a request for a setting is known as judged. `first`: the entry that was for the same
+    request, and how it was judged; None: this is the first one.
     """
 
     def __init__(self, index: int, command: Command) -> None:
@@ -199,6 +200,7 @@ class Result:
         self.skipped: list[tuple[int, int]] = []
         self.features: bool = False
         self.founded: bool = False
+        self.first: tuple[int, int] | None = None
 
     def is_accepted(self) -> bool:
         """Tell whether the command was applied."""
@@ -628,6 +630,7 @@ class Transition:
             if disk in partition.replicas:
                 self._drop(number, partition, disk)
         del configuration.members[disk]
+        configuration.settings.forget_requests(disk)
         configuration.removed.append(Removal(disk, member.node_id, member.incarnation, self._index, command.why))
         if len(configuration.removed) > REMOVALS_MAX:
             del configuration.removed[0]
@@ -782,15 +785,32 @@ class Transition:
     # Settings and features
 
     def _set(self, command: Put | Delete, result: Result) -> int:
+        """Change a setting once for each request: a repetition changes nothing, whatever has changed since."""
+        settings = self.configuration.settings
+        request = command.request
+        if request is None:
+            return self._change_setting(command, result)
+        if request.disk not in self.configuration.members:
+            return UNKNOWN_DISK
+        if settings.is_over(request):
+            return OLD_VERSION
+        result.first = settings.first(request)
+        if result.first is not None:
+            return UNCHANGED
+        if not settings.has_room_for(request):
+            return NO_ROOM
+        refused = self._change_setting(command, result)
+        settings.judge(request, self._index, refused)
+        return refused
+
+    def _change_setting(self, command: Put | Delete, result: Result) -> int:
         settings = self.configuration.settings
         key = command.key
-        if not key or len(key.encode()) > KEY_BYTES_MAX or len(command.author.encode()) > AUTHOR_BYTES_MAX:
+        if not is_possible(key, command.author, len(command.value) if isinstance(command, Put) else 0):
             return INVALID
         if not settings.expects(key, command.expected):
             return OTHER_NUMBER
         if isinstance(command, Put):
-            if len(command.value) > VALUE_BYTES_MAX:
-                return INVALID
             if not settings.has_room(key, command.value):
                 return NO_ROOM
             settings.put(key, command.value, self._index, command.author)
