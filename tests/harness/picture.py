@@ -47,6 +47,7 @@ class Drawn(Picture):
         self.is_trunk = True
         self.leader_of_log = "b"
         self.voting: list[str] = []
+        self.more_forks = 1024
         self.leased = True
         self.reasons: dict[str, str] = {}  # why members are away
         self.out = ""  # why this node is out
@@ -75,6 +76,9 @@ class Drawn(Picture):
 
     def lineage(self) -> int:
         return 255
+
+    def forks_left(self) -> int:
+        return self.more_forks
 
     def policy(self) -> str:
         return self.split_policy

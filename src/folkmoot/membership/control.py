@@ -20,7 +20,8 @@ from folkmoot.kernel.event import ERROR, INFO, WARNING, Event
 from folkmoot.kernel.rng import Rng
 from folkmoot.membership.addresses import Addresses
 from folkmoot.membership.cluster_member import DATA, ID_MAX, KINDS, ClusterMember
-from folkmoot.membership.command import FORGOTTEN, Found, Join, Leave, Remove, Stay, encode_command
+from folkmoot.membership.cluster_settings import dropped_keys
+from folkmoot.membership.command import FORGOTTEN, Found, Join, Leave, Prune, Remove, Stay, encode_command
 from folkmoot.membership.configuration import ClusterConfiguration
 from folkmoot.membership.configuration_log import ConfigurationLog, lineage_of
 from folkmoot.membership.control_message import (
@@ -61,12 +62,14 @@ from folkmoot.membership.log_rows import (
     put_current,
     put_doubt,
     put_founding,
+    put_left,
     put_removals,
     read_cluster,
     read_current,
     read_lineage,
     read_removals,
     retire_lineage,
+    retire_lineages,
 )
 from folkmoot.membership.loss import cost_of
 from folkmoot.membership.neighbours import Neighbour, Neighbours
@@ -93,6 +96,7 @@ from folkmoot.membership.transition import ACCEPTED, NAME_TAKEN, REASONS, WAS_EV
 from folkmoot.peer.kind import CONFIGURATION_LOG, CONTROL
 from folkmoot.peer.member import Member
 from folkmoot.raft.recovery import Persisted
+from folkmoot.store.epoch import COUNTER_MAX
 from folkmoot.store.key import META, plain_key
 from folkmoot.store.reader import Reader
 from folkmoot.store.writer import Writer
@@ -108,7 +112,9 @@ _WELCOME: Final = 2  # everything, and that the receiver could be up in this lin
 _GREETINGS: Final = 3
 
 _STRANGERS_MAX: Final = 64
+_KEYS_TOLD: Final = 20
 
+_PARENTS_KEPT: Final = 8  # the newest ancestors in which a disk keeps its vote: those who were removed may be there
 _HELD_MAX: Final = 64  # answers to heartbeats that wait until entries are applied
 
 
@@ -206,6 +212,10 @@ class Control:
         self._doubt: Doubt | None = None  # the disk may lack what it has confirmed in this lineage
         self._doubted: int = 0  # the lineage whose doubt is on the disk
         self._strangers: dict[int, bool] = {}  # other clusters that were told
+        self._parted: ClusterConfiguration | None = None  # of the lineage that it has left for another one
+        self._before: int = 0  # the lineage that the disk has named before
+        self._has_come: bool = True  # the disk may have the rows of many lineages
+        self._has_left: bool = True  # the disk may have rows of others than its own
         self._leave_version: int = 0  # of this member, when it asked for its leave
         self._is_told: bool = False  # what it asked for is an entry
         self._begin(now)
@@ -623,6 +633,7 @@ class Control:
     def step(self, now: int) -> None:
         """Do what is due."""
         self.neighbours.prune(now)
+        self.requests.expire(now, self._is_over)
         if self._is_over:
             self._lease.begin()  # the others hear that it has none: they need not wait for it
             if not self._has_ended:
@@ -756,6 +767,7 @@ class Control:
         self.stopping = False  # in the other lineage it has to hand over again
         if self._fallback == 0 and self.configuration is not None:
             self._fallback = log.lineage
+            self._parted = self.configuration
         if self._named == log.lineage:
             self._ended = log.lineage if log.voters == [self.me.disk] and not log.is_changing else 0
 
@@ -1004,6 +1016,7 @@ class Control:
             greeting.term = log.term
             greeting.ancestors = [lineage for lineage, _counter in configuration.ancestors]
             greeting.shared = [counter for _lineage, counter in configuration.ancestors]
+            greeting.floor = 0 if self._planted.follows_the_old else configuration.floor
             greeting.strength = configuration.strength
             if not greeting.live:
                 greeting.index = log.index
@@ -1057,6 +1070,7 @@ class Control:
             self._see_removal(log.configuration, result)
         if changed:
             self._forget_loads(log.configuration)
+        self._see_lineages(writer, log, changed)
         if controller is not None:
             if controller.applied(now):
                 self._beat_ns = now
@@ -1075,6 +1089,20 @@ class Control:
         self.seen = max(self.seen, log.configuration.counter())
         self._send(log, now)
         self._extend_lease(log)
+
+    def _tell_dropped(self, before: ClusterConfiguration, now: ClusterConfiguration) -> None:
+        """Name the settings that were changed in the lineage from which this process has come, and not in this one."""
+        known = 0
+        for lineage, shared in [(now.lineage, COUNTER_MAX), *now.ancestors]:
+            if lineage == before.lineage and before.counter() <= shared:
+                return  # this lineage goes on from there
+            if before.ancestors and before.ancestors[-1][0] == lineage and before.ancestors[-1][1] <= shared:
+                known = before.parent_index
+        keys = dropped_keys(before.settings, now.settings, known)
+        if keys:
+            fields: dict[str, object] = {"before": before.lineage, "lineage": now.lineage, "total": len(keys)}
+            fields["keys"] = keys[:_KEYS_TOLD]
+            self.events.append(Event(WARNING, "settings_dropped", fields))
 
     def _send(self, log: ConfigurationLog, now: int) -> None:
         """Send the messages of the log, and the answers to heartbeats that leave with them."""
@@ -1101,14 +1129,47 @@ class Control:
         """End to go over: there is a configuration of the lineage, and no need to go back to the former one."""
         self._fallback = 0
         if self._ended and self._ended == self._named:
-            retire_lineage(writer, self._ended)
-            self._ended = 0
+            retire_lineage(writer, self._ended, self.seen)
+            self._named = self._ended = 0
         self._name(writer, CurrentLineage(self.cluster, lineage))
 
     def _name(self, writer: Writer, current: CurrentLineage) -> None:
         """Let the disk name its lineage."""
+        if self._named and self._named != current.lineage:
+            put_left(writer, self._named, self.seen)
+            self._before = self._named
         self._named = current.lineage
+        self._has_come = self._has_left = True
         put_current(writer, current)
+
+    def _see_lineages(self, writer: Writer, log: ConfigurationLog, changed: bool) -> None:
+        """Retire lineages when this disk has come to another one, when its own one is whole, and when it was pruned.
+
+        When this process is up in another lineage, say which settings have not come with it.
+        """
+        if self._parted is not None and self.is_up:
+            self._tell_dropped(self._parted, log.configuration)
+            self._parted = None
+        for result in log.results:
+            if isinstance(result.command, Prune):
+                changed = self._has_left = True  # the votes in ancestors were kept
+        if self._has_come or (self._has_left and changed):
+            self._retire(writer, log)
+
+    def _retire(self, writer: Writer, log: ConfigurationLog) -> None:
+        """Remove the rows of lineages that are over, or so old that nobody is expected there any more."""
+        configuration = log.configuration
+        if self._named != log.lineage or self._opening is not None or not configuration.is_founded():
+            return
+        is_over = configuration.is_whole() and self.is_up
+        if not self._has_come and not is_over:
+            return
+        self._has_come = False
+        self._has_left = not is_over
+        kept = [lineage for lineage, _counter in configuration.ancestors[-_PARENTS_KEPT:]]
+        if not is_over:
+            kept.append(self._before)  # its row may be on its way to the disk
+        retire_lineages(writer, self._reader, [log.lineage, *kept], self.seen, is_over)
 
     def _see_stay(self, result: Result) -> None:
         """See whether the leave for which this process has asked was taken back: both may be applied in one turn.

@@ -16,6 +16,10 @@ descend from it: it goes on only with a quorum of its voters, and its descendant
 the one that had leaders for more partitions when it began has more to merge into. Between two lineages that is
 `outranks`. It has circles with a third one: an ancestor outranks its weak parent's strong child, which outranks a
 stranger, which outranks the ancestor. Where more than two meet, `trunk_of` decides, once for all of them.
+
+A lineage that has forgotten its oldest ancestors (`ClusterConfiguration.floor`) *outlives* all lineages of their time
+that it does not know: all members have left them for this one, so only a process that was removed can be in one of
+them, or one whose folder is old. It is not the trunk, whatever it had, and its changes are merged.
 """
 
 from __future__ import annotations
@@ -36,13 +40,23 @@ class Lineage:
         lineage: Its identity.
         ancestors: The lineages from which it descends; not only the parent, which may have been merged already.
         strength: The partitions that had a leader when it began; 0 if it is no fork.
+        began: The last counter that it shares with its parent; 0 if it is no fork.
+        floor: The last counter that it shares with an ancestor that it has forgotten; 0: it has forgotten none.
     """
 
-    def __init__(self, lineage: int, ancestors: list[int], strength: int) -> None:
+    def __init__(self, lineage: int, ancestors: list[int], strength: int, began: int = 0, floor: int = 0) -> None:
         assert lineage not in ancestors, "a lineage does not descend from itself"
         self.lineage = lineage
         self.ancestors = ancestors
         self.strength = strength
+        self.began = began
+        self.floor = floor
+
+    def outlives(self, other: Lineage) -> bool:
+        """Tell whether another lineage is of the time of ancestors that this one has forgotten, and unknown to it."""
+        if self.floor == 0 or other.began > self.floor or other.lineage == self.lineage:
+            return False
+        return other.lineage not in self.ancestors and self.lineage not in other.ancestors
 
     def __repr__(self) -> str:
         return f"lineage {self.lineage} of {self.ancestors} strength {self.strength}"
@@ -50,7 +64,10 @@ class Lineage:
 
 def lineage_in(configuration: ClusterConfiguration) -> Lineage:
     """Return the lineage of a configuration."""
-    return Lineage(configuration.lineage, [one[0] for one in configuration.ancestors], configuration.strength)
+    ancestors = configuration.ancestors
+    began = ancestors[-1][1] if ancestors else 0
+    known = [one[0] for one in ancestors]
+    return Lineage(configuration.lineage, known, configuration.strength, began, configuration.floor)
 
 
 def fork_of(
@@ -125,10 +142,13 @@ def _descend(
 
 
 def outranks(one: Lineage, other: Lineage) -> bool:
-    """Tell which of two lineages is the trunk: the ancestor, else the stronger one, else the one with the lower id."""
-    if one.lineage in other.ancestors:
+    """Tell which of two lineages is the trunk: the ancestor, else the stronger one, else the one with the lower id.
+
+    One that outlives the other comes before it, like an ancestor.
+    """
+    if one.lineage in other.ancestors or one.outlives(other):
         return True
-    if other.lineage in one.ancestors:
+    if other.lineage in one.ancestors or other.outlives(one):
         return False
     if one.strength != other.strength:
         return one.strength > other.strength
@@ -138,15 +158,25 @@ def outranks(one: Lineage, other: Lineage) -> bool:
 def trunk_of(lineages: list[Lineage]) -> Lineage:
     """Return the trunk of all lineages that have met: of those without an ancestor among them the one before all.
 
+    Those that another one outlives do not count.
+
     If each says that it descends from another one, which no correct members do, none is taken to descend from any.
     """
     assert lineages, "there is a lineage"
-    met = {one.lineage for one in lineages}
-    eldest = [one for one in lineages if not met.intersection(one.ancestors)]
+    left = [one for one in lineages if not _is_outlived(one, lineages)] or lineages
+    met = {one.lineage for one in left}
+    eldest = [one for one in left if not met.intersection(one.ancestors)]
     if not eldest:
-        eldest = [Lineage(one.lineage, [], one.strength) for one in lineages]
+        eldest = [Lineage(one.lineage, [], one.strength) for one in left]
     trunk = eldest[0]
     for one in eldest:
         if outranks(one, trunk):
             trunk = one
     return trunk
+
+
+def _is_outlived(one: Lineage, lineages: list[Lineage]) -> bool:
+    for other in lineages:
+        if other.outlives(one):
+            return True
+    return False

@@ -14,6 +14,7 @@ PLANTED: Final[list[str]] = [
     "away_early",
     "believes_claims",
     "drops_early",
+    "follows_the_old",
     "fork_beside",
     "fork_in_doubt",
     "found_beside",
@@ -41,6 +42,7 @@ class PlantedControl:
         self.away_early: bool = "away_early" in names  # a member is away although its lease may go on
         self.believes_claims: bool = "believes_claims" in names  # a process has ended because another one says so
         self.drops_early: bool = "drops_early" in names  # a former leader's copy goes before it has stopped
+        self.follows_the_old: bool = "follows_the_old" in names  # a lineage that all have left is as good as any
         self.fork_beside: bool = "fork_beside" in names  # a process forks beside one that has a lease
         self.fork_in_doubt: bool = "fork_in_doubt" in names  # an incomplete disk founds a fork as a complete one does
         self.found_beside: bool = "found_beside" in names  # any process founds a cluster, not the first one

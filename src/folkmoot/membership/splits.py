@@ -19,7 +19,9 @@ the operator says: a quorum of those voters that lives after all goes on in the 
 The order is remembered by the process that got it, as long as it runs, has no lease, and stays in its lineage. If a
 process that is linked knows a newer log, the order has to be given there.
 
-A lineage has so many ancestors at most (`configuration.ANCESTORS_MAX`): a side that would have more waits.
+A lineage has so many ancestors at most (`ControlOptions.ancestors_max`): a side that would have more waits. There are
+so many only where members stay away and are not forgotten; else old ancestors are (`ClusterConfiguration.prune`). A
+lineage of the time of those is over: nobody goes over to it, and who forks does not count its processes.
 
 A member goes over to another lineage of its cluster when that one is the trunk of all that it meets (`fork.trunk_of`),
 and the leader of its log, under a lease, would let it up. Its own lineage counts among them while it has a lease there,
@@ -36,7 +38,7 @@ without a leader then, and follow because they are silent.
 from __future__ import annotations
 
 from folkmoot.membership.cluster_member import DATA
-from folkmoot.membership.configuration import ANCESTORS_MAX, ClusterConfiguration
+from folkmoot.membership.configuration import ClusterConfiguration
 from folkmoot.membership.control_message import Greeting
 from folkmoot.membership.control_option import ControlOptions
 from folkmoot.membership.fork import Lineage, lineage_in, trunk_of
@@ -61,6 +63,7 @@ class Splits:
         self._neighbours = neighbours
         self._options = options
         self._planted = planted
+        self._own: Lineage | None = None  # the lineage of the last configuration that it had, when others were met
         self._seen_ns: int = 0
         self._is_fresh: bool = True  # it has had no lease in its lineage since it was started, or came to it
 
@@ -144,7 +147,7 @@ class Splits:
         member = configuration.members.get(self._me.disk)
         if member is None or member.kind != DATA or member.evicted >= self._me.incarnation:
             return False
-        if len(configuration.ancestors) >= ANCESTORS_MAX:
+        if len(configuration.ancestors) >= options.ancestors_max:
             return False
         is_ordered = len(self.forgotten) > 0 and not self.missing(configuration, voters, index)
         if not options.forks and not is_ordered:
@@ -154,13 +157,14 @@ class Splits:
         if not self._is_silent_for(patience_ns, now) or self.complete(configuration):
             return False
         before = 0
+        own = self._lineage_in(configuration)
         for neighbour in self._neighbours.links.values():
             greeting = neighbour.greeting
             if greeting is None:
                 if neighbour.may_greet(now, options.refusal_ns):
                     return False
                 continue
-            if greeting.cluster != configuration.cluster:
+            if greeting.cluster != configuration.cluster or (greeting.term and own.outlives(_lineage_of(greeting))):
                 continue
             leads = greeting.leader == neighbour.disk and greeting.lineage == configuration.lineage
             if (greeting.live or leads) and not self._planted.fork_beside:
@@ -177,7 +181,7 @@ class Splits:
 
     def forks_alone(self, configuration: ClusterConfiguration, now: int) -> bool:
         """Tell whether the only voter, in doubt, is to fork; it decides (`Doubt.forks`): a complete one goes first."""
-        if len(configuration.ancestors) >= ANCESTORS_MAX:
+        if len(configuration.ancestors) >= self._options.ancestors_max:
             return False
         waits = self._options.forks and len(self.complete(configuration)) > 0
         return self._is_silent_for(2 * self._options.fork_ns if waits else self._options.found_ns, now)
@@ -215,6 +219,8 @@ class Splits:
         """
         if not self._meets_others(cluster, lineage):
             return 0
+        if configuration is not None:
+            self._own = self._lineage_in(configuration)
         met: dict[int, Lineage] = {}
         follows = False
         welcome: dict[int, bool] = {}
@@ -224,7 +230,9 @@ class Splits:
                 continue
             if greeting.term == 0:
                 continue  # it was told to a member of its own lineage, and does not say from which that one descends
-            met[greeting.lineage] = Lineage(greeting.lineage, greeting.ancestors, greeting.strength)
+            if self._own is not None and self._own.outlives(_lineage_of(greeting)):
+                continue
+            met[greeting.lineage] = _lineage_of(greeting)
             welcome[greeting.lineage] = greeting.welcome or welcome.get(greeting.lineage, False)
             if configuration is not None:
                 follows = follows or shares_all(configuration, greeting)
@@ -233,11 +241,17 @@ class Splits:
         only_away = follows and leads and self._is_fresh and self._is_silent_for(self._options.lease_ns // 2, now)
         is_silent = not is_led and self._is_silent_for(self._options.fork_ns // 2, now)
         if configuration is not None and not only_away and not is_silent:
-            met[lineage] = lineage_in(configuration)
+            met[lineage] = self._lineage_in(configuration)
         if not met:
             return 0
         trunk = trunk_of(list(met.values())).lineage
         return trunk if trunk != lineage and welcome[trunk] else 0
+
+    def _lineage_in(self, configuration: ClusterConfiguration) -> Lineage:
+        found = lineage_in(configuration)
+        if self._planted.follows_the_old:
+            found.floor = 0
+        return found
 
     def _meets_others(self, cluster: int, lineage: int) -> bool:
         """Tell whether there is a process with a lease in another lineage; almost always there is none."""
@@ -246,6 +260,12 @@ class Splits:
             if greeting is not None and greeting.lineage != lineage and greeting.live and greeting.cluster == cluster:
                 return True
         return False
+
+
+def _lineage_of(greeting: Greeting) -> Lineage:
+    """Return the lineage that a process says everything about."""
+    began = greeting.shared[-1] if greeting.shared else 0
+    return Lineage(greeting.lineage, greeting.ancestors, greeting.strength, began, greeting.floor)
 
 
 def shares_all(configuration: ClusterConfiguration, greeting: Greeting) -> bool:

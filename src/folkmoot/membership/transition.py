@@ -39,6 +39,11 @@ The trunk. A fork gives out no offsets of streams, because the lineage from whic
 That ends when all members with data are up in the fork and all branches are merged, or the others are forgotten: then
 the fork is the trunk, and goes on with a quorum of its own voters like the lineage that was founded.
 
+Pruning. A fork that has become the trunk may forget old ancestors (PRUNE), when all members are up in it and no branch
+is left: whoever is up has said which of its copies have changes of another lineage. It does not matter when that was
+proposed. A member that is in another lineage by then, and counts as up here, has parted behind the floor, so its
+changes since are told from those before.
+
 Why START raises the base of counters. A member that comes back from another lineage has rows with its epochs. Were
 those of this one lower, new rows would count as older than the ones that they replace. A counter far ahead is refused:
 all would adopt it, and no numbers would be left.
@@ -49,7 +54,7 @@ from __future__ import annotations
 from typing import Final
 
 from folkmoot.membership.cluster_member import DATA, ClusterMember
-from folkmoot.membership.cluster_settings import ABSENT, AUTHOR_BYTES_MAX, KEY_BYTES_MAX, VALUE_BYTES_MAX
+from folkmoot.membership.cluster_settings import ABSENT, is_possible
 from folkmoot.membership.command import (
     COPIES_MAX,
     EVICTED,
@@ -71,6 +76,7 @@ from folkmoot.membership.command import (
     MarkAway,
     Place,
     PlaceItem,
+    Prune,
     Put,
     Remove,
     Renew,
@@ -188,7 +194,8 @@ class Result:
     """What became of a command, and what a node has to install: disks of members, partitions, and keys of settings.
 
     `skipped`: the partitions of a Place or AlterIsr whose items were refused, with the reasons. A refused command has
-    changed nothing.
+    changed nothing, but that a request for a setting is known as judged. `first`: the entry that was for the same
+    request, and how it was judged; None: this is the first one.
     """
 
     def __init__(self, index: int, command: Command) -> None:
@@ -202,6 +209,7 @@ class Result:
         self.skipped: list[tuple[int, int]] = []
         self.features: bool = False
         self.founded: bool = False
+        self.first: tuple[int, int] | None = None
 
     def is_accepted(self) -> bool:
         """Tell whether the command was applied."""
@@ -305,6 +313,8 @@ class Transition:
             return self._set(command, result)
         if isinstance(command, Features):
             return self._features(command, result)
+        if isinstance(command, Prune):
+            return self._prune(command)
         if isinstance(command, Join):
             return self._join(command.member, result)
         return self._apply_to_member(command, result)
@@ -627,6 +637,7 @@ class Transition:
             if disk in partition.replicas:
                 self._drop(number, partition, disk)
         del configuration.members[disk]
+        configuration.settings.forget_requests(disk)
         configuration.removed.append(Removal(disk, member.node_id, member.incarnation, self._index, command.why))
         if len(configuration.removed) > REMOVALS_MAX:
             del configuration.removed[0]
@@ -641,6 +652,15 @@ class Transition:
             self.configuration.lost[number] = self._index
         replicas = [other for other in partition.replicas if other != disk]
         self._put_partition(number, replicas, isr, partition.leader if isr else 0, False)
+
+    def _prune(self, command: Prune) -> int:
+        """Forget old ancestors; a process that has been in one of them only is a stranger from now on."""
+        configuration = self.configuration
+        if not configuration.is_whole():
+            return WRONG_STATE
+        if command.upto > configuration.prunable(1):
+            return INVALID
+        return ACCEPTED if configuration.prune(command.upto) else UNCHANGED
 
     # Partitions
 
@@ -772,15 +792,32 @@ class Transition:
     # Settings and features
 
     def _set(self, command: Put | Delete, result: Result) -> int:
+        """Change a setting once for each request: a repetition changes nothing, whatever has changed since."""
+        settings = self.configuration.settings
+        request = command.request
+        if request is None:
+            return self._change_setting(command, result)
+        if request.disk not in self.configuration.members:
+            return UNKNOWN_DISK
+        if settings.is_over(request):
+            return OLD_VERSION
+        result.first = settings.first(request)
+        if result.first is not None:
+            return UNCHANGED
+        if not settings.has_room_for(request):
+            return NO_ROOM
+        refused = self._change_setting(command, result)
+        settings.judge(request, self._index, refused)
+        return refused
+
+    def _change_setting(self, command: Put | Delete, result: Result) -> int:
         settings = self.configuration.settings
         key = command.key
-        if not key or len(key.encode()) > KEY_BYTES_MAX or len(command.author.encode()) > AUTHOR_BYTES_MAX:
+        if not is_possible(key, command.author, len(command.value) if isinstance(command, Put) else 0):
             return INVALID
         if not settings.expects(key, command.expected):
             return OTHER_NUMBER
         if isinstance(command, Put):
-            if len(command.value) > VALUE_BYTES_MAX:
-                return INVALID
             if not settings.has_room(key, command.value):
                 return NO_ROOM
             settings.put(key, command.value, self._index, command.author)

@@ -71,6 +71,10 @@ class ClusterPicture(Picture):
         """Return the lineage of the configuration."""
         return self._membership.lineage
 
+    def forks_left(self) -> int:
+        """Return how often the lineage can fork."""
+        return self._membership.forks_left
+
     def policy(self) -> str:
         """Return the split policy."""
         return self._config.split_policy

@@ -14,6 +14,7 @@ from typing import Final
 from mypy_extensions import mypyc_attr
 
 from folkmoot.kernel.feature import FEATURES
+from folkmoot.membership.configuration import ANCESTORS_MAX
 from folkmoot.membership.view import View
 from folkmoot.node.load import own_load
 from folkmoot.node.node import Node
@@ -60,6 +61,10 @@ class Picture(ABC):
     def lineage(self) -> int:
         """Return the lineage of the configuration; 0 when there is none."""
         return 0
+
+    def forks_left(self) -> int:
+        """Return how often the lineage can fork before its oldest ancestors have to be forgotten."""
+        return ANCESTORS_MAX
 
     @abstractmethod
     def policy(self) -> str:

@@ -43,6 +43,7 @@ class NodeStatus:
             "controller": picture.controller(),
             "voters": picture.voters(),
             "lineage": f"{picture.lineage():x}",
+            "forks_left": picture.forks_left(),
             "state": picture.state(),
             "waits": wait_of(picture),
             "policy": picture.policy(),
