@@ -30,7 +30,7 @@ set partitions=4
 
 
 def drawn(seed: int, nodes: int = 5) -> Swarm:
-    return Swarm(Rng(seed), nodes=nodes, family=Rng(seed ^ 1))
+    return Swarm(Rng(seed), nodes=nodes, family=Rng(seed ^ 1), later=Rng(seed ^ 2))
 
 
 def test_half_of_the_seeds_have_splits_and_half_of_those_a_majority() -> None:
@@ -47,6 +47,14 @@ def test_every_fault_is_drawn_and_no_run_has_none() -> None:
     for name in TOPOLOGY_FAULTS:
         assert any(swarm.on[name] for swarm in swarms), name
     assert [swarm for swarm in swarms if not any(swarm.on[name] for name in TOPOLOGY_FAULTS)] == []
+
+
+def test_two_copies_have_to_be_in_sync_in_some_runs_with_both_policies() -> None:
+    swarms = [drawn(seed) for seed in range(400)]
+    for majority in (False, True):
+        policy = [swarm for swarm in swarms if swarm.majority == majority]
+        assert 0.15 * len(policy) < len([swarm for swarm in policy if swarm.min_in_sync == 2]) < 0.35 * len(policy)
+    assert all(swarm.min_in_sync <= swarm.replicas for swarm in swarms)
 
 
 def test_the_family_draws_the_nodes_when_nobody_says_how_many() -> None:

@@ -194,8 +194,8 @@ class Causes:
                 return self._excuse("A3", "sent again after two crashes")
         if unanswered and len(message.attempts) > 1:
             lacks = self.history.lacks(first.link.server.name, first.sent_us - HEAL_US, ended)
-            if lacks >= self.history.copies:
-                return self._excuse("A3", "refused while all copies were away, and sent again")
+            if lacks > self.history.copies - self.history.least:
+                return self._excuse("A3", "refused while too few copies were there, and sent again")
         self.judge("A3")
         return False
 

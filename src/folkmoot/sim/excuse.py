@@ -40,7 +40,7 @@ EXCUSES: Final = (
     Excuse("A3", "QoS 0: its connection ended in a change of leaders", _MOVE),
     Excuse("A3", "its publisher moved while links of its former node were slow", _MOVE),
     Excuse("A3", "sent again after two crashes", _DEATH),
-    Excuse("A3", "refused while all copies were away, and sent again", _AWAY),
+    Excuse("A3", "refused while too few copies were there, and sent again", _AWAY),
     Excuse("A4", "publisher or client on two sides", _SPLIT),
     Excuse("A4", "sent again on one side, which the other side had accepted", _SPLIT),
     Excuse("A5", "QoS 0: a node failed, or links were cut", _ANY),

@@ -41,12 +41,16 @@ class Span:
 
 
 class History:
-    """Looks at the machines after every change. `mesh` is set when there is one. copies: of each partition."""
+    """Looks at the machines after every change. `mesh` is set when there is one.
 
-    def __init__(self, world: World, hosts: list[Host], copies: int) -> None:
+    copies: of each partition. least: of those, that have to be in sync, or it is not served.
+    """
+
+    def __init__(self, world: World, hosts: list[Host], copies: int, least: int = 1) -> None:
         self.world = world
         self.hosts = hosts
         self.copies = copies
+        self.least = least
         self.mesh: Mesh | None = None
         self.changed_us = world.now  # when something changed last, machines or links
         self._numbers: dict[str, int] = {}

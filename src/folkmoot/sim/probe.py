@@ -225,7 +225,7 @@ class Prober:
         oracle: Oracle,
         history: History,
         judge: Causes,
-        copies: int,
+        spare_copies: int,
         others: Callable[[], list[Client]],
         *,
         majority: bool,
@@ -235,7 +235,7 @@ class Prober:
         self.others = others  # returns all clients of the run beside its own
         self.history = history
         self.judge = judge
-        self.copies = copies
+        self.spare_copies = spare_copies  # of each partition: without so many, it is served
         self.majority = majority
         self.watches = [Watch(rng.fork(), network, site, oracle, host) for host in site.doors]
         self._begun_us = 0  # 0: it does not run
@@ -364,7 +364,7 @@ class Prober:
             or self.history.hears_one_way(host.name, since_us - HEAL_US, since_us)
         ]
         unfit = [host for host in group if host.disk.full or host.disk.slow or host.hung]
-        return len(lacking) + self._leaving(group, lacking) >= self.copies or bool(unfit)
+        return len(lacking) + self._leaving(group, lacking) > self.spare_copies or bool(unfit)
 
     def _leaving(self, group: list[Host], lacking: list[Host]) -> int:
         """Return how many others have to leave a group, because of two without a link one cannot stay."""

@@ -76,6 +76,7 @@ _FORK_US = 4 * SECOND
 """For so long those that lack a quorum of voters wait before they go on without the others, who may live."""
 
 _PROBES = 0x70726F626573
+_LATER = 0x6C61746572
 _TOPOLOGIES = 0x746F706F6C6F6779
 """Gives the family of topologies its own randomness: runs of the other one stay the same."""
 
@@ -112,7 +113,8 @@ class Simulation:
     """A run of one node or several. The classes of hosts and disks and the node itself can be replaced, to plant bugs.
 
     `script`, if given, takes the place of what the seed would do: it is called once, between start and healing.
-    `topologies`: a run of the family with arbitrary topologies, judged by causes.
+    `topologies`: a run of the family with arbitrary topologies, judged by causes. `draws_later`: with what was added to
+    the draws later.
     """
 
     def __init__(
@@ -127,12 +129,14 @@ class Simulation:
         make_core: MakeCore = Node,
         *,
         topologies: bool = False,
+        draws_later: bool = True,
     ) -> None:
         self.seed = seed
         self.steps = steps
         self.world = World(seed, Trace(sink))
         world = self.world
-        self.swarm = Swarm(world.fork(), shape, nodes, Rng(seed ^ _TOPOLOGIES) if topologies else None)
+        family = Rng(seed ^ _TOPOLOGIES) if topologies else None
+        self.swarm = Swarm(world.fork(), shape, nodes, family, Rng(seed ^ _LATER) if draws_later else None)
         self.script: Callable[[], None] | None = None
         self._make_core = make_core
         self.network = Network(world, world.fork(), self.swarm.latency_us, self.swarm.split)
@@ -140,9 +144,9 @@ class Simulation:
         self.mesh = self._connect_hosts(host_class, disk_class) if nodes > 1 else None
         hosts = self.site.hosts
         fleet = Fleet(self.swarm, world.fork())
-        self.trouble = Trouble(world, hosts, self.swarm.replicas)
+        self.trouble = Trouble(world, hosts, self.swarm.replicas, self.swarm.min_in_sync)
         self.trouble.majority = self.swarm.majority
-        self.history = History(world, hosts, self.swarm.replicas)
+        self.history = History(world, hosts, self.swarm.replicas, self.swarm.min_in_sync)
         self.judging = Causes(self.history, majority=self.swarm.majority)
         self.ledger = Ledger(world, hosts, self.trouble, self.judging)
         self.oracle = Oracle(self.ledger, [profile.client_id for profile in fleet.watchers])
@@ -181,7 +185,7 @@ class Simulation:
                 self.oracle,
                 self.history,
                 self.judging,
-                self.swarm.replicas,
+                self.swarm.replicas - self.swarm.min_in_sync,
                 lambda: self.workload.clients,
                 majority=self.swarm.majority,
             )
@@ -427,7 +431,7 @@ class Simulation:
         """Kill as many nodes as a cluster must survive (A11): the others must serve all clients; then restart them."""
         gone: list[Host] = []
         for host in self.members:
-            if self.trouble.affords([*gone, host]):
+            if len(gone) < self.swarm.replicas - self.swarm.min_in_sync and self.trouble.affords([*gone, host]):
                 gone.append(host)
         if not gone:
             return True
