@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -175,6 +176,27 @@ def test_stutter_stops_and_goes_on() -> None:
     simulation = play("stutter n1 200ms 20ms 2s\nrun 3s", majority=1)
     assert simulation.result.violations == []
     assert not simulation.site.hosts[0].hung
+
+
+ONLY_COPIES = (Path(__file__).parents[1] / "scenarios" / "forget-of-the-only-copies.txt").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(("keeps", "broken"), [(True, []), (False, ["A1"])])
+def test_what_an_order_costs_is_judged(keeps: bool, broken: list[str]) -> None:
+    """A node that was forgotten by force comes back, and what only it has is merged. Without its data, nothing excuses."""
+    text = ONLY_COPIES.replace("forget n2 n3", "forget n2 n3 force").partition("expect")[0]
+    text = text if keeps else text.replace("start n3", "empty n3\nstart n3")
+    result = parse_scenario(text).simulation().run()
+    assert [violation.promise for violation in result.violations] == broken
+    assert result.marks["forget taken in trouble"] == 1
+
+
+def test_a_node_that_is_evicted_is_started_again_when_all_heals() -> None:
+    simulation = play("run 2s\ncrash n3\nevict n1 n2\nrun 2s", majority=1)
+    assert simulation.result.violations == []
+    assert simulation.result.marks["evict taken in trouble"] == 1
+    assert len(simulation.site.hosts[1].starts_us) == 2
+    assert not simulation.site.hosts[1].put_out
 
 
 @pytest.mark.parametrize(

@@ -318,10 +318,11 @@ class Prober:
         if self.world.now - since < PROGRESS_US:
             return
         members = [host for host in self.site.hosts if host.member or host.leaving]
-        for group in self.history.reached():
+        for reached in self.history.reached():
+            group = [host for host in reached if not host.put_out]
             if self.majority and 2 * len(group) <= len(members):
                 continue
-            if self._is_hindered(group, members, since):
+            if not group or self._is_hindered(group, members, since):
                 continue
             served = self._served_us(group)
             if served < self.world.now - PROGRESS_US:

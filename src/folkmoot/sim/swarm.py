@@ -105,6 +105,7 @@ TOPOLOGY_FAULTS = (
     "leaves at once",
     "link matrices",
     "old folders",
+    "orders",
     "slow clocks",
     "stutters",
     "uneven power loss",
@@ -113,8 +114,8 @@ TOPOLOGY_FAULTS = (
 )
 """Faults that only the family `--topologies` draws."""
 
-_DRAWN: Final = tuple(name for name in TOPOLOGY_FAULTS if name != "slow clocks")
-"""Those that are drawn one by one; slow clocks come with wrong ones."""
+_DRAWN: Final = tuple(name for name in TOPOLOGY_FAULTS if name not in ("orders", "slow clocks"))
+"""Those that are drawn one by one; slow clocks come with wrong ones, and orders were added later."""
 
 _WITH_TOPOLOGIES = ("crashes", "disk stalls", "restarts")
 _WITH_TOPOLOGIES_CLUSTER = ("hangs", "joins", "leaves", "mass crashes", "peer resets", "power loss", "slow links")
@@ -324,6 +325,8 @@ class Swarm:
         """Draw what was added later, with a generator of its own."""
         if rng.chance(1, 4):
             self.min_in_sync = 2
+        if self.topologies:
+            self.on["orders"] = rng.chance(1, 4)
 
     def is_witness(self, number: int) -> bool:
         """Whether a machine, by its number from 1, runs a witness."""
