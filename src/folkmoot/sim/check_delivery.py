@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from folkmoot.kernel.clock import NEVER, SECOND
 from folkmoot.mqtt.packet import Properties, Publish
+from folkmoot.sim.check_late import LateChecker
 from folkmoot.sim.fact import Message, SessionRecord, Sub
 from folkmoot.sim.ledger import Ledger
 from folkmoot.sim.network import Link
@@ -30,6 +31,7 @@ class DeliveryChecker:
         self.ledger = ledger
         self.world = ledger.world
         self.judge = ledger.judge
+        self.late: LateChecker | None = None
 
     # While it runs
 
@@ -68,6 +70,7 @@ class DeliveryChecker:
     def held(self, record: SessionRecord, link: Link, message: Message, dup: bool) -> None:
         """A message came, and is handed to the application at PUBREL."""
         record.held[message.number] = True
+        self._check_late(record, link, message, dup)
         if message.expiry_s is not None and not dup:
             self._check_expired(record, link, message)
 
@@ -97,14 +100,27 @@ class DeliveryChecker:
         replayed = packet.retain and message.retain
         if not replayed and not groups and message.lane is not None:
             self._check_order(record, message, packet)
+        if not late and not packet.retain:
+            self._check_late(record, link, message, packet.dup)
         self._count(record, message, packet)
         self._check_copies(record, message, packet, plain, groups)
         if message.lane is not None and message.number not in record.ever:
             record.ever[message.number] = packet.qos
             if plain and not groups and not replayed:
                 self._check_gap(record, link, message)
+                if message.qos == 0:
+                    self._is_live(record, link, message, message)  # counts a case that has come out well
         else:
             record.ever.setdefault(message.number, packet.qos)
+
+    def _check_late(self, record: SessionRecord, link: Link, message: Message, dup: bool) -> None:
+        """Check that a message comes soon, the first time, if it is owed since it was acknowledged."""
+        first = not dup and message.number not in record.ever and not message.is_will and message.acked
+        plain = self._subs(record, message)[0]
+        since = [sub.since_us for sub in plain if sub.sure(message.first_us)]
+        if self.late is not None and first and since:
+            self.late.received(record, link, message, max(record.attached_us, min(since)))
+        record.got_us = self.world.now
 
     def _received_clear(self, record: SessionRecord, packet: Publish) -> None:
         # An empty payload clears a retained message; as a message it could be any of those of its topic.

@@ -144,6 +144,8 @@ class SessionRecord:
         self.lapsed_us = -1  # when its client came back last after the expiry had passed, and found it all the same
         self.ended = False
         self.link: Link | None = None
+        self.attached_us = now  # when that was accepted
+        self.got_us = 0  # when its client got something last
         self.links: list[Link] = []
         self.packet_bytes_max = NEVER
         self.subs: dict[bytes, Sub] = {}

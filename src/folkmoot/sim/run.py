@@ -16,6 +16,7 @@ from folkmoot.sim.causes import Causes
 from folkmoot.sim.check_bound import BoundChecker, leftovers
 from folkmoot.sim.check_cluster import ClusterChecker
 from folkmoot.sim.check_copy import CopyChecker
+from folkmoot.sim.check_late import LateChecker
 from folkmoot.sim.client import Client
 from folkmoot.sim.committer import committers
 from folkmoot.sim.core import Core
@@ -189,6 +190,10 @@ class Simulation:
                 lambda: self.workload.clients,
                 majority=self.swarm.majority,
             )
+        slow = any(self.swarm.has(name) for name in ("bursts", "quotas", "small memory"))
+        self.late = LateChecker(self.history, lambda: self.faults.active, asks=self.prober is None and not slow)
+        self.late.judge = self.judging.judge
+        self.oracle.deliveries.late = self.late
         self._prepare()
 
     # Building
@@ -336,6 +341,7 @@ class Simulation:
             self.workload.step()
             self._calm_before_us = world.now if self.trouble.calm else 0
             self.faults.step()
+            self._look_for_lateness()
             pause = self._pace.below(2 * pace)
             if self._pace.chance(1, 200):
                 pause += self._pace.below(3 * SECOND)
@@ -356,6 +362,7 @@ class Simulation:
         for _ in range(_STAND_STEPS):
             if self.swarm.majority:
                 self.workload.step()
+            self._look_for_lateness()
             self.world.run(self.world.now + SECOND)
             if self.world.violations:
                 return
@@ -376,6 +383,7 @@ class Simulation:
         self.prober.start()
         for _ in range(_CALM_STEPS):
             self.workload.step()
+            self._look_for_lateness()
             self.world.run(self.world.now + 2 * self._pace.below(self.swarm.pace_us))
         self.prober.stop()
         self.workload.visitors = list(self.prober.clients)
@@ -383,6 +391,9 @@ class Simulation:
         rests = not self.world.violations and self._rest()
         self.oracle.strict = False
         return rests
+
+    def _look_for_lateness(self) -> None:
+        self.late.look(self.workload.clients)
 
     def look(self) -> None:
         """Check whether the cluster is whole, and tell the ledger of faults when it has been so for long enough."""
@@ -487,6 +498,7 @@ class Simulation:
                 world.violate("liveness", f"the world does not come to rest: {world.busy} events, {self._states()}")
                 return False
             world.run(world.now + 10 * MILLISECOND)
+            self._look_for_lateness()
         return False
 
     def _states(self) -> str:
