@@ -14,7 +14,8 @@ from folkmoot.kernel.rng import Rng
 from folkmoot.mqtt.framer import Framer
 from folkmoot.mqtt.packet import Disconnect
 from folkmoot.mqtt.reason import PROTOCOL_ERROR
-from folkmoot.sim import Options, Result, Simulation, parse_scenario, too_seldom
+from folkmoot.sim import JUDGED, Options, Result, Simulation, parse_scenario, too_seldom
+from folkmoot.sim.excuse import ANSWERS, PROGRESS, WAITING
 from folkmoot.sim.client import Client
 from folkmoot.sim.network import Link
 from folkmoot.sim.swarm import CLUSTER_FAULTS, FAULTS, TOPOLOGY_FAULTS, Swarm
@@ -85,6 +86,8 @@ def test_without_faults_everything_is_judged_and_nothing_is_wrong() -> None:
     assert result.judged["A1"] > 20
     assert result.judged["A3"] > 20
     assert result.judged["A11"] > 5
+    assert result.demands[ANSWERS, JUDGED] > 20
+    assert result.demands[WAITING, JUDGED] > 20
     assert [key for key in result.excused if key[0].startswith("A")] == []
 
 
@@ -183,7 +186,7 @@ ONLY_COPIES = (Path(__file__).parents[1] / "scenarios" / "forget-of-the-only-cop
 
 @pytest.mark.parametrize(("keeps", "broken"), [(True, []), (False, ["A1"])])
 def test_what_an_order_costs_is_judged(keeps: bool, broken: list[str]) -> None:
-    """A node that was forgotten by force comes back, and what only it has is merged. Without its data, nothing excuses."""
+    """A node that was forgotten by force comes back, and what only it has is merged. Nothing excuses that it is lost."""
     text = ONLY_COPIES.replace("forget n2 n3", "forget n2 n3 force").partition("expect")[0]
     text = text if keeps else text.replace("start n3", "empty n3\nstart n3")
     result = parse_scenario(text).simulation().run()
@@ -290,9 +293,12 @@ def test_a_majority_that_serves_nobody_is_found(links: str) -> None:
     assert simulation.prober is not None
     for watch in simulation.prober.watches:
         watch.step = watch.refused  # type: ignore[method-assign]
-    found = simulation.run().violations
+    result = simulation.run()
+    found = result.violations
     assert [violation.promise for violation in found] == ["A11"]
     assert "nobody serves" in found[0].text
+    looks = {why: count for (demand, why), count in result.demands.items() if demand == PROGRESS}
+    assert set(looks) == {"machines or links have changed lately", JUDGED}
 
 
 @pytest.mark.parametrize(("links", "leaving"), [("12 13 23", 0), ("12 13", 1), ("12", 1), ("", 2)])

@@ -87,3 +87,20 @@ def test_a_message_with_qos_0_that_is_missing_between_others_is_found(dropped: b
     result = simulation.run()
     assert [violation.promise for violation in result.violations][:1] == ["A5"] * dropped
     assert result.judged["A5"] >= 1
+
+
+@pytest.mark.parametrize("dropped", [False, True])
+@pytest.mark.parametrize(
+    "later", ["run 11s", "run 6s\npublish a t/2 second 1\nwait"], ids=["nothing else came", "a later message came"]
+)
+def test_a_message_that_a_transient_session_should_have_got_is_found(dropped: bool, later: str) -> None:
+    """Although the session has ended, and nothing that has to come in order with it has come."""
+    simulation, host = simulation_of(
+        f"client c at node expiry 0\nwait\nsubscribe c t/# 1\nwait\npublish a t/1 first 1\nwait\n{later}\ndisconnect c"
+    )
+    output = host.output
+    host.output = lambda link, data: (
+        None if dropped and link.client_id == "c" and b"first" in data else output(link, data)
+    )
+    found = simulation.run().violations
+    assert [violation.promise for violation in found][:1] == ["A1"] * dropped

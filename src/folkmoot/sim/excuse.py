@@ -8,7 +8,19 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["EXCUSES", "FORKS_ONLY", "JUDGED_MIN_PERCENT", "Excuse", "share_of", "too_seldom"]
+__all__ = [
+    "ANSWERS",
+    "DEMANDS",
+    "EXCUSES",
+    "FORKS_ONLY",
+    "JUDGED",
+    "JUDGED_MIN_PERCENT",
+    "PROGRESS",
+    "WAITING",
+    "Excuse",
+    "share_of",
+    "too_seldom",
+]
 
 
 class Excuse:
@@ -68,6 +80,14 @@ FORKS_ONLY: Final = (_SPLIT,)
 
 JUDGED_MIN_PERCENT: Final = {True: 95, False: 80}
 """The share of the cases of a promise that must be judged, with the policy "majority" (True) and "available"."""
+
+JUDGED: Final = "judged"
+
+ANSWERS: Final = "a node that is ready answers"
+WAITING: Final = "no client waits for a node that is ready"
+PROGRESS: Final = "a connected quorum makes progress"
+DEMANDS: Final = (ANSWERS, WAITING, PROGRESS)
+"""What must hold during faults. Each look at one is counted, judged or not, a few times per second."""
 
 _CASES_MIN: Final = 100
 """Fewer cases say nothing about a share."""

@@ -126,9 +126,9 @@ class Sub:
         """Whether RETAIN is forwarded."""
         return bool(self.options & 8)
 
-    def sure(self, since_us: int) -> bool:
-        """Whether it must have been effective from `since_us` until now."""
-        return self.since_us <= since_us and self.until_us == NEVER
+    def sure(self, since_us: int, until_us: int = NEVER) -> bool:
+        """Whether it must have been effective from `since_us` until then, or now."""
+        return self.since_us <= since_us and self.until_us >= until_us
 
 
 class SessionRecord:

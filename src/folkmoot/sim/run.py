@@ -102,6 +102,7 @@ class Result:
         self.marks = world.marks
         self.judged: dict[str, int] = {}
         self.excused: dict[tuple[str, str], int] = {}
+        self.demands: dict[tuple[str, str], int] = {}
         self.majority = False
 
     @property
@@ -300,6 +301,7 @@ class Simulation:
         result = Result(self.world, self.seed, self.steps)
         result.judged = self.judging.judged
         result.excused = self.judging.excused
+        result.demands = self.judging.demands
         result.majority = self.swarm.majority
         return result
 

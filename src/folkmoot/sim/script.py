@@ -16,7 +16,7 @@
     full HOST          free HOST     stall HOST TIME       clock HOST TIME
     join HOST...       stutter HOST STOP GO TIME           (stutter: stopped and going on in turn, for that time)
     pace HOST PERCENT  empty HOST                          (pace: of its clock; empty: its disk, under the same id)
-    evict HOST HOST    forget HOST HOST [force]            (an order to the first one about the second; refused as over HTTP)
+    evict HOST HOST    forget HOST HOST [force]            (orders to the first one, as over HTTP)
     copy HOST          restore HOST  clone HOST HOST       (of its folder; clone: at a machine that has no node)
     ask                                                    (probes demand that nodes that are ready answer)
     run TIME           wait          rest                  (wait: until clients are idle; rest: heal, check everything)
