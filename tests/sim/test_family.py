@@ -15,8 +15,8 @@ from folkmoot.mqtt.framer import Framer
 from folkmoot.mqtt.packet import Disconnect
 from folkmoot.mqtt.reason import PROTOCOL_ERROR
 from folkmoot.sim import JUDGED, Options, Result, Simulation, parse_scenario, too_seldom
-from folkmoot.sim.excuse import ANSWERS, PROGRESS, WAITING
 from folkmoot.sim.client import Client
+from folkmoot.sim.excuse import ANSWERS, PROGRESS, WAITING
 from folkmoot.sim.network import Link
 from folkmoot.sim.swarm import CLUSTER_FAULTS, FAULTS, TOPOLOGY_FAULTS, Swarm
 from tests.sim.test_seed import run_elsewhere
@@ -186,7 +186,7 @@ ONLY_COPIES = (Path(__file__).parents[1] / "scenarios" / "forget-of-the-only-cop
 
 @pytest.mark.parametrize(("keeps", "broken"), [(True, []), (False, ["A1"])])
 def test_what_an_order_costs_is_judged(keeps: bool, broken: list[str]) -> None:
-    """A node that was forgotten by force comes back, and what only it has is merged. Nothing excuses that it is lost."""
+    """A node that was forgotten by force comes back, and what only it has is merged. Nothing excuses its loss."""
     text = ONLY_COPIES.replace("forget n2 n3", "forget n2 n3 force").partition("expect")[0]
     text = text if keeps else text.replace("start n3", "empty n3\nstart n3")
     result = parse_scenario(text).simulation().run()

@@ -40,8 +40,8 @@ _AFTER_US: Final = 5 * SECOND
 class Causes:
     """Answers by the history. `majority`: the policy.
 
-    `judged`: cases by promise. `excused`: cases by (promise, condition). `demands`: looks at what must hold during faults,
-    by (demand, why it was not judged; `JUDGED` if it was).
+    `judged`: cases by promise. `excused`: cases by (promise, condition). `demands`: looks at what must hold during
+    faults, by (demand, why it was not judged; `JUDGED` if it was).
     """
 
     def __init__(self, history: History, *, majority: bool) -> None:
