@@ -45,6 +45,7 @@ class Machines:
                 starts_us=[self.world.now],
                 emptied_us=[],
                 blank=False,
+                put_out=False,
             )
             for number in range(1, count + 1)
         ]
@@ -255,6 +256,28 @@ def test_a_machine_whose_folder_is_lost_makes_no_majority(blank: bool) -> None:
     machines.run(3, up=False)
     machines.wait(2 * FORK_US)
     assert machines.history.apart("n1", "n3", 0) == blank
+
+
+def test_a_machine_that_is_evicted_makes_no_majority() -> None:
+    machines = Machines()
+    machines.hosts[1].put_out = True
+    machines.run(3, up=False)
+    machines.wait(2 * FORK_US)
+    assert machines.history.apart("n1", "n3", 0)
+
+
+def test_a_machine_is_away_from_another_one_since_it_reaches_it_no_more() -> None:
+    machines = Machines()
+    assert machines.history.away_since("n1", "n2") == NEVER
+    machines.wait(SECOND)
+    machines.cut(("n1", "n2"))
+    cut_us = machines.world.now
+    machines.wait(SECOND)
+    assert machines.history.away_since("n1", "n2") == cut_us
+    machines.run(1, up=False)
+    machines.wait(SECOND)
+    assert machines.history.away_since("n1", "n2") == cut_us
+    assert machines.history.away_since("n2", "n3") == NEVER
 
 
 def test_a_pause_is_no_failure() -> None:

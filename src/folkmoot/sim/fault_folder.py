@@ -141,7 +141,7 @@ class FolderFaults(Acting):
 
     def _replace(self, host: Host, copy: MemoryStore | None) -> None:
         """Replace a folder; an empty one perhaps after another machine was away, and with the others away then."""
-        may_fail = self.trouble.affords([host]) and self.trouble.spares_disks([host])
+        may_fail = self.trouble.affords_disk(host, []) and self.trouble.spares_disks([host])
         if host.node is None or not host.member or not may_fail:
             return
         if copy is not None:
@@ -153,10 +153,15 @@ class FolderFaults(Acting):
             return
         if not self.trouble.leaves_one([host]):
             return
-        self.trouble.weaken([host])
+        if self.trouble.affords([host]):
+            self.trouble.weaken([host])
+        else:  # others lack what was acknowledged meanwhile, but not all that have it lose their disks
+            self.world.mark("disk lost while others lack changes")
+            self.trouble.fail([host])
+            self.trouble.exhaust()
         others = self._shuffled([other for other in self.site.running if other is not host])
         stale = others[:1]
-        if len(others) < 2 or self.rng.chance(1, 2) or not self.trouble.affords([host, *stale]):
+        if len(others) < 2 or self.rng.chance(1, 2) or not self.trouble.affords_disk(host, stale):
             self._change_folder(host, copy)
             self._until(self.duration(), self.start, host)
             return

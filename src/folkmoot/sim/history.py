@@ -41,12 +41,16 @@ class Span:
 
 
 class History:
-    """Looks at the machines after every change. `mesh` is set when there is one. copies: of each partition."""
+    """Looks at the machines after every change. `mesh` is set when there is one.
 
-    def __init__(self, world: World, hosts: list[Host], copies: int) -> None:
+    copies: of each partition. least: of those, that have to be in sync, or it is not served.
+    """
+
+    def __init__(self, world: World, hosts: list[Host], copies: int, least: int = 1) -> None:
         self.world = world
         self.hosts = hosts
         self.copies = copies
+        self.least = least
         self.mesh: Mesh | None = None
         self.changed_us = world.now  # when something changed last, machines or links
         self._numbers: dict[str, int] = {}
@@ -82,8 +86,9 @@ class History:
             elif lasts and not down:
                 spans[-1].end_us = now
         members = sum([1 for host in self.hosts if host.member])
-        # One that has lost its folder is another member: it does not make the others a majority.
-        most = 2 * sum([1 for host in self.hosts if _runs(host) and not host.blank]) > members
+        # One that has lost its folder is another member, and one that was evicted does not vote: neither makes the
+        # others a majority.
+        most = 2 * sum([1 for host in self.hosts if _runs(host) and not (host.blank or host.put_out)]) > members
         if self._epochs and self._epochs[-1][1:] == (masks, most):
             return
         self.changed_us = now
@@ -191,6 +196,17 @@ class History:
         """Return when a machine went down first since then, or NEVER."""
         return min([at for at, host in self._failures if host == name and at >= since_us], default=NEVER)
 
+    def away_since(self, name: str, other: str) -> int:
+        """Return since when a machine has not reached another one both ways; NEVER: it does."""
+        number, there = self._numbers[name], self._numbers[other]
+        since_us = NEVER
+        for begin_us, masks, _most in self._epochs:
+            if number < len(masks) and masks[number] >> there & 1:
+                since_us = NEVER
+            else:
+                since_us = min(since_us, begin_us)
+        return since_us
+
     def lost_disk(self, name: str, since_us: int, until_us: int) -> bool:
         """Whether what the disk of a machine had was lost, or set back, in this time."""
         emptied = self.hosts[self._numbers[name]].emptied_us
@@ -241,6 +257,13 @@ class History:
         return [
             at for at, name in self._failures if since_us <= at <= until_us and self.hosts[self._numbers[name]].member
         ]
+
+    @property
+    def whole(self) -> bool:
+        """Whether at present all members run and reach each other, none of them slowly."""
+        slow = self.mesh is not None and bool(self.mesh.slow_us)
+        down = any(host.member and host.node is None for host in self.hosts)
+        return not slow and not down and self._is_whole(self._masks()[0])
 
     def _is_whole(self, masks: list[int]) -> bool:
         everybody = 0

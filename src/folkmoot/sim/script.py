@@ -16,6 +16,7 @@
     full HOST          free HOST     stall HOST TIME       clock HOST TIME
     join HOST...       stutter HOST STOP GO TIME           (stutter: stopped and going on in turn, for that time)
     pace HOST PERCENT  empty HOST                          (pace: of its clock; empty: its disk, under the same id)
+    evict HOST HOST    forget HOST HOST [force]            (orders to the first one, as over HTTP)
     copy HOST          restore HOST  clone HOST HOST       (of its folder; clone: at a machine that has no node)
     doubt HOST                                             (its next process knows that the folder was set back)
     ask                                                    (probes demand that nodes that are ready answer)
@@ -289,6 +290,15 @@ class Script:
         """Empty the disk of a machine whose node is down, and keep its id."""
         self._host(words[0]).wipe(same_id=True)
 
+    def step_evict(self, words: list[str]) -> None:
+        """Order a node to evict another one."""
+        self._topologies.orders.give("evict", self._host(words[0]), self._host(words[1]))
+
+    def step_forget(self, words: list[str]) -> None:
+        """Order a node to forget another one."""
+        orders = self._topologies.orders
+        orders.give("forget", self._host(words[0]), self._host(words[1]), force="force" in words[2:])
+
     def step_copy(self, words: list[str]) -> None:
         """Copy the folder of a machine."""
         host = self._host(words[0])
@@ -431,6 +441,8 @@ _STEPS = {
     "stutter": 4,
     "pace": 2,
     "empty": 1,
+    "evict": 2,
+    "forget": 2,
     "copy": 1,
     "restore": 1,
     "doubt": 1,
