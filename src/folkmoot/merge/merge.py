@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from folkmoot.kernel.errors import CorruptStore
-from folkmoot.kernel.pack import get_u16, get_u64, u64
+from folkmoot.kernel.pack import get_u16, get_u64, u16, u64
 from folkmoot.membership.divergence import YES, has_change
 from folkmoot.membership.holding import COMPLETE, Holding
 from folkmoot.merge.merge_session import NOBODY, STEP_ROWS, THEIRS, SessionMerge
@@ -49,13 +49,17 @@ from folkmoot.store.key import (
     SENT,
     SESSION,
     STAMP,
+    STREAM,
     SUBSCRIPTION,
     TRANSACTION,
     WILL,
+    bounds_key,
+    is_bounds,
     is_of_trunk,
     leftover_key,
     log_of_chunk,
     log_of_leftover,
+    log_of_stream,
     of_no_trunk,
     sequence_of,
 )
@@ -63,6 +67,7 @@ from folkmoot.store.mark_row import merge_marks
 from folkmoot.store.message import decode_message
 from folkmoot.store.producer_row import merge_numbers
 from folkmoot.store.row import decode_queue
+from folkmoot.store.stream_row import decode_stream
 from folkmoot.store.writer import VERSION_BYTES, body_of, version_of
 
 __all__ = ["Merge", "Unit"]
@@ -70,6 +75,7 @@ __all__ = ["Merge", "Unit"]
 _NAMED: Final = (SUBSCRIPTION, QUEUE, RELEASED, RECEIVED, CURSOR)  # the client id stands behind its length
 _PLAIN: Final = (SESSION, WILL, SENT)
 _LAST: Final = b"\xff"
+_UNVERSIONED: Final = bytes(VERSION_BYTES)
 _SWEEP_ROWS: Final = 16_384  # in one step, where next to nothing is done with each
 
 
@@ -115,6 +121,9 @@ class Merge:
         self._bodies: dict[int, bool] = {}  # that queue rows name afterwards
         self._spans: dict[bytes, list[Span]] = {}  # by stream log: what the other side has absorbed, in order
         self._superfluous: dict[bytes, bool] = {}  # keys of stamps of both sides: there may be fewer of them
+        # By stream log: offsets at the other side of records that both had and that were moved here, [first, end)
+        self._moved_from: dict[bytes, list[tuple[int, int]]] = {}
+        self._bounded: dict[bytes, bool] = {}  # stream logs whose bounds at the other side are kept
         self._ends: dict[bytes, dict[bytes, int]] = {}  # by position: up to where mine knows the records that it had
 
     def steps(self) -> Iterator[None]:
@@ -126,6 +135,14 @@ class Merge:
         self._trunk_epoch = self._mine.newest_epoch(self.trunk)
         for key in sorted([key for key in self._theirs.rows if key[2] == ABSORBED]):
             self._spans.setdefault(log_of_chunk(key), []).append(decode_span(key, self._theirs.rows[key]))
+        for key in sorted([key for key in self._mine.rows if key[2] == ABSORBED]):
+            span = decode_span(key, self._mine.rows[key])
+            origin = span.origin
+            if has_change(self._theirs.seen[0], *version_of(origin.version)) == YES:
+                place = (origin.first, origin.first + span.end - span.first)
+                self._moved_from.setdefault(log_of_chunk(key), []).append(place)
+        for places in self._moved_from.values():
+            places.sort()
         self._count_stamps()
         yield from self._sessions()
         keys: dict[bytes, bool] = {}
@@ -236,6 +253,8 @@ class Merge:
             self._add(name, [(PUT, key, body_of(theirs))])
         elif kind == CHUNK and not self._mine.knows(theirs):
             self._chunk(name, key, theirs)
+        elif kind == STREAM and not self._mine.knows(theirs) and decode_stream(theirs).oldest:
+            self._add(name, self._bounds(log_of_stream(key)))
 
     def _chunk(self, name: bytes, key: bytes, value: bytes) -> None:
         """Have the records of a chunk appended again, but for those that are known here."""
@@ -253,11 +272,33 @@ class Merge:
                 place = leftover_key(key[: len(key) - 8] + u64(first), get_u64(self._branch, 0), of_trunk)
                 rest = cut_chunk(chunk, first, piece.end) if piece.end - first < head.count else chunk
                 ops.append((PUT, place, encode_origin(piece.origin.behind(known)) + rest))
-        self.summary.chunks += 1 if ops else 0
+        if ops:
+            self.summary.chunks += 1
+            ops.extend(self._bounds(log))
         self._add(name, ops)
+
+    def _bounds(self, log: bytes) -> list[tuple[int, bytes, bytes]]:
+        """Keep the bounds of a log at the other side: which of the records were given out there, and by whom."""
+        row = self._theirs.rows.get(u16(self._partition) + bytes([STREAM]) + log)
+        if row is None or log in self._bounded:
+            return []
+        self._bounded[log] = True
+        key = bounds_key(u16(self._partition) + bytes([STREAM]) + log, get_u64(self._branch, 0))
+        return self._kept_bounds(key, body_of(row))
+
+    def _kept_bounds(self, key: bytes, body: bytes) -> list[tuple[int, bytes, bytes]]:
+        """Return the operation that keeps bounds, unless those of a longer copy of the branch are there."""
+        mine = self._mine.rows.get(key)
+        is_longer = (
+            mine is not None and decode_stream(mine).next_offset > decode_stream(_UNVERSIONED + body).next_offset
+        )
+        return [] if is_longer else [(PUT, key, body)]
 
     def _leftover(self, name: bytes, key: bytes, value: bytes) -> None:
         """Keep what the other side has kept of a third one, of which it may have known less than is known here."""
+        if is_bounds(key):
+            self._add(name, self._kept_bounds(key, body_of(value)))
+            return
         origin = decode_origin(value, VERSION_BYTES)
         head = decode_head(value, LEFTOVER_CHUNK_AT)
         if head is None:
@@ -291,7 +332,12 @@ class Merge:
         ends = self._ends.get(origin.branch)
         if ends is None:
             ends = self._ends[origin.branch] = self._ends_at(origin.branch)
-        return min(count, max(0, ends.get(log, 0) - origin.first))
+        known = max(0, ends.get(log, 0) - origin.first)
+        if origin.branch == self._branch:
+            for first, end in self._moved_from.get(log, []):
+                if first <= origin.first + known < end:
+                    known = end - origin.first
+        return min(count, known)
 
     def _ends_at(self, position: bytes) -> dict[bytes, int]:
         """Return by stream log up to where this side knows the records of the copy that had a position."""
