@@ -23,6 +23,8 @@ class Intake:
         self.rows: dict[bytes, bytes] = {}
         self.own: dict[bytes, bytes] = {}  # of the side that leads, read up to `reached`
         self.reached = b""
+        self.held = 0  # bytes of rows and units that are in memory, approximately
+        self.paused = False  # the next page of the branch is not asked for yet: the merges hold too much
         self.offered = False  # all rows of the branch are here
         self.merge: Merge | None = None
         self.steps: Iterator[None] | None = None  # of the plan
@@ -41,5 +43,6 @@ class Intake:
         """Free the rows: the plan is complete, or given up."""
         self.rows = {}
         self.own = {}
+        self.held = 0
         self.merge = None
         self.steps = None

@@ -48,7 +48,10 @@ _TAKEN_MAX: Final = 16  # branches of a partition that are remembered
 _HEALS_MAX: Final = 16
 _DONE: Final = b"\xff\xff"
 _TRIES: Final = 3  # to read a branch, before it counts as lost
-_ROWS_HELD: Final = 500_000  # of all partitions that merge at the same time, both sides; a single one may have more
+_BYTES_HELD: Final = 256 << 20
+"""The rows of both sides of all partitions that merge at the same time; of a single partition there may be more."""
+
+_ROW_BYTES: Final = 200  # what a row or an operation takes in memory besides its key and value, approximately
 
 
 class Merges:
@@ -126,16 +129,26 @@ class Merges:
         self.step()
 
     def runnable(self) -> bool:
-        """Whether there is something to write at once."""
+        """Whether there is something to write or to read at once."""
         for merging in self._active.values():
-            if (merging.planned or merging.offered) and self._settled(merging.replica):
+            if (merging.paused or merging.offered) and not merging.planned and not self._may_grow(merging):
+                continue
+            if merging.paused or ((merging.planned or merging.offered) and self._settled(merging.replica)):
                 return True
         return False
+
+    def _may_grow(self, merging: Intake) -> bool:
+        """Whether a merge may read more: one at a time while all together hold much."""
+        if sum([one.held for one in self._active.values()]) <= _BYTES_HELD:
+            return True
+        for one in self._active.values():
+            if one.held:
+                return one is merging
+        return True
 
     def step(self) -> None:
         """Advance a few merges, fewer if they are large: a page or a step of the plan each."""
         running = 0
-        rows = sum([len(merging.rows) + len(merging.own) for merging in self._active.values()])
         for replica in list(self._active):
             if running >= self.context.config.copy_parallel:
                 return
@@ -143,10 +156,13 @@ class Merges:
             if replica.phase != MERGING:
                 del self._active[replica]
                 continue
-            if running and rows > _ROWS_HELD and not merging.source:
+            if not merging.planned and not self._may_grow(merging):
                 continue
             running += 1
-            if self._settled(replica):
+            if merging.paused:
+                merging.paused = False
+                self._ask(merging)
+            elif self._settled(replica):
                 self._go_on(merging)
 
     def _settled(self, replica: Replica) -> bool:
@@ -185,6 +201,7 @@ class Merges:
             merging.reached = partition_start(replica.number)
             merging.side = []
             merging.units = []
+            merging.paused = False
             merging.next = 0
             self._sources[node_id] = True
             self._ask(merging)
@@ -222,9 +239,13 @@ class Merges:
         merging.lives = offer.lives
         for key, value in offer.rows:
             merging.rows[key] = value
+        merging.held += _size_of(offer.rows)
         merging.cursor = offer.end
         if offer.end < partition_end(replica.number):
-            self._ask(merging)
+            if self._may_grow(merging):
+                self._ask(merging)
+            else:
+                merging.paused = True
             return
         merging.offered = True
 
@@ -309,6 +330,9 @@ class Merges:
         for client, here in merge.homes.items():
             homes[client.decode()] = (here, merging.side)
         merging.forget_rows()
+        for unit in merging.units:
+            for _kind, key, body in unit.ops:
+                merging.held += len(key) + len(body) + _ROW_BYTES
 
     def _read_own(self, merging: Intake) -> None:
         """Read a page of this copy's rows, without records of streams: these are only appended to."""
@@ -319,7 +343,9 @@ class Merges:
         start = merging.reached
         end = chunks if start < chunks else partition_end(replica.number)
         page, following = read_page(context.reader, start, end, context.config.page_bytes)
-        merging.own.update({key: value for key, value in page if key[2] != HISTORY and key[2] != STREAM})
+        rows = [(key, value) for key, value in page if key[2] != HISTORY and key[2] != STREAM]
+        merging.own.update(rows)
+        merging.held += _size_of(rows)
         merging.reached = behind if following == chunks else following
 
     def _write(self, merging: Intake) -> None:
@@ -377,6 +403,7 @@ class Merges:
         merging.planned = False
         merging.offered = False
         merging.source = ""
+        merging.forget_rows()
 
     def _report(self) -> None:
         """Report the heal when all its partitions are merged here."""
@@ -439,3 +466,8 @@ class Merges:
             if mark.cursor != _DONE:
                 writer.delete(replica.number, key)
                 del replica.marks[key]
+
+
+def _size_of(rows: list[tuple[bytes, bytes]]) -> int:
+    """Return what rows take in memory, approximately."""
+    return sum([len(key) + len(value) + _ROW_BYTES for key, value in rows])
