@@ -458,6 +458,7 @@ class Broker:
             self.shedding.step()
         if self.delivery.transactions.waiting:
             self.delivery.publications.step()
+        self._absorb()
         if self._trimming:
             self._trimming = self.streams.trim(self.state.clock.expiry_time, self.state.writer)
             if self.streams.fault:
@@ -465,6 +466,14 @@ class Broker:
                 self.streams.fault = ""
             self.state.counters.stream_trimmed_records = self.streams.trimmed_records
             self.state.counters.stream_trimmed_bytes = self.streams.trimmed_bytes
+
+    def _absorb(self) -> None:
+        """Append a page of what another side of a split has written into streams."""
+        leftovers = self.leadership.restore.leftovers
+        leftovers.step(self.state.writer, self.state.clock.time, self.turn.commits.durable_token)
+        if leftovers.fault:
+            self.state.event(ERROR, "corrupt_store", {"what": leftovers.fault})
+            leftovers.fault = ""
 
     def _excuse(self, late_us: int) -> None:
         """Start keep alive over for all clients: this server stood still, and nothing was read."""
@@ -484,6 +493,7 @@ class Broker:
             or self.partition.producers.busy()
             or self.protocol.judging.busy()
             or self.shedding.busy()
+            or self.leadership.restore.leftovers.runnable(self.turn.commits.durable_token)
             or self.delivery.publications.runnable()
             or self.delivery.event_publisher.runnable()
             or self.state.writer.dirty  # rows were added after the end of the turn
@@ -498,6 +508,7 @@ class Broker:
             self.report.tables.due()
         elif kind == TIMER_RETENTION:
             self._trimming = True
+            self.leadership.restore.leftovers.retry()
             self.state.timers.set(self.state.now + _RETENTION_INTERVAL_US, TIMER_RETENTION, 0)
         else:
             self.protocol.deadlines.due(kind, subject)

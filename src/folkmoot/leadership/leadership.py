@@ -527,6 +527,7 @@ class Leadership:
         self.lifecycle.wills.leave(partition)
         self.outbox.forget(memory)
         self.orders.leave(partition)
+        self.restore.leftovers.leave(partition)
         self.streams.close_in(partition)
         self.led.drop(partition)
         self.feeds.grown()  # replays at the end of its streams must ask another node from now on
