@@ -245,9 +245,7 @@ def test_a_full_disk_is_reported_and_the_same_batches_are_written_when_there_is_
     assert bench.committer.close()
 
 
-def test_room_that_only_others_have_is_not_tried_without_a_pause(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_room_that_only_others_have_is_not_tried_without_a_pause(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """As with a quota of the user: each attempt closes and opens the store, in the loop's thread."""
     monkeypatch.setattr(commit, "RETRY_S", 0.05)
     bench.disk.errors = [StoreFull("Disk quota exceeded")] * 4

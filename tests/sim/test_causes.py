@@ -219,6 +219,23 @@ def test_the_middle_of_a_bridge_may_be_of_either_side() -> None:
     assert machines.history.apart("n2", "n3", 0)
 
 
+@pytest.mark.parametrize("bridged", [False, True])
+def test_a_side_stays_one_as_long_as_those_that_it_meets_are_reached_by_a_bridge_only(bridged: bool) -> None:
+    """n1 was alone when n2 and n3 reached the others; now all three reach each other, and the others over n3 at most."""
+    machines = Machines(5)
+    machines.cut(*[("n1", other) for other in ("n2", "n3", "n4", "n5")])
+    machines.wait(2 * FORK_US)
+    apart = [(one, other) for one in ("n1", "n2", "n3") for other in ("n4", "n5")]
+    machines.cut(*[pair for pair in apart if not bridged or "n3" not in pair])
+    met = machines.world.now
+    machines.wait(2 * HEAL_US)
+    assert machines.history.apart("n1", "n2", met + HEAL_US + 1) == bridged
+    machines.cut()
+    healed = machines.world.now
+    machines.wait(2 * HEAL_US)
+    assert not machines.history.apart("n1", "n2", healed + HEAL_US + 1)
+
+
 def test_a_machine_that_is_cut_off_from_everything_may_become_a_side_of_its_own() -> None:
     """Nobody reaches it meanwhile; but afterwards it may serve clients for a while, as it is."""
     machines = Machines()

@@ -6,6 +6,8 @@ while: its best informed member founds a lineage that goes on from what it has, 
 - A process that is linked to one that has a lease, or leads the log, does not fork: the cluster goes on, if without
   this process. So a member that was cut off by some never makes a cluster beside theirs. Nor does it fork while its
   log has a leader, which a quorum has just elected: its lease comes with the next heartbeats.
+- Who reaches a quorum of the voters waits twice as long: they elect a leader in less time than a fork and its merge
+  take, if anything lets them.
 - A process that stood still, or was just started, knows nothing of the others: its silence counts from then.
 - Of the silent processes of one lineage on a side the one with the newest log forks; of equal ones that with the lowest
   disk; the next ones, if it does not, a while later.
@@ -154,6 +156,8 @@ class Splits:
             return False
         in_doubt = self.in_doubt and not self._planted.fork_in_doubt
         patience_ns = options.fork_ns + (options.found_ns if in_doubt else 0)
+        if self._reaches_quorum(configuration, voters) and not self._planted.fork_beside:
+            patience_ns += options.fork_ns
         if not self._is_silent_for(patience_ns, now) or self.complete(configuration):
             return False
         before = 0
@@ -178,6 +182,11 @@ class Splits:
             elif (-greeting.index, neighbour.disk) < (-index, self._me.disk):
                 before += 1
         return self._is_silent_for(patience_ns + before * options.fork_ns // 2, now)
+
+    def _reaches_quorum(self, configuration: ClusterConfiguration, voters: list[int]) -> bool:
+        """Tell whether a quorum of the voters is linked, as after a cut: they elect a leader soon, if they can."""
+        here = [disk for disk in voters if disk == self._me.disk or self._follows(configuration, disk)]
+        return len(here) > len(voters) // 2
 
     def forks_alone(self, configuration: ClusterConfiguration, now: int) -> bool:
         """Tell whether the only voter, in doubt, is to fork; it decides (`Doubt.forks`): a complete one goes first."""

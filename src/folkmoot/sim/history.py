@@ -332,7 +332,8 @@ class History:
     def _spans_of(self, pair: tuple[int, int]) -> list[Span]:
         found: list[Span] = []
         for span in self._cuts_of(pair):
-            end = span.end_us if span.end_us == NEVER else span.end_us + HEAL_US
+            met_us = self._met_at(pair, span.end_us)
+            end = met_us if met_us == NEVER else met_us + HEAL_US
             if found and found[-1].end_us >= span.begin_us:
                 found[-1].end_us = end
             else:
@@ -348,6 +349,20 @@ class History:
                 if span.begin_us < lost_us <= span.end_us and lost_us not in span.begins_us:
                     span.begins_us.append(lost_us)
         return found + [Span(met_us, met_us + HEAL_US) for met_us in self._moves_of(pair)]
+
+    def _met_at(self, pair: tuple[int, int], since_us: int) -> int:
+        """Return when, from a moment on, two machines reach each other and nobody who reaches more: NEVER, if not yet.
+
+        The lineage of one of them may be led by a machine that the other one does not reach: then it does not go over.
+        """
+        one, two = pair
+        for begin_us, end_us, masks in self._epochs_in(since_us, NEVER) if since_us < NEVER else ():
+            mask = masks[one]
+            if not (mask and masks[two]):
+                return max(begin_us, since_us)  # one does not run
+            if mask == masks[two] and all(there == mask for at, there in enumerate(masks) if mask >> at & 1):
+                return max(begin_us, since_us)
+        return NEVER
 
     def _losses_of(self, pair: tuple[int, int]) -> list[int]:
         """Return when the two, which had reached each other both ways, stopped that for at least `FORK_US`."""
