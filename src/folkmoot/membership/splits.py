@@ -154,10 +154,7 @@ class Splits:
         is_ordered = len(self.forgotten) > 0 and not self.missing(configuration, voters, index)
         if not options.forks and not is_ordered:
             return False
-        in_doubt = self.in_doubt and not self._planted.fork_in_doubt
-        patience_ns = options.fork_ns + (options.found_ns if in_doubt else 0)
-        if self._reaches_quorum(configuration, voters) and not self._planted.fork_beside:
-            patience_ns += options.fork_ns
+        patience_ns = self._patience(configuration, voters)
         if not self._is_silent_for(patience_ns, now) or self.complete(configuration):
             return False
         before = 0
@@ -183,10 +180,16 @@ class Splits:
                 before += 1
         return self._is_silent_for(patience_ns + before * options.fork_ns // 2, now)
 
-    def _reaches_quorum(self, configuration: ClusterConfiguration, voters: list[int]) -> bool:
-        """Tell whether a quorum of the voters is linked, as after a cut: they elect a leader soon, if they can."""
+    def _patience(self, configuration: ClusterConfiguration, voters: list[int]) -> int:
+        """Return for how long the log must have been silent before this process forks, if it is the first to do so."""
+        options = self._options
+        patience_ns = options.fork_ns
+        if self.in_doubt and not self._planted.fork_in_doubt:
+            patience_ns += options.found_ns
         here = [disk for disk in voters if disk == self._me.disk or self._follows(configuration, disk)]
-        return len(here) > len(voters) // 2
+        if len(here) > len(voters) // 2 and not self._planted.fork_beside:
+            patience_ns += options.fork_ns
+        return patience_ns
 
     def forks_alone(self, configuration: ClusterConfiguration, now: int) -> bool:
         """Tell whether the only voter, in doubt, is to fork; it decides (`Doubt.forks`): a complete one goes first."""
