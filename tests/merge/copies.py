@@ -5,13 +5,13 @@ from __future__ import annotations
 from folkmoot.kernel.errors import CorruptStore
 from folkmoot.membership.holding import COMPLETE, Holding
 from folkmoot.merge.merge import Merge
-from folkmoot.merge.merged import TakenBranch, as_taken, ends_of, known_ends
+from folkmoot.merge.merged import TakenBranch, as_taken, ends_of, known_ends, note_ends
 from folkmoot.merge.side import Side
 from folkmoot.store.absorbed import read_spans
 from folkmoot.store.batch import PUT
 from folkmoot.store.chunk import decode_chunk
 from folkmoot.store.epoch import make_epoch, tag_of
-from folkmoot.store.key import STREAM, chunk_key, log_of_chunk
+from folkmoot.store.key import CHUNK, LEFTOVER, STREAM, chunk_key, log_of_chunk
 from folkmoot.store.memory import MemoryStore
 from folkmoot.store.record import encode_record
 from folkmoot.store.stream_row import decode_stream, encode_stream
@@ -98,21 +98,29 @@ class Copy:
         """Merge another copy into this one, as its leader does before it opens."""
         branch, rows = other.holding(), other.rows()
         rows = spoiled(rows, self.planted)
-        mine = Side(self.rows(), [self.holding(), *[one.holding for one in self.taken]])
-        theirs = Side(rows, [branch, *[one.holding for one in other.taken]])
+        mine = Side(without_records(self.rows()), [self.holding(), *[one.holding for one in self.taken]])
+        theirs = Side(without_records(rows), [branch, *[one.holding for one in other.taken]])
         mine.meet(branch)
         theirs.meet(self.holding())
         merge = Merge(0, mine, theirs, branch)
+        merge.reader = self.store
         merge.trunk = tag_of(make_epoch(1, TRUNK))
         merge.taken = [*self.taken, as_taken(self.holding(), merge.lines, rows, self.store)]
         for _ in merge.steps():
             pass
-        for unit in merge.units:
+        units = list(merge.units)
+        merge.forget()
+        records = [row for row in sorted(rows.items()) if row[0][2] in (CHUNK, LEFTOVER)]
+        for row in records:
+            units.extend(merge.records([row]))
+        for unit in units:
             for kind, key, body in unit.ops:
                 assert kind == PUT, "nothing else becomes of records"
                 self.writer.put(0, key, body)
         taken = TakenBranch(branch, b"")
-        taken.ends = ends_of(rows, known_ends(self.taken, branch))
+        newest: dict[bytes, dict[int, tuple[int, int]]] = {}
+        note_ends(newest, list(rows.items()))
+        taken.ends = ends_of(newest, known_ends(self.taken, branch))
         self.taken = [*self.taken, *other.taken, taken]
         self.end()
 
@@ -145,6 +153,10 @@ class Copy:
         """Return which records were written elsewhere: (first, end, first offset there)."""
         log = log_of_chunk(chunk_key(0, b"s", 0, 0))
         return [(span.first, span.end, span.origin.first) for span in read_spans(self.store, 0, log)]
+
+
+def without_records(rows: dict[bytes, bytes]) -> dict[bytes, bytes]:
+    return {key: value for key, value in rows.items() if key[2] not in (CHUNK, LEFTOVER)}
 
 
 def spoiled(rows: dict[bytes, bytes], planted: str) -> dict[bytes, bytes]:
