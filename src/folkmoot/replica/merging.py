@@ -1,10 +1,10 @@
 """Merging the branches of a healed split, at the leader: before it opens a partition, while nobody serves it.
 
 One branch after the other, each page or step in a turn of its own: ask the branch's node for all rows, read this node's
-rows, make the plan (`merge`), write it as changes of the partition, about `_TURN_BYTES` per turn. Records of streams come
-last, a page at a time, because there may be more of them than fit into the memory. A row MERGED records
-the progress, so that another leader can continue, and finally that the branch is merged, with all branches that it has
-merged itself. The branch's node then follows as a learner. The store is read only when earlier changes are on the disk.
+rows, make the plan (`merge`), write it as changes of the partition, about `_TURN_BYTES` per turn. Records of streams
+come last, a page at a time: there may be more of them than fit into the memory. A row MERGED records the progress, so
+that another leader can continue, and finally that the branch is merged, with all branches that it has merged itself.
+The branch's node then follows as a learner. The store is read only when earlier changes are on the disk.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _TAKEN_MAX: Final = 16  # branches of a partition that are remembered
 _HEALS_MAX: Final = 16
 _DONE: Final = b"\xff\xff"
 _TRIES: Final = 3  # to read a branch, before it counts as lost
-_BYTES_HELD: Final = 256 << 20
+BYTES_HELD: Final = 256 << 20
 """The rows of both sides of all partitions that merge at the same time; of a single partition there may be more."""
 
 _ROW_BYTES: Final = 200  # what a row or an operation takes in memory besides its key and value, approximately
@@ -150,7 +150,7 @@ class Merges:
 
     def _may_grow(self, merging: Intake) -> bool:
         """Whether a merge may read more: one at a time while all together hold much."""
-        if sum([one.held for one in self._active.values()]) <= _BYTES_HELD:
+        if sum([one.held for one in self._active.values()]) <= self.bytes_held:
             return True
         for one in self._active.values():
             if one.held:
