@@ -632,6 +632,63 @@ def test_a_message_that_clears_comes_for_an_earlier_session_too(
     assert len(machines.world.violations) == violations
 
 
+@pytest.mark.parametrize(
+    ("split_s", "made_on", "majority", "excused"),
+    [
+        (0, 1, False, False),
+        (0, 1, True, False),
+        (5, 1, False, False),  # made before the split, both sides know it
+        (-5, 1, False, True),  # made in the split
+        (-5, 2, False, False),  # on the side that takes the message
+        (-5, 1, True, False),
+    ],
+)
+def test_a_subscription_that_was_made_before_a_split_is_known_as_it_is(
+    split_s: int, made_on: int, majority: bool, excused: bool
+) -> None:
+    machines = Machines()
+    if split_s < 0:
+        machines.cut(("n1", "n3"), ("n1", "n2"))
+        machines.wait(-split_s * SECOND)
+    record = SessionRecord(0, "c", V5, NEVER_EXPIRES_S, machines.world.now)
+    record.links.append(machines.link(made_on))
+    sub = Sub(b"t", 1, 0, machines.world.now)
+    sub.since_us = machines.world.now
+    sub.link = record.links[0]
+    record.every.append(sub)
+    machines.wait(2 * SECOND)
+    if split_s > 0:
+        machines.cut(("n1", "n3"), ("n1", "n2"))
+        machines.wait(split_s * SECOND)
+    message = machines.message(1, machines.link(2))
+    message.acked_us = machines.world.now
+    assert machines.judge(majority=majority).matched_otherwise(record, message) == excused
+
+
+@pytest.mark.parametrize(
+    ("fallen", "before_s", "qos", "falls"),
+    [
+        ((), 0, 0, 0),
+        ((3,), 0, 0, 1),
+        ((3,), 0, 1, 0),  # the next leader goes on with those
+        ((3,), 1, 0, 0),  # before it was asked for
+        ((1, 2), 0, 1, 2),  # both copies of a partition
+    ],
+)
+def test_retained_messages_come_again_if_a_leader_falls_after_they_were_asked_for(
+    fallen: tuple[int, ...], before_s: int, qos: int, falls: int
+) -> None:
+    machines = Machines(copies=2)
+    machines.wait(SECOND)
+    asked_us = machines.world.now
+    if before_s:
+        asked_us += before_s * SECOND
+    for number in fallen:
+        machines.run(number, up=False)
+    machines.wait(2 * SECOND)
+    assert machines.judge().repeats_scan(asked_us, qos) == falls
+
+
 @pytest.mark.parametrize("answered", [False, True])
 @pytest.mark.parametrize(
     ("forks", "majority", "excused"), [(True, False, True), (False, False, False), (True, True, False)]

@@ -175,6 +175,14 @@ def test_only_the_links_that_are_named_stay() -> None:
     assert simulation.result.marks["links: links"] == 1
 
 
+def test_a_process_in_a_loop_is_started_again_and_again_and_the_others_go_on() -> None:
+    steps = "client a at n1\nwait\nsubscribe a t 1\nwait\nloop n3 500ms 4s\npublish a t m 1\nrun 2s\nexpect a m\nrun 4s"
+    simulation = play(steps, majority=1)
+    assert simulation.result.violations == []
+    assert len(simulation.site.hosts[2].starts_us) > 5
+    assert simulation.site.hosts[2].up
+
+
 def test_stutter_stops_and_goes_on() -> None:
     simulation = play("stutter n1 200ms 20ms 2s\nrun 3s", majority=1)
     assert simulation.result.violations == []

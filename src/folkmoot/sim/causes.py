@@ -149,17 +149,25 @@ class Causes:
     def matched_otherwise(self, record: SessionRecord, message: Message) -> bool:
         """Whether a message may have been matched with other subscriptions than the client's present ones.
 
-        Yes, if the client changed its subscriptions on another side than the one that took the message.
+        Yes, if the client changed its subscriptions on another side than the one that took the message. A subscription
+        that was made before the sides parted is known to both of them, as it is.
         """
         changed = record.began_without_copy and not self.majority
         taken = [attempt.link for attempt in message.attempts]
         for sub in record.matching(message.topic):
+            gone = sub.until_us < NEVER or sub.gone_us < NEVER
             since = sub.gone_us if sub.gone_us < NEVER else sub.asked_us
-            if not changed:
-                until = min(message.acked_us, self.world.now)
+            until = min(message.acked_us, self.world.now)
+            if changed:
+                break
+            if gone or sub.link is None:
                 links = taken + (record.links_since(sub.asked_us) if sub.link is None else [sub.link])
                 changed = any(self._is_forked(link, since, until) for link in links)
-                changed = changed or self._is_unaware(message, since, min(max(since, sub.since_us), self.world.now))
+            else:
+                made_us = min(sub.since_us, self.world.now)
+                changed = any(self._on_two_sides([link, sub.link], since, made_us + SECOND) for link in taken)
+                changed = changed or self._is_uninformed(message, sub.link, since, made_us)
+            changed = changed or self._is_unaware(message, since, min(max(since, sub.since_us), self.world.now))
         return self._decide("A2", "subscription changed on another side", changed)
 
     def out_of_order(self, record: SessionRecord | None, message: Message, later: Message) -> bool:
@@ -235,12 +243,15 @@ class Causes:
             self._excuse("A2", "QoS 0: sent before it was on disk, and again after a failure")
         return more
 
-    def repeats_scan(self, record: SessionRecord) -> int:
-        """Return how often a scan of retained messages may have begun again.
+    def repeats_scan(self, asked_us: int, qos: int) -> int:
+        """Return how often a scan of retained messages, asked for since then, may have begun again.
 
-        Once for each machine that has failed since the session began.
+        Once for each machine that has failed since. The next leader begins anew with those that come with QoS 0; with
+        the others only where all copies of a partition have been away.
         """
-        falls = self.history.falls(record.created_us)
+        falls = self.history.falls(asked_us)
+        if qos and falls and self.history.away(asked_us) < self.history.copies:
+            falls = 0
         if falls:
             self._excuse("A2", "retained messages are sent again after a failure")
         return falls
@@ -269,15 +280,23 @@ class Causes:
                     return self._excuse("A1", "transient: its node failed, or did not reach the node of the subscriber")
         return False
 
-    def ended_with_its_node(self, record: SessionRecord, message: Message) -> bool:
-        """Whether a message for a transient session that has ended may be lost with its node.
+    def lost_with_its_session(self, record: SessionRecord, message: Message, publisher: SessionRecord | None) -> bool:
+        """Whether a message for a transient session that has ended may be lost with its node, or on its way.
 
-        Yes, if that node failed while the message may have been under way, or afterwards, until the connection ended.
+        Yes, if the node failed while the message may have been under way, or afterwards, until the connection ended; or
+        if the two nodes may have been of two sides.
         """
         link = record.link
+        assert link is not None, "it was connected"
         since = message.first_us - _BEFORE_US
-        failed = link is not None and not self.alone and self.history.down(link.server.name, since, link.cut_us - 1)
-        return failed and self._excuse("A1", "transient: its node failed, or did not reach the node of the subscriber")
+        if not self.alone and self.history.down(link.server.name, since, link.cut_us - 1):
+            return self._excuse("A1", "transient: its node failed, or did not reach the node of the subscriber")
+        if self.lost_on_its_way(record, message, publisher):
+            return True
+        if self._on_two_sides([link, *[attempt.link for attempt in message.attempts]], since, link.cut_us):
+            return self._excuse("A1", "transient: its node failed, or did not reach the node of the subscriber")
+        self.judge("A1")
+        return False
 
     def unknown_there(self, record: SessionRecord, sub: Sub, message: Message) -> bool:
         """Whether the node that took an acknowledged message may not have known the subscription.
@@ -582,6 +601,10 @@ class Causes:
         No excuse: the outcome of an operation without an answer is open (Herlihy and Wing), unless nothing delays it.
         """
         return self.history.troubled(message.first_us - _BEFORE_US, ended_us)
+
+    def pending_since(self, since_us: int) -> bool:
+        """Whether something has failed since then, so that a write that was under way may be applied later."""
+        return self.history.troubled(since_us, self.world.now)
 
     # Wills
 

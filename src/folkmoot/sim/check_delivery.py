@@ -256,7 +256,9 @@ class DeliveryChecker:
         allowed = applied * ((1 if plain else 0) + len(names))
         if message.retain:
             # A crash after QoS 0 messages were sent may lose the position of a scan: they come again.
-            allowed += sum([sub.asks for sub in plain]) * (1 + self.judge.repeats_scan(record))
+            asked_us = min([sub.asked_us for sub in plain], default=record.created_us)
+            again = self.judge.repeats_scan(asked_us, packet.qos)
+            allowed += sum([sub.asks for sub in plain]) * (1 + again)
         if record.link_copies[number] > allowed + (max(more, raised) if packet.qos else 0):
             self.world.violate("A2", f"{record} got {message} {record.link_copies[number]} times over one connection")
         fresh = record.fresh_copies.get((number, packet.qos), 0)
@@ -272,22 +274,26 @@ class DeliveryChecker:
     def _was_full(self, message: Message) -> bool:
         return self.ledger.was_full(message.first_us, min(message.acked_us, self.world.now))
 
-    def _is_due(self, record: SessionRecord, message: Message, until_us: int = NEVER) -> bool:
-        """Whether an acknowledged message must reach the session (QoS 1 and 2), which lasted until then."""
+    def _is_due(self, record: SessionRecord, message: Message) -> bool:
+        """Whether an acknowledged message must reach the session (QoS 1 and 2)."""
+        sub = self._owing_sub(record, message, NEVER)
+        if sub is None or self.judge.lost_on_its_way(record, message, self.ledger.current.get(message.publisher)):
+            return False
+        return not self.judge.unknown_there(record, sub, message)
+
+    def _owing_sub(self, record: SessionRecord, message: Message, until_us: int) -> Sub | None:
+        """Return a subscription, in force until then, for which the session must get an acknowledged message."""
         if message.qos == 0 or not message.payload or message.may_expire:
-            return False
+            return None
         if message.number in record.spared:
-            return False
+            return None
         if len(message.payload) + len(message.topic) + _OVERHEAD_BYTES > record.packet_bytes_max:
-            return False
-        since = message.first_us
+            return None
         own = message.publisher == record.client_id
         for sub in record.matching(message.topic):
-            if sub.granted and not sub.group and sub.sure(since, until_us) and not (own and sub.no_local):
-                if self.judge.lost_on_its_way(record, message, self.ledger.current.get(message.publisher)):
-                    return False
-                return not self.judge.unknown_there(record, sub, message)
-        return False
+            if sub.granted and not sub.group and sub.sure(message.first_us, until_us) and not (own and sub.no_local):
+                return sub
+        return None
 
     def _check_gap(self, record: SessionRecord, link: Link, message: Message) -> None:
         """A message came: earlier ones of its lane have come too, or must not come."""
@@ -343,16 +349,17 @@ class DeliveryChecker:
         """A transient session is over: while it was connected, it has got what was due, if it had time for it."""
         if link.troubled or record.replayer or len(record.links) > 1:
             return
-        came_us = max([self.ledger.messages[number].first_us for number in record.ever], default=0)
+        sent = [self.ledger.messages[number].first_us for number in record.ever]
+        came_us = max([at for at in sent if at < NEVER], default=0)
         for message in self.ledger.messages:
-            if not message.acked or message.number in record.ever or message.number in record.held:
+            if not message.acked or self._owing_sub(record, message, link.cut_us) is None or self._was_full(message):
                 continue
             # Nothing has come since, or what was sent later.
             waited = max(message.acked_us, record.got_us) + LATE_US < link.cut_us
-            if waited or (came_us < NEVER and message.acked_us + _OVERTAKEN_US < min(came_us, link.cut_us)):
-                if self._was_full(message) or self.judge.ended_with_its_node(record, message):
+            if waited or message.acked_us + _OVERTAKEN_US < min(came_us, link.cut_us):
+                if self.judge.lost_with_its_session(record, message, self.ledger.current.get(message.publisher)):
                     continue
-                if self._is_due(record, message, link.cut_us):
+                if message.number not in record.ever and message.number not in record.held:
                     self.world.violate("A1", f"{record}, which was transient, never got {message}, acknowledged before")
                     return
 

@@ -154,6 +154,19 @@ class History:
                 most = max(most, len(away))
         return most
 
+    def away(self, since_us: int) -> int:
+        """Return how many members may have been away at once since then, at most, as any of them saw it.
+
+        One that has come back may not have caught up yet, so all count that have not run all the time.
+        """
+        members = [number for number, host in enumerate(self.hosts) if host.member]
+        most = len([number for number in members if self.down(self.hosts[number].name, since_us - HEAL_US)])
+        for _begin_us, _end_us, masks in self._epochs_in(since_us, self.world.now):
+            for mask in masks:
+                if mask:
+                    most = max(most, len([number for number in members if not mask >> number & 1]))
+        return most
+
     def is_partly_cut(self, name: str, at_us: int) -> bool:
         """Whether at this time a machine reached another one, both ways, that did not reach the same others.
 

@@ -32,7 +32,7 @@ class Oracle:
         self.sessions = SessionChecker(ledger)
         self.deliveries = DeliveryChecker(ledger)
         self.wills = WillChecker(ledger, watchers)
-        self.retained = RetainedChecker(ledger)
+        self.retained = RetainedChecker(ledger, self.wills.outcomes)
         self.streams = StreamChecker(ledger)
         self.strict = False  # nothing has been wrong for a while
 

@@ -15,6 +15,7 @@
     reset HOST HOST    slow HOST HOST TIME
     full HOST          free HOST     stall HOST TIME       clock HOST TIME
     join HOST...       stutter HOST STOP GO TIME           (stutter: stopped and going on in turn, for that time)
+    loop HOST LIFE TIME                                    (killed and started again, each time after at most LIFE)
     pace HOST PERCENT  empty HOST                          (pace: of its clock; empty: its disk, under the same id)
     evict HOST HOST    forget HOST HOST [force]            (orders to the first one, as over HTTP)
     copy HOST          restore HOST  clone HOST HOST       (of its folder; clone: at a machine that has no node)
@@ -282,6 +283,11 @@ class Script:
         stop, go, lasts = [self._time(word) for word in words[1:4]]
         self._topologies.processes.start_stutter(self._host(words[0]), stop, go, lasts)
 
+    def step_loop(self, words: list[str]) -> None:
+        """Kill a process and start it, again and again."""
+        life, lasts = [self._time(word) for word in words[1:3]]
+        self._topologies.processes.start_loop(self._host(words[0]), lasts, life)
+
     def step_pace(self, words: list[str]) -> None:
         """Let a clock go at this speed."""
         self._topologies.processes.set_pace(self._host(words[0]), int(words[1]))
@@ -439,6 +445,7 @@ _STEPS = {
     "clock": 2,
     "join": 1,
     "stutter": 4,
+    "loop": 3,
     "pace": 2,
     "empty": 1,
     "evict": 2,

@@ -106,6 +106,7 @@ TOPOLOGY_FAULTS = (
     "link matrices",
     "old folders",
     "orders",
+    "restart loops",
     "slow clocks",
     "stutters",
     "uneven power loss",
@@ -114,8 +115,8 @@ TOPOLOGY_FAULTS = (
 )
 """Faults that only the family `--topologies` draws."""
 
-_DRAWN: Final = tuple(name for name in TOPOLOGY_FAULTS if name not in ("orders", "slow clocks"))
-"""Those that are drawn one by one; slow clocks come with wrong ones, and orders were added later."""
+_DRAWN: Final = tuple(name for name in TOPOLOGY_FAULTS if name not in ("orders", "restart loops", "slow clocks"))
+"""Those that are drawn one by one; slow clocks come with wrong ones, the others were added later."""
 
 _WITH_TOPOLOGIES = ("crashes", "disk stalls", "restarts")
 _WITH_TOPOLOGIES_CLUSTER = ("hangs", "joins", "leaves", "mass crashes", "peer resets", "power loss", "slow links")
@@ -172,6 +173,8 @@ class Swarm:
         self.rounds = rng.between(1, 3)
         self.replicas = 1
         self.min_in_sync = 1
+        self.retained_wills = False
+        self.restless_replays = False  # their clients leave and come back in the middle
         self.majority = False
         self.stands = False  # in the end the links stay as they are for a while
         self.spares = 0  # machines that may join later
@@ -198,7 +201,7 @@ class Swarm:
         self.turn_steps = [192, 1_536, 65_536][(self.clients + self.depth) % 3]
         if family is not None and nodes > 1:
             self._draw_topologies(family)
-        if later is not None and nodes > 1:
+        if later is not None:
             self._draw_later(later)
         if shape is not None:
             shape(self)
@@ -323,10 +326,13 @@ class Swarm:
 
     def _draw_later(self, rng: Rng) -> None:
         """Draw what was added later, with a generator of its own."""
-        if rng.chance(1, 4):
+        if rng.chance(1, 4) and self.nodes > 1:
             self.min_in_sync = 2
         if self.topologies:
             self.on["orders"] = rng.chance(1, 4)
+            self.on["restart loops"] = rng.chance(1, 6)
+        self.retained_wills = rng.chance(1, 3)
+        self.restless_replays = rng.chance(1, 3)
 
     def is_witness(self, number: int) -> bool:
         """Whether a machine, by its number from 1, runs a witness."""
