@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from folkmoot.kernel.errors import CorruptStore
 from folkmoot.kernel.event import WARNING
 from folkmoot.mqtt import reason
 from folkmoot.mqtt.encode import encode, forward_properties
@@ -251,10 +250,7 @@ class Admission:
         """Admit the client that waited for the end of its older connection, if it is still connected."""
         waiting = self._parked.pop(client_id, None)
         if waiting is not None and waiting[0].state == REGISTERING:
-            try:
-                self.admit(waiting[0], waiting[1])
-            except CorruptStore as damage:  # a will of the older connection
-                self.closing.unreadable(waiting[0], damage)
+            self.admit(waiting[0], waiting[1])
 
     def release(self, partition: int) -> list[Connection]:
         """End the leadership of the partition: waiting clients ask the new leader. Return those of other nodes."""
