@@ -221,7 +221,7 @@ def test_the_middle_of_a_bridge_may_be_of_either_side() -> None:
 
 @pytest.mark.parametrize("bridged", [False, True])
 def test_a_side_stays_one_as_long_as_those_that_it_meets_are_reached_by_a_bridge_only(bridged: bool) -> None:
-    """n1 was alone when n2 and n3 reached the others; now all three reach each other, and the others over n3 at most."""
+    """n1 was alone when n2 and n3 reached the others; now all three reach each other, and the others over n3."""
     machines = Machines(5)
     machines.cut(*[("n1", other) for other in ("n2", "n3", "n4", "n5")])
     machines.wait(2 * FORK_US)

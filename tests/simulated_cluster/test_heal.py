@@ -10,7 +10,6 @@ import pytest
 from folkmoot.kernel.clock import SECOND
 from folkmoot.kernel.hash import hash64
 from folkmoot.merge.merge_session import STEP_ROWS
-from folkmoot.replica import merging
 from folkmoot.store.batch import Batch
 from folkmoot.store.key import QUEUE, name_prefix, numbered_key, sequence_of
 from tests.harness.peer import EVER
@@ -93,13 +92,11 @@ TOPICS = 200
 
 
 @pytest.mark.parametrize("bytes_held", [HELD, 1 << 30])
-def test_merges_hold_together_no_more_than_a_bound_or_one_partition(
-    bytes_held: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(merging, "_BYTES_HELD", bytes_held)
+def test_merges_hold_together_no_more_than_a_bound_or_one_partition(bytes_held: int) -> None:
     cluster = SimulatedCluster(3, partitions=PARTITIONS)
     for site in cluster.live():
         site.settings.page_bytes = PAGE_BYTES
+        site.cluster_node.replication.merges.bytes_held = bytes_held
     lone = cluster["n3"]
     cluster.cut("n3", "n1", "n2")
     cluster.advance(10 * SECOND)

@@ -8,14 +8,13 @@ import pytest
 
 from folkmoot.kernel.clock import SECOND
 from folkmoot.store.key import LEFTOVER, end_of, kind_prefix
-from folkmoot.streams import leftover
 from folkmoot.streams.config import StreamConfig
 from folkmoot.streams.log import StreamLog
 from tests.harness.simulated_cluster import SimulatedCluster, Site
 
 PAGE_BYTES = 2_000
-TURN_BYTES = 100_000
-RECORD_BYTES = 20_000  # each in a chunk of its own
+TURN_BYTES = 1 << 20  # of what is appended in one turn, as `streams/leftover` has it
+RECORD_BYTES = 200_000  # each in a chunk of its own
 COUNT = 150
 
 
@@ -45,10 +44,7 @@ def left_over(site: Site) -> int:
 
 
 @pytest.mark.parametrize("dies", [False, True])
-def test_records_of_the_other_side_come_turn_by_turn_once_and_in_order(
-    dies: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(leftover, "_TURN_BYTES", TURN_BYTES)
+def test_records_of_the_other_side_come_turn_by_turn_once_and_in_order(dies: bool) -> None:
     cluster = SimulatedCluster(3, partitions=1, streams=[StreamConfig("s", b"t", 1)])
     for site in cluster.live():
         site.settings.page_bytes = PAGE_BYTES

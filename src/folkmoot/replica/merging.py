@@ -59,7 +59,7 @@ _TAKEN_MAX: Final = 16  # branches of a partition that are remembered
 _HEALS_MAX: Final = 16
 _DONE: Final = b"\xff\xff"
 _TRIES: Final = 3  # to read a branch, before it counts as lost
-BYTES_HELD: Final = 256 << 20
+_BYTES_HELD: Final = 256 << 20
 """The rows of both sides of all partitions that merge at the same time; of a single partition there may be more."""
 
 _ROW_BYTES: Final = 200  # what a row or an operation takes in memory besides its key and value, approximately
@@ -68,13 +68,15 @@ _ROW_BYTES: Final = 200  # what a row or an operation takes in memory besides it
 class Merges:
     """The partitions that merge branches; `done`: those that have finished, to be taken.
 
-    heals: summaries of the newest heals, oldest first.
+    heals: summaries of the newest heals, oldest first; bytes_held: which all merges together hold before they read one
+    after the other.
     """
 
     def __init__(self, context: ReplicaContext, lead: Lead) -> None:
         self.context = context
         self.lead = lead
         self.done: list[Replica] = []
+        self.bytes_held: int = _BYTES_HELD
         self._homes: dict[Replica, dict[str, tuple[bool, list[str]]]] = {}
         self.heals: list[dict[str, object]] = []
         self._active: dict[Replica, Intake] = {}

@@ -369,7 +369,7 @@ class History:
         The lineage of one of them may be led by a machine that the other one does not reach: then it does not go over.
         """
         one, two = pair
-        for begin_us, end_us, masks in self._epochs_in(since_us, NEVER) if since_us < NEVER else ():
+        for begin_us, _end_us, masks in self._epochs_in(since_us, NEVER) if since_us < NEVER else ():
             mask = masks[one]
             if not (mask and masks[two]):
                 return max(begin_us, since_us)  # one does not run
