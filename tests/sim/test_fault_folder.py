@@ -9,6 +9,7 @@ import pytest
 
 from folkmoot.kernel.rng import Rng
 from folkmoot.sim.fault_folder import FolderFaults
+from folkmoot.sim.fault_link import LinkFaults
 from folkmoot.sim.trace import Trace
 from folkmoot.sim.world import World
 
@@ -41,3 +42,18 @@ def test_a_folder_is_set_back_only_where_another_copy_is_there_at_once(
     faults.restore = lambda host, copy: found.append(host.name)
     faults._return_mixed(hosts[0], object())
     assert found == (["n1"] if restored else [])
+
+
+@pytest.mark.parametrize("exhausted", [False, True])
+@pytest.mark.parametrize("blank", [False, True])
+def test_no_link_is_cut_while_a_copy_that_was_set_back_may_need_it(exhausted: bool, blank: bool) -> None:
+    hosts: list[Any] = [SimpleNamespace(name=name, node=object(), member=True, blank=False) for name in ("n1", "n2")]
+    hosts[0].blank = blank
+    trouble: Any = SimpleNamespace(exhausted=exhausted, majority=False, split=lambda: None)
+    cuts: list[str] = []
+    mesh: Any = SimpleNamespace(cut=lambda one, two: cuts.append(one.name), mend=lambda one, two: None)
+    for draw in ("change", "stand"):
+        links: Any = LinkFaults(World(1, Trace()), Rng(1), SimpleNamespace(hosts=hosts), trouble, mesh)  # type: ignore[arg-type]
+        links._flap = lambda _number, drawn, _period: cuts.extend([one for one, _two in drawn])
+        getattr(links, draw)()
+    assert bool(cuts) != (exhausted and blank)

@@ -51,6 +51,11 @@ class LinkFaults(Acting):
         self.end_all()
         self.mend()
 
+    @property
+    def _spares(self) -> bool:
+        """Whether a folder was set back and nothing else may fail: copies that are cut off from it count as away."""
+        return self.trouble.exhausted and any(host.blank for host in self.site.hosts)
+
     def lasting(self) -> int:
         """Draw how long a matrix lasts, microseconds."""
         longest = (2 * SECOND, 8 * SECOND, 30 * SECOND, 90 * SECOND)[self.rng.below(4 if self.trouble.majority else 3)]
@@ -59,6 +64,8 @@ class LinkFaults(Acting):
     def change(self) -> None:
         """Draw a matrix; it may take the place of the present one."""
         if self.busy and not self.rng.chance(1, 6):
+            return
+        if self._spares:
             return
         names = [host.name for host in self.site.hosts if host.member or host.node is not None]
         if len(names) < 2:
@@ -74,7 +81,7 @@ class LinkFaults(Acting):
     def stand(self) -> None:
         """Draw a matrix that stays in force until everything is mended."""
         names = [host.name for host in self.site.hosts if host.member]
-        if len(names) > 1:
+        if len(names) > 1 and not self._spares:
             kind, cuts = draw(self.rng, names)
             self.apply(kind, cuts, NEVER)
 
