@@ -121,6 +121,7 @@ def shape_of(bug: Planted, *, healthy: bool = False) -> Shape:
         swarm.short_queues = False
         swarm.replicas = 3
         swarm.min_in_sync = 1
+        swarm.retained_wills = swarm.restless_replays = False
         swarm.lean = True
         swarm.topics = min(swarm.topics, 4)
         swarm.partitions = 4

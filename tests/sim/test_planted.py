@@ -58,6 +58,7 @@ def shape(swarm: Swarm) -> None:
     swarm.fault_every = 20
     swarm.topics = min(swarm.topics, 4)
     swarm.short_queues = False
+    swarm.retained_wills = swarm.restless_replays = False
 
 
 SHOWN_BY: dict[type[Disk], int] = {plant.ForgetsReleased: 9, plant.ForgetsSubscriptions: 9, plant.RemembersWills: 9}
