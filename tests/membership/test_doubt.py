@@ -218,7 +218,7 @@ def test_a_side_in_doubt_forks_if_it_may(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_a_term_that_all_voters_have_forgotten_does_not_come_again(seed: int) -> None:
-    """A member that is not here may have entries of it: it would take other entries of one term and index for its own."""
+    """A member that is not here may have entries of it, and would take others of the same term and index for its own."""
     cluster = begun(seed, 3)
     old = [deepcopy(machine.store) for machine in cluster.machines]
     for _ in range(5):

@@ -118,7 +118,7 @@ def test_a_proposal_that_another_entry_replaced() -> None:
 
 
 def test_a_leader_that_is_elected_again_hears_of_its_new_proposals() -> None:
-    """Proposals of its former term, which were to stand behind them, are not decided as long as nothing stands there."""
+    """Those of its former term, which were to stand behind them, are not decided as long as nothing stands there."""
     scenario = cluster("3 led 1")
     scenario.do("cut 1-2 1-3")
     node = scenario.nodes[1]

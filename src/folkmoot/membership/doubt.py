@@ -11,9 +11,9 @@ out from others what is left of the cluster:
   of them has ever been in, so that a forgotten vote is of an earlier one. They may all have forgotten the newest terms,
   of which a member that is not here has entries, so they leave many out (`FORGOTTEN_TERMS`). A complete voter, which
   does not know of this, may be elected in its place: in that term or a later one only with its vote, because the
-  complete ones are no quorum, and the others in doubt vote for it alone. So that leader has the newest log, too, and all
-  listen to it. One to which it does not speak is no member any more, and learns so in no other way: its disk becomes
-  another one.
+  complete ones are no quorum, and the others in doubt vote for it alone. So that leader has the newest log, too, and
+  all listen to it. One to which it does not speak is no member any more, and learns so in no other way: its disk
+  becomes another one.
 - By its own log it decides alone: it goes on when it has reached all members, or has waited for them. If they have gone
   on without it, it learns so from them (`Control._see_leader`).
 - Otherwise it waits. With the policy for it, the side forks: nobody has a vote in a new lineage yet.
