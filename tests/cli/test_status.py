@@ -168,6 +168,15 @@ def test_settings_that_differ_are_named_by_node() -> None:
     assert "SETTINGS DIFFER on c: streams is 1 declared, hash 7 there, none declared here" in summary(found)
 
 
+def test_few_forks_that_are_left_are_told_where_sides_fork() -> None:
+    picture = Drawn(FULL)
+    assert not [line for line in heading(picture) if line.startswith("FEW FORKS")]
+    picture.more_forks = 102
+    assert [line[:20] for line in heading(picture) if line.startswith("FEW FORKS")] == ["FEW FORKS LEFT: 102;"]
+    picture.split_policy = "majority"
+    assert not [line for line in heading(picture) if line.startswith("FEW FORKS")]
+
+
 def test_copies_that_are_away_and_those_that_are_lost_are_named() -> None:
     picture = Drawn(FULL, members="ab", known="abcd")
     assert not [line for line in heading(picture) if line.startswith(("COPIES", "last loss"))]

@@ -39,11 +39,11 @@ _NUMBERS: Final = (
     *("messages_acknowledged", "messages_kept", "outbox_kept", "overload", "partition", "partitions", "queued"),
     *("retained", "retained_cleared", "retained_kept", "seconds", "sessions", "sessions_ended", "sessions_taken"),
     *("sockets_max", "start", "stream_chunks", "subscribed", "time_us", "took_us", "total", "unsubscribed", "version"),
-    *("ahead_us", "by_us", "clocks"),
+    *("ahead_us", "by_us", "clocks", "left"),
     *("before", "cluster", "index", "lineage", "term"),
-    *("connections_max", "limit", "reserved", "untold", "view", "waited_us", "waiting"),
+    *("connections_max", "limit", "reserved", "unmerged", "untold", "view", "waited_us", "waiting"),
 )
-_LISTS: Final = ("for", "forgotten", "from", "members", "nodes", "reasons", "seeds", "silent", "trace")
+_LISTS: Final = ("for", "forgotten", "from", "keys", "members", "nodes", "reasons", "seeds", "silent", "trace")
 TYPES: Final[dict[str, type]] = {
     **dict.fromkeys(_TEXT, str),
     **dict.fromkeys(_NUMBERS, int),

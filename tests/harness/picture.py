@@ -47,6 +47,7 @@ class Drawn(Picture):
         self.is_trunk = True
         self.leader_of_log = "b"
         self.voting: list[str] = []
+        self.more_forks = 1024
         self.leased = True
         self.reasons: dict[str, str] = {}  # why members are away
         self.out = ""  # why this node is out
@@ -75,6 +76,9 @@ class Drawn(Picture):
 
     def lineage(self) -> int:
         return 255
+
+    def forks_left(self) -> int:
+        return self.more_forks
 
     def policy(self) -> str:
         return self.split_policy
@@ -140,7 +144,7 @@ class Drawn(Picture):
         self.orders.append(("evict", node_id))
         return ""
 
-    def forget(self, node_id: str, now: int) -> str:
+    def forget(self, node_id: str, now: int, force: bool = False) -> str:
         self.orders.append(("forget", node_id))
         return ""
 

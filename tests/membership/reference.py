@@ -25,6 +25,7 @@ from folkmoot.membership.command import (
     MarkAway,
     Place,
     PlaceItem,
+    Prune,
     Put,
     Remove,
     Renew,
@@ -69,6 +70,8 @@ class Reference:
         self.base = 0
         self.changed = 0
         self.apart = False  # somebody with data may be in another lineage, or has to be merged
+        self.shared: list[int] = []  # with each ancestor, the last counter
+        self.forgotten: list[int] = []
 
     def up(self, disk: int) -> bool:
         return disk in self.members and self.members[disk]["state"] in ("active", "leaving")
@@ -96,6 +99,7 @@ class Reference:
     def fork(self, index: int, deaths: list[MarkAway]) -> None:
         """Begin a fork in which some are away: copies that are all away were in sync until then, and stay so."""
         before = [set(partition["isr"]) for partition in self.partitions]
+        self.shared.append(index - 1 + self.base)
         for command in deaths:
             assert self.apply(index, command)
         for partition, isr in zip(self.partitions, before, strict=True):
@@ -285,7 +289,7 @@ class Reference:
         if one["state"] == "leaving" and mine:
             return False
         only = [partition for partition in mine if command.disk in partition["branches"]]
-        only += [partition for partition in mine if partition["isr"] == {command.disk}]
+        only += [partition for partition in mine if not partition["isr"] or partition["isr"] == {command.disk}]
         if only and not command.force:
             return False
         for partition in mine:
@@ -392,6 +396,27 @@ class Reference:
         one = self.members.get(command.disk)
         return one is not None and one["incarnation"] == command.incarnation and self.up(command.disk)
 
+    def prune(self, index: int, command: Prune) -> bool:
+        """Forget ancestors when all are up and merged, but for three kinds.
+
+        They are the parent, those in which a member has started, and those with which a founder in doubt shared none.
+        """
+        if self.apart or not all(self.up(disk) for disk in self.members):
+            return False
+        if any(partition["branches"] for partition in self.partitions):
+            return False
+        starts = [one["started"] for one in self.members.values()]
+        times = list(zip([0, *self.shared], self.shared, strict=False))
+        old = [shared for last, shared in times[:-1] if not any(last < start <= shared for start in starts)]
+        pairs = [(last, shared) for last, shared in times if shared == last + 1]
+        old = [shared for shared in old if not any(shared in pair for pair in pairs)]
+        gone = [shared for shared in old if shared <= command.upto]
+        if not gone or command.upto > max(old, default=0):
+            return False
+        self.shared = [shared for shared in self.shared if shared not in gone]
+        self.forgotten += gone
+        return True
+
     def put(self, index: int, command: Put) -> bool:
         number = self.settings[command.key][1] if command.key in self.settings else 0
         if command.expected not in (-1, number):
@@ -416,6 +441,8 @@ class Reference:
         """Assert that the configuration is this one."""
         assert configuration.features == self.features
         assert (configuration.base, configuration.changed) == (self.base, self.changed)
+        assert [shared for _lineage, shared in configuration.ancestors] == self.shared
+        assert configuration.floor == max([0, *self.forgotten])
         assert sorted(configuration.members) == sorted(self.members)
         for disk, one in self.members.items():
             found = configuration.members[disk]

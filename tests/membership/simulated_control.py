@@ -92,8 +92,10 @@ class ChangedCopies(BranchSource):
         """Return the partitions whose last change is not of this lineage, nor of what it shares with ancestors."""
         shared = dict(configuration.ancestors)
         shared[configuration.lineage] = 1 << 62
+        member = configuration.members.get(self.machine.disk)
+        floor = configuration.floor if member is not None and member.started else 0
         copies = sorted(self.machine.copies.items())
-        return [number for number, (lineage, counter) in copies if counter > shared.get(lineage, 0)]
+        return [number for number, (lineage, counter) in copies if counter > shared.get(lineage, floor)]
 
 
 class Link:

@@ -28,6 +28,7 @@ from folkmoot.membership.command import (
     MarkAway,
     Place,
     PlaceItem,
+    Prune,
     Put,
     Remove,
     Renew,
@@ -75,6 +76,7 @@ COMMANDS: list[Command] = [
     Withdraw(3, 2, [], [(0, 0), (255, 300)]),
     Withdraw(3, 2, [], []),
     Renew(ID_MAX, 7),
+    Prune(ID_MAX),
 ]
 
 
@@ -276,5 +278,5 @@ def test_a_configuration_with_an_impossible_descent_is_a_value_error(
 
 def test_a_configuration_of_a_newer_build_is_refused() -> None:
     data = encode_configuration(ClusterConfiguration())
-    with pytest.raises(ValueError, match="format 2"):
-        decode_configuration(b"\x02" + data[1:])
+    with pytest.raises(ValueError, match="format 3"):
+        decode_configuration(b"\x03" + data[1:])

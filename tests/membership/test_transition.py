@@ -19,6 +19,7 @@ from folkmoot.membership.command import (
     FORGOTTEN,
     KINDS,
     LEFT,
+    PRUNE,
     REPLACED,
     REPLICAS_MAX,
     SILENT,
@@ -152,8 +153,9 @@ class Log:
 
 @pytest.mark.parametrize("part", range(4))
 def test_drawn_commands_do_what_the_reference_says(part: int) -> None:
-    accepted: dict[int, int] = dict.fromkeys(KINDS, 0)
-    refused: dict[int, int] = dict.fromkeys(KINDS, 0)
+    kinds = [kind for kind in KINDS if kind != PRUNE]  # of a lineage with ancestors: `test_ancestors` draws that
+    accepted: dict[int, int] = dict.fromkeys(kinds, 0)
+    refused: dict[int, int] = dict.fromkeys(kinds, 0)
     for seed in range(part * 10, part * 10 + 10):
         drawer = Drawer(seed)
         transition = Transition(ClusterConfiguration())

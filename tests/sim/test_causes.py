@@ -45,6 +45,7 @@ class Machines:
                 starts_us=[self.world.now],
                 emptied_us=[],
                 blank=False,
+                put_out=False,
             )
             for number in range(1, count + 1)
         ]
@@ -218,6 +219,23 @@ def test_the_middle_of_a_bridge_may_be_of_either_side() -> None:
     assert machines.history.apart("n2", "n3", 0)
 
 
+@pytest.mark.parametrize("bridged", [False, True])
+def test_a_side_stays_one_as_long_as_those_that_it_meets_are_reached_by_a_bridge_only(bridged: bool) -> None:
+    """n1 was alone when n2 and n3 reached the others; now all three reach each other, and the others over n3 at most."""
+    machines = Machines(5)
+    machines.cut(*[("n1", other) for other in ("n2", "n3", "n4", "n5")])
+    machines.wait(2 * FORK_US)
+    apart = [(one, other) for one in ("n1", "n2", "n3") for other in ("n4", "n5")]
+    machines.cut(*[pair for pair in apart if not bridged or "n3" not in pair])
+    met = machines.world.now
+    machines.wait(2 * HEAL_US)
+    assert machines.history.apart("n1", "n2", met + HEAL_US + 1) == bridged
+    machines.cut()
+    healed = machines.world.now
+    machines.wait(2 * HEAL_US)
+    assert not machines.history.apart("n1", "n2", healed + HEAL_US + 1)
+
+
 def test_a_machine_that_is_cut_off_from_everything_may_become_a_side_of_its_own() -> None:
     """Nobody reaches it meanwhile; but afterwards it may serve clients for a while, as it is."""
     machines = Machines()
@@ -255,6 +273,28 @@ def test_a_machine_whose_folder_is_lost_makes_no_majority(blank: bool) -> None:
     machines.run(3, up=False)
     machines.wait(2 * FORK_US)
     assert machines.history.apart("n1", "n3", 0) == blank
+
+
+def test_a_machine_that_is_evicted_makes_no_majority() -> None:
+    machines = Machines()
+    machines.hosts[1].put_out = True
+    machines.run(3, up=False)
+    machines.wait(2 * FORK_US)
+    assert machines.history.apart("n1", "n3", 0)
+
+
+def test_a_machine_is_away_from_another_one_since_it_reaches_it_no_more() -> None:
+    machines = Machines()
+    assert machines.history.away_since("n1", "n2") == NEVER
+    machines.wait(SECOND)
+    machines.cut(("n1", "n2"))
+    cut_us = machines.world.now
+    machines.wait(SECOND)
+    assert machines.history.away_since("n1", "n2") == cut_us
+    machines.run(1, up=False)
+    machines.wait(SECOND)
+    assert machines.history.away_since("n1", "n2") == cut_us
+    assert machines.history.away_since("n2", "n3") == NEVER
 
 
 def test_a_pause_is_no_failure() -> None:

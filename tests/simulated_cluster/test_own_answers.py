@@ -28,6 +28,9 @@ class Slow:
         queue.subscribe("far", qos=1)
         self.client = self.at_n2("c")
         self.other = self.at_n2("other")
+        known = cluster["n2"].client("known")
+        known.connect()
+        known.subscribe("known", qos=1)
         cluster["n1"].kill()
         cluster.hold_opening(hash64(far.encode()) % PARTITIONS, "n3", "n4")
         self.other.send(Publish(b"far", b"x", 1, False, packet_id=1))
@@ -65,6 +68,18 @@ def test_suback_of_a_filter_that_somebody_else_has_too(slow: Slow) -> None:
     assert not [packet for packet in slow.other.receive() if isinstance(packet, Suback)], "it stays in its order"
     slow.let_go()
     slow.other.take(Suback, 2)
+
+
+def test_what_changes_nothing_waits_for_nothing(slow: Slow) -> None:
+    transient = slow.cluster["n2"].client(slow.cluster["n2"].names_led("t")[0])
+    transient.connect()
+    transient.send(Subscribe(1, [(b"known", 1)]))
+    transient.take(Suback, 1)
+    slow.client.send(Unsubscribe(2, [b"nothing"]))
+    slow.client.take(Unsuback, 2)
+    slow.client.send(Ack(PUBREL, 3))
+    assert slow.client.take(Ack, 3).kind == PUBCOMP
+    slow.let_go()
 
 
 def test_a_filter_is_announced_again_to_a_node_that_has_not_confirmed_it(slow: Slow) -> None:

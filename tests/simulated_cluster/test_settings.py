@@ -67,6 +67,50 @@ def test_a_node_learns_what_has_changed_since_it_looked() -> None:
     assert node.settings_since(news).keys == []
 
 
+def test_a_node_that_changes_lineages_never_shows_that_there_are_no_settings() -> None:
+    cluster = SimulatedCluster(3)
+    put(cluster, cluster["n1"], "kept", b"x")
+    cluster.advance(SECOND)
+    node = cluster["n3"].node
+    lineage = node.settings_lineage
+    number = node.setting("kept").number  # type: ignore[union-attr]
+    cluster.cut("n3", "n1", "n2")
+    news = node.settings_since(None)
+    lineages: dict[int, bool] = {}
+    for step in range(1000):
+        if step == 500:
+            cluster.heal()
+        cluster.advance(SECOND // 50)
+        lineages[node.settings_lineage] = True
+        assert node.setting("kept") is not None
+        news = node.settings_since(news)
+        assert not news.is_whole or news.keys == ["kept"]
+    assert len(lineages) == 2
+    assert node.settings_lineage == lineage
+    assert 0 not in lineages
+    other = next(one for one in lineages if one != lineage)
+    ticket = node.put_setting("kept", b"y", "ann", cluster.now, number, other)
+    assert answer(cluster, cluster["n3"], ticket) == (0, OTHER_NUMBER)
+    ticket = node.put_setting("kept", b"y", "ann", cluster.now, number, lineage)
+    assert answer(cluster, cluster["n3"], ticket)[1] == ACCEPTED
+
+
+def test_a_node_on_its_way_to_another_lineage_shows_what_it_had() -> None:
+    cluster = SimulatedCluster(2)
+    put(cluster, cluster["n1"], "kept", b"x")
+    cluster.advance(SECOND)
+    node = cluster["n2"].node
+    news = node.settings_since(None)
+    assert node.cluster_node is not None
+    control = node.cluster_node.membership.control
+    log, control.log = control.log, None  # so it is until the rows of the other lineage are read
+    assert node.setting("kept") is not None
+    assert node.settings_since(None).keys == ["kept"]
+    assert node.settings_since(news).keys == []
+    control.log = log
+    assert node.settings_since(news).keys == []
+
+
 def test_settings_survive_restarts_and_reach_who_was_away_by_a_snapshot() -> None:
     cluster = SimulatedCluster(3)
     put(cluster, cluster["n1"], "kept", b"x")

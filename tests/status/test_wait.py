@@ -132,3 +132,15 @@ def test_a_controller_without_a_lease_does_not_speak_of_itself_as_of_another() -
     assert "the controller b does not renew it" in wait_of(picture)
     picture.leader_of_log = "a"
     assert "it is the controller, and too few voters answer it" in wait_of(picture)
+
+
+def test_a_side_that_can_fork_no_more_says_what_to_do() -> None:
+    picture = Drawn([["a", "b"]])
+    picture.leased = False
+    picture.leader_of_log = ""
+    picture.voting = ["b", "c"]
+    assert wait_of(picture).endswith("waits for b, c")
+    picture.more_forks = 0
+    assert wait_of(picture).endswith("bring back the nodes that are away, or forget those that are lost")
+    picture.split_policy = "majority"
+    assert wait_of(picture).endswith("waits for b, c")

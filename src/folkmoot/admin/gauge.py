@@ -22,6 +22,7 @@ def measure(status: Mapping[str, Any], counters: Counters) -> None:
     counters.cluster_member = int(status["state"] in ("member", "witness"))
     counters.cluster_may_serve = int(bool(status["writable"]))
     counters.cluster_view = status["counter"]
+    counters.cluster_forks_left = status["forks_left"]
     counters.cluster_settings_differ = len(status["settings_differ"])
     counters.cluster_nodes_active = sum(node["state"] == "active" for node in nodes)
     counters.cluster_nodes_leaving = sum(node["state"] == "leaving" for node in nodes)

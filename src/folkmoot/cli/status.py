@@ -11,6 +11,8 @@ from folkmoot.cli.grid import Grid
 
 __all__ = ["status", "heal_text", "summary"]
 
+FORKS_FEW: Final = 103  # a tenth of `ANCESTORS_MAX` (`membership/configuration`)
+
 OUTSIDE: Final = {
     "waiting": "NOT UP: this node serves no clients yet, and has no information about the others",
     "excluded": "LEFT OUT: the cluster goes on without this node, which serves no clients; ask another node",
@@ -51,6 +53,8 @@ def summary(found: dict[str, Any]) -> list[str]:
         lines.append(f"UNDER-REPLICATED: {few}")
     if found["apart"]:
         lines.append("FORKED: this side of a split goes on by itself; its streams get no offsets meanwhile")
+    if found["policy"] == "available" and found.get("forks_left", FORKS_FEW) < FORKS_FEW:
+        lines.append(f"FEW FORKS LEFT: {found['forks_left']}; bring back the nodes that are away, or forget lost ones")
     lines += away_lines(found)
     lines += missing_lines(found.get("copies_missing", []))
     if found.get("copies_too_few"):

@@ -181,7 +181,14 @@ class Feeds:
         if feed.token > self.commits.committed_token:
             self.fresh[feed] = None
         else:
+            self._let_land(feed)
+
+    def _let_land(self, feed: Feed) -> None:
+        """Its batch is committed: have a feed run when what it must read has landed."""
+        if feed.landing:
             self.landing[feed] = None
+        else:
+            self.active.add(feed)
 
     def hand_over(self, subscription: Subscription) -> None:
         """Continue the feed of a replaced subscription for its successor with the same filter.
@@ -249,7 +256,7 @@ class Feeds:
             if feed.token > self.commits.committed_token:
                 break
             del self.fresh[feed]
-            self.landing[feed] = None
+            self._let_land(feed)
         while self.landing:
             feed = next(iter(self.landing))
             if not self.landings.has_landed(feed.landing):

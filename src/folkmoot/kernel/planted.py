@@ -30,6 +30,7 @@ PLANTED: Final[list[str]] = [
     "own_tail",
     "partial_counts",
     "same_ids",
+    "serves_scarce",
     "stale_routes",
     "tail_kept",
     "unasked",
@@ -64,6 +65,7 @@ class Planted:
         self.partial_counts: bool = "partial_counts" in names  # a copy that is being filled counts as complete
         self.deaf_digests: bool = "deaf_digests" in names  # copies that differ are left as they are
         self.clears_kept: bool = "clears_kept" in names  # a retained message is cleared at its leader only
+        self.serves_scarce: bool = "serves_scarce" in names  # `min_in_sync` is not looked at
         self.no_stamps: bool = "no_stamps" in names  # changes during a split are not dated
         self.endless_turns: bool = "endless_turns" in names  # a turn handles all its input, however much that is
         # Leases

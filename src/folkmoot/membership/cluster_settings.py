@@ -2,6 +2,10 @@
 
 Each value has a *number*, the index of the entry that put it. A change names the number that it expects, so that of two
 changes that know the same value one is refused (compare-and-set).
+
+A process asks again when it got no answer, so a request may become an entry twice. It has a *request id*, and what was
+judged is remembered until the process has said that it needs no answer any more: a repetition gets the answer of the
+first one and changes nothing (Ongaro's dissertation, section 6.3).
 """
 
 from __future__ import annotations
@@ -17,14 +21,19 @@ __all__ = [
     "ANY",
     "AUTHOR_BYTES_MAX",
     "CHANGES_MAX",
+    "JUDGED_MAX",
     "KEYS_MAX",
     "KEY_BYTES_MAX",
     "TOTAL_BYTES_MAX",
     "VALUE_BYTES_MAX",
     "ClusterSettings",
+    "RequestId",
     "Setting",
     "SettingChange",
     "SettingNews",
+    "dropped_keys",
+    "is_possible",
+    "take_request",
     "take_settings",
 ]
 
@@ -37,6 +46,47 @@ AUTHOR_BYTES_MAX: Final = 256
 KEYS_MAX: Final = 65_536
 TOTAL_BYTES_MAX: Final = 16 << 20  # of keys and values: every snapshot has them
 CHANGES_MAX: Final = 1024  # the newest changes that are kept
+JUDGED_MAX: Final = 1024  # requests of one process whose answers are remembered
+_PROCESSES_MAX: Final = 4096  # one of each member
+
+
+def is_possible(key: str, author: str, size: int) -> bool:
+    """Tell whether a change fits in at all: a key without control characters, an author, a value of this size."""
+    try:
+        key_bytes, author_bytes = len(key.encode()), len(author.encode())
+    except UnicodeEncodeError:
+        return False
+    for character in key:
+        if character < " " or character == "\x7f":
+            return False
+    return 0 < key_bytes <= KEY_BYTES_MAX and 0 < author_bytes <= AUTHOR_BYTES_MAX and size <= VALUE_BYTES_MAX
+
+
+class RequestId:
+    """Which request a change is for; immutable.
+
+    Args:
+        disk: Of the process that asks, a member.
+        incarnation: Of the process.
+        number: Of the request; each has another one.
+        done: The process has the answers to all requests with lower numbers, or waits for them no more.
+    """
+
+    def __init__(self, disk: int, incarnation: int, number: int, done: int) -> None:
+        assert 0 < done <= number, "this one is not answered"
+        self.disk = disk
+        self.incarnation = incarnation
+        self.number = number
+        self.done = done
+
+
+class _Judged:
+    """The requests of one process that were judged, and that it may make again: their entries and how they were."""
+
+    def __init__(self, incarnation: int) -> None:
+        self.incarnation = incarnation
+        self.done: int = 1
+        self.found: dict[int, tuple[int, int]] = {}  # by number
 
 
 class Setting:
@@ -82,6 +132,44 @@ class ClusterSettings:
         self.values: dict[str, Setting] = {}
         self.changes: list[SettingChange] = []
         self.total_bytes: int = 0
+        self._judged: dict[int, _Judged] = {}  # by disk
+
+    def is_over(self, request: RequestId) -> bool:
+        """Tell whether nobody waits for the answer to a request any more: its process has ended, or has the answer."""
+        known = self._judged.get(request.disk)
+        if known is None or request.incarnation > known.incarnation:
+            return False
+        return request.incarnation < known.incarnation or request.number < known.done
+
+    def first(self, request: RequestId) -> tuple[int, int] | None:
+        """Return the entry that was for the same request, and how it was judged; None: there was none."""
+        known = self._judged.get(request.disk)
+        if known is None or request.incarnation != known.incarnation:
+            return None
+        return known.found.get(request.number)
+
+    def judge(self, request: RequestId, index: int, refused: int) -> None:
+        """Remember how a request was judged."""
+        assert not self.is_over(request), "somebody waits for it"
+        known = self._judged.get(request.disk)
+        if known is None or request.incarnation > known.incarnation:
+            known = self._judged[request.disk] = _Judged(request.incarnation)
+        if request.done > known.done:
+            known.done = request.done
+            for number in [number for number in known.found if number < request.done]:
+                del known.found[number]
+        known.found[request.number] = (index, refused)
+
+    def has_room_for(self, request: RequestId) -> bool:
+        """Tell whether a process has not too many requests of which it does not say that it has the answers."""
+        known = self._judged.get(request.disk)
+        if known is None or request.incarnation > known.incarnation:
+            return True
+        return len([number for number in known.found if number >= request.done]) < JUDGED_MAX
+
+    def forget_requests(self, disk: int) -> None:
+        """Forget what a disk has asked for: it is no member any more."""
+        self._judged.pop(disk, None)
 
     def number(self, key: str) -> int:
         """Return the number of a value, or ABSENT."""
@@ -140,11 +228,65 @@ class ClusterSettings:
         for change in self.changes:
             head = varint(change.number) + put_text(change.author) + put_text(change.key)
             parts.append(head + BYTE[change.deleted])
+        if self._judged:  # settings without requests end here, as those of earlier builds
+            parts.append(varint(len(self._judged)))
+            for disk in sorted(self._judged):
+                known = self._judged[disk]
+                parts.append(varint(disk) + varint(known.incarnation) + varint(known.done) + varint(len(known.found)))
+                for number in sorted(known.found):
+                    index, refused = known.found[number]
+                    parts.append(varint(number) + varint(index) + BYTE[refused])
         return b"".join(parts)
+
+    def take_judged(self, cursor: Cursor) -> None:
+        """Read the requests that `encoded` wrote; raises ValueError."""
+        for _ in range(cursor.count(_PROCESSES_MAX)):
+            disk = take_id(cursor, 1, "identity of a disk")
+            known = self._judged[disk] = _Judged(take_id(cursor, 1, "incarnation"))
+            known.done = take_id(cursor, 1, "number of a request")
+            for _ in range(cursor.count(JUDGED_MAX)):
+                number = take_id(cursor, known.done, "number of a request")
+                index = take_id(cursor, 1, "index")
+                known.found[number] = (index, cursor.byte())
 
 
 def _cost(key: str, value: bytes) -> int:
     return len(key.encode()) + len(value)
+
+
+def dropped_keys(before: ClusterSettings, now: ClusterSettings, shared: int) -> list[str]:
+    """Return the keys, sorted, that were changed in one lineage only, and have other values in the one that goes on.
+
+    Both have the same changes up to where they parted. Where more has changed since than is remembered, that is not
+    known, and every value that is another one counts. shared: up to this number they certainly have the same.
+    """
+    known = {change.number: change for change in now.changes}
+    for change in before.changes:
+        other = known.get(change.number)
+        same = other is not None and other.key == change.key and other.author == change.author
+        if other is not None and same and other.deleted == change.deleted:
+            shared = max(shared, change.number)
+    found: dict[str, bool] = {}
+    for change in before.changes:
+        if change.number > shared and _value(before, change.key) != _value(now, change.key):
+            found[change.key] = True
+    return sorted(found)
+
+
+def _value(settings: ClusterSettings, key: str) -> bytes | None:
+    found = settings.values.get(key)
+    return None if found is None else found.value
+
+
+def take_request(cursor: Cursor) -> RequestId:
+    """Read a request id; raises ValueError."""
+    disk = take_id(cursor, 1, "identity of a disk")
+    incarnation = take_id(cursor, 1, "incarnation")
+    number = take_id(cursor, 1, "number of a request")
+    done = take_id(cursor, 1, "number of a request")
+    if done > number:
+        raise ValueError("a request is answered before it is made")
+    return RequestId(disk, incarnation, number, done)
 
 
 def take_settings(cursor: Cursor) -> ClusterSettings:
@@ -170,4 +312,6 @@ def take_settings(cursor: Cursor) -> ClusterSettings:
             raise ValueError(f"a change of {key!r} is neither a put nor a delete")
         settings.changes.append(SettingChange(number, author, key, deleted == 1))
         last = number
+    if not cursor.done():
+        settings.take_judged(cursor)
     return settings

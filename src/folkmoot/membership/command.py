@@ -12,6 +12,7 @@ from typing import Final
 
 from folkmoot.kernel.pack import BYTE, varint
 from folkmoot.membership.cluster_member import ClusterMember, Process, put_member, take_id, take_member, take_process
+from folkmoot.membership.cluster_settings import RequestId, take_request
 from folkmoot.peer.cursor import Cursor, put_bytes, put_text
 
 __all__ = [
@@ -47,9 +48,11 @@ __all__ = [
     "MarkAway",
     "PARTITIONS_MAX",
     "PLACE",
+    "PRUNE",
     "PUT",
     "Place",
     "PlaceItem",
+    "Prune",
     "Put",
     "REMOVE",
     "REMOVE_REASONS",
@@ -91,6 +94,7 @@ DELETE: Final = 14
 FEATURES: Final = 15
 WITHDRAW: Final = 17
 RENEW: Final = 18
+PRUNE: Final = 19
 KINDS: Final[dict[int, str]] = {
     FOUND: "found",
     JOIN: "join",
@@ -109,6 +113,7 @@ KINDS: Final[dict[int, str]] = {
     FEATURES: "features",
     WITHDRAW: "withdraw",
     RENEW: "renew",
+    PRUNE: "prune",
 }
 """The kinds of commands and their names."""
 
@@ -521,11 +526,33 @@ class Renew(Command):
         return f"renew {self.disk}"
 
 
-class Put(Command):
-    """Set a setting of the whole cluster. `expected`: its number now, ABSENT, or ANY."""
+class Prune(Command):
+    """Forget old ancestors of the lineage: everybody follows this one, and nothing of theirs has to be merged any more.
 
-    def __init__(self, key: str, value: bytes, expected: int, author: str) -> None:
+    It is no entry of the time at which it was proposed: whether it fits is judged by the configuration that it meets.
+
+    Args:
+        upto: The last counter that is shared with the newest ancestor that is forgotten.
+    """
+
+    def __init__(self, upto: int) -> None:
+        super().__init__(PRUNE)
+        self.upto = upto
+
+    def body(self) -> bytes:
+        """Return the bytes behind format and kind."""
+        return varint(self.upto)
+
+    def __repr__(self) -> str:
+        return f"prune ancestors up to {self.upto}"
+
+
+class Put(Command):
+    """Set a setting of the whole cluster. `expected`: its number now, ABSENT, or ANY; `request`: None, it has no id."""
+
+    def __init__(self, key: str, value: bytes, expected: int, author: str, request: RequestId | None = None) -> None:
         super().__init__(PUT)
+        self.request = request
         assert expected >= _SPARE, "a number, ABSENT or ANY"
         self.key = key
         self.value = value
@@ -534,17 +561,19 @@ class Put(Command):
 
     def body(self) -> bytes:
         """Return the bytes behind format and kind."""
-        return put_text(self.key) + put_bytes(self.value) + varint(self.expected - _SPARE) + put_text(self.author)
+        head = put_text(self.key) + put_bytes(self.value) + varint(self.expected - _SPARE) + put_text(self.author)
+        return head + _put_request(self.request)
 
     def __repr__(self) -> str:
         return f"put {self.key!r} ({len(self.value)} bytes) by {self.author!r}"
 
 
 class Delete(Command):
-    """Remove a setting of the whole cluster. `expected`: its number now, or ANY."""
+    """Remove a setting of the whole cluster. `expected`: its number now, or ANY; `request`: None, it has no id."""
 
-    def __init__(self, key: str, expected: int, author: str) -> None:
+    def __init__(self, key: str, expected: int, author: str, request: RequestId | None = None) -> None:
         super().__init__(DELETE)
+        self.request = request
         assert expected >= _SPARE, "a number or ANY"
         self.key = key
         self.expected = expected
@@ -552,7 +581,8 @@ class Delete(Command):
 
     def body(self) -> bytes:
         """Return the bytes behind format and kind."""
-        return put_text(self.key) + varint(self.expected - _SPARE) + put_text(self.author)
+        head = put_text(self.key) + varint(self.expected - _SPARE) + put_text(self.author)
+        return head + _put_request(self.request)
 
     def __repr__(self) -> str:
         return f"delete {self.key!r} by {self.author!r}"
@@ -621,9 +651,16 @@ def _take(cursor: Cursor, kind: int) -> Command:
     if kind in (PLACE, ALTER_ISR, LEAD, WITHDRAW, RENEW, STRAIN):
         return _take_of_partitions(cursor, kind)
     if kind == PUT:
-        return Put(cursor.text(), cursor.bytes_(), _expected(cursor), cursor.text())
+        key = cursor.text()
+        value = cursor.bytes_()
+        expected = _expected(cursor)
+        return Put(key, value, expected, cursor.text(), _request(cursor))
     if kind == DELETE:
-        return Delete(cursor.text(), _expected(cursor), cursor.text())
+        key = cursor.text()
+        expected = _expected(cursor)
+        return Delete(key, expected, cursor.text(), _request(cursor))
+    if kind == PRUNE:
+        return Prune(take_id(cursor, 1, "counter"))
     assert kind == FEATURES, "every kind is read"
     return Features(take_id(cursor, 0, "set of features"))
 
@@ -724,6 +761,17 @@ def _version(cursor: Cursor) -> int:
 
 def _expected(cursor: Cursor) -> int:
     return take_id(cursor, 0, "expected number") + _SPARE
+
+
+def _put_request(request: RequestId | None) -> bytes:
+    """Return a request id, or nothing, as in entries of earlier builds."""
+    if request is None:
+        return b""
+    return varint(request.disk) + varint(request.incarnation) + varint(request.number) + varint(request.done)
+
+
+def _request(cursor: Cursor) -> RequestId | None:
+    return None if cursor.done() else take_request(cursor)
 
 
 def _flag(cursor: Cursor) -> bool:

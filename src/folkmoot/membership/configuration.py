@@ -6,6 +6,12 @@ raises above the highest counter that the member knows. What is compared with ep
 configurations may have another base. Of one lineage, two configurations with the same `changed` give the same roles.
 The glossary has a table of all numbers: who counts each, when it grows, and what it is compared with.
 
+Ancestors. A lineage knows those from which it descends, so that the changes of copies from before the lineages parted
+are not taken for those of a stranger. The oldest are forgotten when nothing can come from them any more (`is_whole`).
+What is left of them is the *floor*, the last counter that is shared with one of them. The copies of members have been
+compared with theirs when the members came up: what these have from before the floor, under an unknown name, is shared.
+A lineage that began before the floor, and is no known ancestor, is over (`fork.Lineage.outlives`).
+
 Only `membership/transition` changes it. `check` asserts everything that always holds.
 """
 
@@ -21,7 +27,7 @@ from folkmoot.store.epoch import COUNTER_MAX
 
 __all__ = ["ANCESTORS_MAX", "REMOVALS_MAX", "ClusterConfiguration", "Removal"]
 
-ANCESTORS_MAX: Final = 1024  # none may be forgotten: its changes would be taken for those of a stranger
+ANCESTORS_MAX: Final = 1024  # a lineage with so many has no forks any more, until the oldest are forgotten
 REMOVALS_MAX: Final = 1024  # disks that were members; the oldest are forgotten, and could join without a new start
 
 
@@ -48,6 +54,7 @@ class ClusterConfiguration:
         self.parent: int = 0
         self.parent_index: int = 0
         self.ancestors: list[tuple[int, int]] = []  # oldest first: (lineage, counter of what is shared with it)
+        self.floor: int = 0  # the highest such counter of an ancestor that was forgotten; 0: none was
         self.trunk: int = 0  # the lineage that gives out offsets of streams: this one, or the ancestor that has done so
         self.strength: int = 0  # partitions that had a leader when this lineage began; 0 if it is no fork
         self.copies: int = 0
@@ -124,6 +131,66 @@ class ClusterConfiguration:
                 if spare == 0:
                     spare = disk
         return spare
+
+    def is_whole(self) -> bool:
+        """Tell whether nobody can come with changes of another lineage, but who was removed: all members are up here.
+
+        A member that is up has said which of its copies have such changes, and there is none that is not merged.
+        """
+        if not self.is_founded() or self.trunk != self.lineage or self.branches:
+            return False
+        for member in self.members.values():
+            if not is_up(member.state):
+                return False
+        return True
+
+    def prunable(self, keep: int) -> int:
+        """Return the highest counter up to which ancestors can be forgotten, but for the newest ones; 0: none can."""
+        assert keep > 0, "the parent is known"
+        needed = self._needed()
+        found = 0
+        for lineage, counter in self.ancestors[:-keep]:
+            if lineage not in needed:
+                found = counter
+        return found
+
+    def prune(self, upto: int) -> bool:
+        """Forget the ancestors up to a counter, but for those that are needed; tell whether there were any."""
+        needed = self._needed()
+        kept: list[tuple[int, int]] = []
+        floor = self.floor
+        for lineage, counter in self.ancestors:
+            if counter > upto or lineage in needed:
+                kept.append((lineage, counter))
+            else:
+                floor = max(floor, counter)
+        if len(kept) == len(self.ancestors):
+            return False
+        assert len(kept) > 0, "the parent is known"
+        assert kept[-1][0] == self.parent, "the parent is known"
+        self.ancestors = kept
+        self.floor = floor
+        return True
+
+    def _needed(self) -> set[int]:
+        """Return the ancestors that are not forgotten.
+
+        They are those of the time at which members came up last, because epochs name them, and those with which a
+        founder in doubt has shared nothing (`fork_of`): copies may have later changes of theirs than the floor says. So
+        is the one before such a one, by which it is known.
+        """
+        needed: set[int] = set()
+        for member in self.members.values():
+            for lineage, counter in self.ancestors:
+                if member.started <= counter:
+                    needed.add(lineage)
+                    break
+        before = (0, 0)
+        for ancestor in self.ancestors:
+            if ancestor[1] == before[1] + 1:
+                needed.update([before[0], ancestor[0]])
+            before = ancestor
+        return needed
 
     def has_few_up(self) -> bool:
         """Tell whether no majority of the members is up; those that never were do not count."""
@@ -208,6 +275,7 @@ class ClusterConfiguration:
             shared = counter
         assert self.trunk in known, "a trunk is this lineage or an ancestor"
         assert len(self.ancestors) <= ANCESTORS_MAX, "ancestors are bounded"
+        assert self.floor == 0 or self.floor < shared, "the parent is not forgotten"
         assert not self.ancestors or self.ancestors[-1][0] == self.parent, "the parent is the newest ancestor"
         assert self.strength <= len(self.partitions), "a partition has one leader"
         assert self.strength == 0 or self.ancestors, "a lineage that is no fork has no strength"

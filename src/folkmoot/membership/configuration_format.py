@@ -15,17 +15,21 @@ from folkmoot.peer.cursor import Cursor, put_text
 __all__ = ["decode_configuration", "encode_configuration", "encode_removals", "take_removals"]
 
 _FORMAT: Final = 1
+_PRUNED: Final = 2  # with the floor of ancestors that were forgotten
 
 
 def encode_configuration(configuration: ClusterConfiguration) -> bytes:
     """Return a configuration as bytes."""
     disks = configuration.disks()
     row: dict[int, int] = {disk: number for number, disk in enumerate(disks)}
-    parts = [BYTE[_FORMAT], varint(configuration.index), varint(configuration.cluster), varint(configuration.lineage)]
+    form = _PRUNED if configuration.floor else _FORMAT
+    parts = [BYTE[form], varint(configuration.index), varint(configuration.cluster), varint(configuration.lineage)]
     parts += [varint(configuration.base), varint(configuration.changed)]
     parts += [varint(configuration.parent), varint(configuration.parent_index)]
     parts.append(varint(len(configuration.ancestors)))
     parts.extend([varint(lineage) + varint(counter) for lineage, counter in configuration.ancestors])
+    if configuration.floor:
+        parts.append(varint(configuration.floor))
     parts += [varint(configuration.trunk), varint(configuration.strength)]
     parts += [varint(configuration.copies), varint(configuration.features)]
     parts.append(varint(len(disks)))
@@ -97,9 +101,9 @@ def decode_configuration(data: bytes) -> ClusterConfiguration:
     """Return the configuration in `data`; raises ValueError."""
     cursor = Cursor(data, "a configuration")
     found = cursor.byte()
-    if found != _FORMAT:
-        raise ValueError(f"a configuration has format {found}, this build reads format {_FORMAT}")
-    configuration = _take(cursor)
+    if found not in (_FORMAT, _PRUNED):
+        raise ValueError(f"a configuration has format {found}, this build reads formats {_FORMAT} and {_PRUNED}")
+    configuration = _take(cursor, found == _PRUNED)
     if not cursor.done():
         raise ValueError("a configuration goes on behind its end")
     if encode_configuration(configuration) != data:
@@ -111,7 +115,7 @@ def decode_configuration(data: bytes) -> ClusterConfiguration:
     return configuration
 
 
-def _take(cursor: Cursor) -> ClusterConfiguration:
+def _take(cursor: Cursor, is_pruned: bool) -> ClusterConfiguration:
     configuration = ClusterConfiguration()
     configuration.index = take_id(cursor, 0, "index")
     configuration.cluster = take_id(cursor, 0, "identity of a cluster")
@@ -123,6 +127,8 @@ def _take(cursor: Cursor) -> ClusterConfiguration:
     for _ in range(cursor.count(ANCESTORS_MAX)):
         lineage = take_id(cursor, 1, "lineage")
         configuration.ancestors.append((lineage, take_id(cursor, 1, "counter")))
+    if is_pruned:
+        configuration.floor = take_id(cursor, 1, "counter")
     configuration.trunk = take_id(cursor, 0, "lineage")
     configuration.strength = cursor.integer()
     configuration.copies = cursor.integer()

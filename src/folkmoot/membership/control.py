@@ -20,7 +20,8 @@ from folkmoot.kernel.event import ERROR, INFO, WARNING, Event
 from folkmoot.kernel.rng import Rng
 from folkmoot.membership.addresses import Addresses
 from folkmoot.membership.cluster_member import DATA, ID_MAX, KINDS, ClusterMember
-from folkmoot.membership.command import Found, Join, Leave, Stay, encode_command
+from folkmoot.membership.cluster_settings import dropped_keys
+from folkmoot.membership.command import FORGOTTEN, Found, Join, Leave, Prune, Remove, Stay, encode_command
 from folkmoot.membership.configuration import ClusterConfiguration
 from folkmoot.membership.configuration_log import ConfigurationLog, lineage_of
 from folkmoot.membership.control_message import (
@@ -61,13 +62,16 @@ from folkmoot.membership.log_rows import (
     put_current,
     put_doubt,
     put_founding,
+    put_left,
     put_removals,
     read_cluster,
     read_current,
     read_lineage,
     read_removals,
     retire_lineage,
+    retire_lineages,
 )
+from folkmoot.membership.loss import cost_of
 from folkmoot.membership.neighbours import Neighbour, Neighbours
 from folkmoot.membership.phase import (
     ENTER,
@@ -88,10 +92,11 @@ from folkmoot.membership.planted import PlantedControl
 from folkmoot.membership.projection import BranchSource
 from folkmoot.membership.requests import Requests
 from folkmoot.membership.splits import Splits
-from folkmoot.membership.transition import ACCEPTED, NAME_TAKEN, WAS_EVICTED, Result
+from folkmoot.membership.transition import ACCEPTED, NAME_TAKEN, REASONS, WAS_EVICTED, Result
 from folkmoot.peer.kind import CONFIGURATION_LOG, CONTROL
 from folkmoot.peer.member import Member
 from folkmoot.raft.recovery import Persisted
+from folkmoot.store.epoch import COUNTER_MAX
 from folkmoot.store.key import META, plain_key
 from folkmoot.store.reader import Reader
 from folkmoot.store.writer import Writer
@@ -107,7 +112,9 @@ _WELCOME: Final = 2  # everything, and that the receiver could be up in this lin
 _GREETINGS: Final = 3
 
 _STRANGERS_MAX: Final = 64
+_KEYS_TOLD: Final = 20
 
+_PARENTS_KEPT: Final = 8  # the newest ancestors in which a disk keeps its vote: those who were removed may be there
 _HELD_MAX: Final = 64  # answers to heartbeats that wait until entries are applied
 
 
@@ -205,6 +212,10 @@ class Control:
         self._doubt: Doubt | None = None  # the disk may lack what it has confirmed in this lineage
         self._doubted: int = 0  # the lineage whose doubt is on the disk
         self._strangers: dict[int, bool] = {}  # other clusters that were told
+        self._parted: ClusterConfiguration | None = None  # of the lineage that it has left for another one
+        self._before: int = 0  # the lineage that the disk has named before
+        self._has_come: bool = True  # the disk may have the rows of many lineages
+        self._has_left: bool = True  # the disk may have rows of others than its own
         self._leave_version: int = 0  # of this member, when it asked for its leave
         self._is_told: bool = False  # what it asked for is an entry
         self._begin(now)
@@ -550,6 +561,21 @@ class Control:
                 self.events.append(Event(ERROR, "name_taken", {"why": why}))
             return
         self.requests.replied(reply, now)
+        for command, reason in self.requests.refusals:
+            self._tell_refusal(self.configuration, command.disk, reason)
+        self.requests.refusals.clear()
+
+    def _tell_refusal(self, configuration: ClusterConfiguration, disk: int, why: int) -> None:
+        """Tell that the log has refused to forget a member, and what would be lost with it, as far as is known here."""
+        member = configuration.members.get(disk)
+        if member is None:
+            return
+        cost = cost_of(configuration, disk)
+        lost = f": {cost.text()} would be lost" if cost.text() else ""
+        fields: dict[str, object] = {"node": member.node_id, "partitions": len(cost.copies)}
+        fields["unmerged"] = len(cost.branches)
+        fields["why"] = f"{REASONS[why]}{lost}"
+        self.events.append(Event(WARNING, "forget_refused", fields))
 
     # Requests
 
@@ -565,22 +591,27 @@ class Control:
         """Put the process of a member out until it is started again."""
         self.requests.evict(self.configuration, node_id)
 
-    def forget(self, node_id: str, now: int) -> None:
-        """Remove a member that is away; what nobody else has is lost.
+    def forget(self, node_id: str, now: int, force: bool = False) -> None:
+        """Remove a member that is away; only by force if something is lost with it, as the log finds.
 
-        Without a lease this process cannot know who is away: it remembers the order, and may fork because of it.
+        Without a lease this process cannot know who is away: it remembers an order by force, and may fork by it.
         """
         configuration = self.configuration
         member = None if configuration is None else configuration.named(node_id)
         if member is None or configuration is None or member.disk == self.me.disk:
             return
-        if not self.is_live(now) and self.log is not None:
+        if force and not self.is_live(now) and self.log is not None:
+            if self.me.kind != DATA and not self._planted.orders_witness:
+                why = "this node is a witness: it has no data, and founds no fork"
+                fields: dict[str, object] = {"node": node_id, "partitions": 0, "unmerged": 0, "why": why}
+                self.events.append(Event(WARNING, "forget_refused", fields))
+                return
             if member.disk not in self._splits.forgotten:
                 self._splits.forgotten.append(member.disk)
             waits = self._splits.missing(configuration, self.log.voters, self.log.index)
             names = [configuration.members[disk].node_id for disk in waits if disk in configuration.members]
             self.events.append(Event(WARNING, "forget_ordered", {"node": node_id, "for": sorted(set(names))}))
-        self.requests.forget(configuration, member.disk)
+        self.requests.forget(configuration, member.disk, force)
 
     def withdraw(self, partitions: list[int], damaged: list[int]) -> None:
         """Say that copies here are behind, or damaged; see `Requests.withdraw`."""
@@ -602,6 +633,7 @@ class Control:
     def step(self, now: int) -> None:
         """Do what is due."""
         self.neighbours.prune(now)
+        self.requests.expire(now, self._is_over)
         if self._is_over:
             self._lease.begin()  # the others hear that it has none: they need not wait for it
             if not self._has_ended:
@@ -662,6 +694,7 @@ class Control:
             self._look_in_doubt(self._doubt, log, now)
             if self._is_over:
                 return
+        self._splits.in_doubt = self._doubt is not None
         if self._goes_over(log, now):
             return
         doubt = self._doubt
@@ -695,6 +728,7 @@ class Control:
         if (self.stopping and not self.leaving) or self._opening is not None:
             return False
         is_led = log.leader > 0
+        alone = False
         if self._doubt is None:
             leads = log.is_leader and log.may_grant(now)
             lineage = self._splits.better(self.cluster, log.lineage, configuration, leads, is_led, now)
@@ -706,13 +740,18 @@ class Control:
                 self._leave_lineage(CurrentLineage(self.cluster, lineage))
                 return True
         elif log.voters == [self.me.disk]:
-            return False  # it goes on soon
+            alone = self._doubt.forks
+            if not alone:
+                return False  # it goes on soon
         if configuration is None:
             return self._splits.waited(now) and self._go_back()
-        if self._is_refused_by_others(now) or log.is_leader or self.stopping:
+        if self._is_refused_by_others(now) or (log.is_leader and not alone) or self.stopping:
             return False
         awaits = is_led and not self._abstains  # one that abstains does not notice that its leader is gone
-        if not self._splits.forks(configuration, log.voters, log.index, awaits, now):
+        if alone:
+            if not self._splits.forks_alone(configuration, now):
+                return False
+        elif not self._splits.forks(configuration, log.voters, log.index, awaits, now):
             return False
         lineage = 1 + self._rng.below(ID_MAX - 1)
         self._found = self._fork(configuration, lineage)
@@ -728,6 +767,7 @@ class Control:
         self.stopping = False  # in the other lineage it has to hand over again
         if self._fallback == 0 and self.configuration is not None:
             self._fallback = log.lineage
+            self._parted = self.configuration
         if self._named == log.lineage:
             self._ended = log.lineage if log.voters == [self.me.disk] and not log.is_changing else 0
 
@@ -747,13 +787,15 @@ class Control:
         anew = self.is_up_in(configuration) and configuration.counter() < self.seen
         lost = [disk for disk in self._splits.forgotten if self.neighbours.of(disk) is None]
         lost = [disk for disk in lost if disk in configuration.members]
-        forked = fork_of(configuration, lineage, absent, self.me.disk, lost, anew=anew)
+        in_doubt = self._doubt is not None and not self._planted.fork_in_doubt
+        forked = fork_of(configuration, lineage, absent, self.me.disk, lost, anew=anew, in_doubt=in_doubt)
         gone = [disk for disk, _incarnation in absent]
         up = [disk for disk in configuration.disks() if is_up(configuration.members[disk].state)]
         fields: dict[str, object] = {"before": configuration.lineage, "lineage": lineage}
         fields["members"] = [configuration.members[disk].node_id for disk in up if disk not in gone]
         fields["partitions"] = forked.strength
         fields["forgotten"] = [configuration.members[disk].node_id for disk in lost]
+        fields["lost"] = len([index for index in forked.lost.values() if index == forked.index])
         self.events.append(Event(WARNING, "cluster_forked", fields))
         return ConfigurationLog.fork(forked, self.me.disk)
 
@@ -974,6 +1016,7 @@ class Control:
             greeting.term = log.term
             greeting.ancestors = [lineage for lineage, _counter in configuration.ancestors]
             greeting.shared = [counter for _lineage, counter in configuration.ancestors]
+            greeting.floor = 0 if self._planted.follows_the_old else configuration.floor
             greeting.strength = configuration.strength
             if not greeting.live:
                 greeting.index = log.index
@@ -1024,8 +1067,10 @@ class Control:
         for result in log.results:
             changed = self._is_change(result) or changed
             self._see_stay(result)
+            self._see_removal(log.configuration, result)
         if changed:
             self._forget_loads(log.configuration)
+        self._see_lineages(writer, log, changed)
         if controller is not None:
             if controller.applied(now):
                 self._beat_ns = now
@@ -1044,6 +1089,20 @@ class Control:
         self.seen = max(self.seen, log.configuration.counter())
         self._send(log, now)
         self._extend_lease(log)
+
+    def _tell_dropped(self, before: ClusterConfiguration, now: ClusterConfiguration) -> None:
+        """Name the settings that were changed in the lineage from which this process has come, and not in this one."""
+        known = 0
+        for lineage, shared in [(now.lineage, COUNTER_MAX), *now.ancestors]:
+            if lineage == before.lineage and before.counter() <= shared:
+                return  # this lineage goes on from there
+            if before.ancestors and before.ancestors[-1][0] == lineage and before.ancestors[-1][1] <= shared:
+                known = before.parent_index
+        keys = dropped_keys(before.settings, now.settings, known)
+        if keys:
+            fields: dict[str, object] = {"before": before.lineage, "lineage": now.lineage, "total": len(keys)}
+            fields["keys"] = keys[:_KEYS_TOLD]
+            self.events.append(Event(WARNING, "settings_dropped", fields))
 
     def _send(self, log: ConfigurationLog, now: int) -> None:
         """Send the messages of the log, and the answers to heartbeats that leave with them."""
@@ -1070,14 +1129,47 @@ class Control:
         """End to go over: there is a configuration of the lineage, and no need to go back to the former one."""
         self._fallback = 0
         if self._ended and self._ended == self._named:
-            retire_lineage(writer, self._ended)
-            self._ended = 0
+            retire_lineage(writer, self._ended, self.seen)
+            self._named = self._ended = 0
         self._name(writer, CurrentLineage(self.cluster, lineage))
 
     def _name(self, writer: Writer, current: CurrentLineage) -> None:
         """Let the disk name its lineage."""
+        if self._named and self._named != current.lineage:
+            put_left(writer, self._named, self.seen)
+            self._before = self._named
         self._named = current.lineage
+        self._has_come = self._has_left = True
         put_current(writer, current)
+
+    def _see_lineages(self, writer: Writer, log: ConfigurationLog, changed: bool) -> None:
+        """Retire lineages when this disk has come to another one, when its own one is whole, and when it was pruned.
+
+        When this process is up in another lineage, say which settings have not come with it.
+        """
+        if self._parted is not None and self.is_up:
+            self._tell_dropped(self._parted, log.configuration)
+            self._parted = None
+        for result in log.results:
+            if isinstance(result.command, Prune):
+                changed = self._has_left = True  # the votes in ancestors were kept
+        if self._has_come or (self._has_left and changed):
+            self._retire(writer, log)
+
+    def _retire(self, writer: Writer, log: ConfigurationLog) -> None:
+        """Remove the rows of lineages that are over, or so old that nobody is expected there any more."""
+        configuration = log.configuration
+        if self._named != log.lineage or self._opening is not None or not configuration.is_founded():
+            return
+        is_over = configuration.is_whole() and self.is_up
+        if not self._has_come and not is_over:
+            return
+        self._has_come = False
+        self._has_left = not is_over
+        kept = [lineage for lineage, _counter in configuration.ancestors[-_PARENTS_KEPT:]]
+        if not is_over:
+            kept.append(self._before)  # its row may be on its way to the disk
+        retire_lineages(writer, self._reader, [log.lineage, *kept], self.seen, is_over)
 
     def _see_stay(self, result: Result) -> None:
         """See whether the leave for which this process has asked was taken back: both may be applied in one turn.
@@ -1090,6 +1182,20 @@ class Control:
         elif isinstance(command, Stay) and command.disk == self.me.disk and result.is_accepted() and self._is_told:
             self._is_told = False
             self.leaving = False
+
+    def _see_removal(self, configuration: ClusterConfiguration, result: Result) -> None:
+        """Tell, as the controller, what was given up with a member that was forgotten by force."""
+        command = result.command
+        cost = result.cost
+        if self.controller is None or cost is None or not isinstance(command, Remove) or not result.is_accepted():
+            return
+        if command.why == FORGOTTEN and cost.text():
+            names = [removal.node_id for removal in configuration.removed if removal.disk == command.disk]
+            fields: dict[str, object] = {"node": names[-1] if names else ""}
+            fields["partitions"] = len(cost.copies)
+            fields["unmerged"] = len(cost.branches)
+            fields["why"] = f"it was forgotten by force, with {cost.text()}"
+            self.events.append(Event(ERROR, "given_up", fields))
 
     def _forget_loads(self, configuration: ClusterConfiguration) -> None:
         """Forget the figures of disks that were removed; one that is no member may be one whose entry is on its way."""

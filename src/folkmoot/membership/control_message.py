@@ -85,6 +85,7 @@ class Greeting:
         self.lineage = lineage
         self.ancestors: list[int] = []  # the lineages from which this one descends, the first one first
         self.shared: list[int] = []  # the last counter of each of them that this lineage shares
+        self.floor: int = 0  # the highest such counter of an ancestor that it has forgotten; 0: none
         self.strength: int = 0  # see `membership/fork`
         self.index: int = 0  # the last entry that it has applied
         self.term: int = 0  # of its log, and of the leader; 0: it has no log, or tells nothing of it
@@ -113,7 +114,7 @@ class Greeting:
         parts.append(varint(len(self.addresses)))
         parts.extend([put_text(address) for address in self.addresses])
         parts.append(put_text(self.founder))
-        parts.append(varint(self.term) + varint(self.end[0]) + varint(self.end[1]))
+        parts.append(varint(self.term) + varint(self.end[0]) + varint(self.end[1]) + varint(self.floor))
         return b"".join(parts)
 
     def __repr__(self) -> str:
@@ -263,6 +264,8 @@ def decode_greeting(body: bytes) -> Greeting:
     greeting.term = take_id(cursor, 0, "term")
     last_term = take_id(cursor, 0, "term")
     greeting.end = (last_term, take_id(cursor, 0, "index"))
+    if not cursor.done():
+        greeting.floor = take_id(cursor, 0, "counter")
     return greeting
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from folkmoot.kernel.lease import LEASE_US
+from folkmoot.membership.configuration import ANCESTORS_MAX
 from folkmoot.membership.lease import certain_ns
 from folkmoot.membership.placement_plan import PlanLimits
 from folkmoot.raft.option import Options
@@ -30,6 +31,7 @@ class ControlOptions:
         fork_ns: How long a side without a quorum waits before it forks.
         gone_ns: The copies of a member that is away for so long are made anew elsewhere.
         reply_ns: A request without a reply is made again after this.
+        setting_ns: A request for a setting is answered after this, also if it is not known what became of it.
         address_ns: How long the addresses that others name are tried.
         greet_ns: Between two greetings of one process because of small changes.
     """
@@ -45,10 +47,12 @@ class ControlOptions:
         self.fork_ns: int = 3 * _SECOND
         self.gone_ns: int = 30 * _SECOND
         self.reply_ns: int = _SECOND
+        self.setting_ns: int = 10 * _SECOND
         self.address_ns: int = 30 * _SECOND
         self.greet_ns: int = 200 * _MILLISECOND
         self.expect: int = 0  # so many nodes found the cluster together; 0: the first of the seeds does
         self.forks: bool = True  # by the policy for splits
+        self.ancestors_max: int = ANCESTORS_MAX  # a lineage with so many ancestors has no forks
         self.incomplete: bool = False  # the disk may lack what was confirmed last
         self.partitions: int = 256
         self.copies: int = 3
@@ -63,5 +67,6 @@ class ControlOptions:
         assert self.heartbeat_ns > 0, "there are heartbeats"
         assert self.lease_ns >= 4 * self.heartbeat_ns, "one lost heartbeat ends no lease"
         assert self.fork_ns > certain_ns(self.lease_ns), "who forks knows that the leases it had seen are over"
+        assert 0 < self.ancestors_max <= ANCESTORS_MAX, "there are forks, and no more than formats can have"
         assert self.partitions > 0, "there are partitions"
         assert self.copies > 0, "there are copies"

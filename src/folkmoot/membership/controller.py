@@ -51,6 +51,7 @@ from folkmoot.membership.command import (
     Join,
     Leave,
     MarkAway,
+    Prune,
     Put,
     Remove,
     Renew,
@@ -76,11 +77,12 @@ from folkmoot.membership.control_option import ControlOptions
 from folkmoot.membership.held_answers import HeldAnswers
 from folkmoot.membership.lease import GrantedLeases
 from folkmoot.membership.lifecycle import JOINING, is_leaving, is_up
+from folkmoot.membership.loss import cost_of
 from folkmoot.membership.neighbours import Neighbour, Neighbours
 from folkmoot.membership.placement import PlacementMemo
 from folkmoot.membership.placement_plan import plan
 from folkmoot.membership.planted import PlantedControl
-from folkmoot.membership.transition import INVALID, KNOWN_DISK, NAME_TAKEN, NO_NUMBERS, UNCHANGED, Result
+from folkmoot.membership.transition import INVALID, KNOWN_DISK, NAME_TAKEN, NO_NUMBERS, RUNS, UNCHANGED, Result
 from folkmoot.membership.voters import next_change, one_votes
 from folkmoot.raft.ready import COMMITTED
 from folkmoot.store.epoch import COUNTER_MAX
@@ -91,6 +93,9 @@ SETTINGS_COUNTER_MAX: Final = COUNTER_MAX // 2
 """From this number of changes on settings are refused: what is left is for changes of roles, a hundred times rarer."""
 
 _SECOND: Final = 1_000_000_000
+_PRUNE_AT: Final = 8  # old ancestors are forgotten when there is the eighth part of those that there may be
+_KEEP: Final = 16  # and the sixteenth part stays: what is known of them is exact
+_FEW_LEFT: Final = 10  # the last tenth are few
 _BEHIND: Final = 200  # entries that a learner may lack and still be promoted
 _CALM_MAX_NS: Final = 16 * _SECOND
 _FORGIVE_NS: Final = 30 * _SECOND
@@ -170,6 +175,7 @@ class Controller:
         self._roles: int = log.index  # the last entry that changed members or partitions
         self._changes_voters: bool = False  # a change of voters or learners is on its way
         self._is_short: bool = False  # that has been told
+        self._is_crowded: bool = False  # that the lineage has few forks left has been told
         self._is_dirty: bool = True  # something has changed that plans depend on
         self._waits_ns: int = 0  # since when the plan waits for commands that are on their way; 0: it does not
         self._retry_ns: int = 0  # when to propose again what the log refused for the moment
@@ -274,7 +280,9 @@ class Controller:
             self._take_join(disk, number, command, now)
         elif isinstance(command, Evict):
             self._take_eviction(disk, number, command, now)
-        elif self._may_ask(disk, command):
+        elif isinstance(command, Remove) and not command.force and self._neighbours.is_linked(command.disk):
+            self.out.append((disk, Reply(number, 0, RUNS, False)))
+        elif self._may_ask(disk, number, command):
             proposal = self.log.propose(command, now)
             if proposal.handle:
                 self._asked[proposal.handle] = (disk, number)
@@ -293,15 +301,18 @@ class Controller:
             why = f"changes have taken {SETTINGS_COUNTER_MAX} of {COUNTER_MAX} numbers: move to another cluster"
             self.events.append(Event(ERROR, "configuration_numbers_short", {"why": why}))
 
-    def _may_ask(self, disk: int, command: Command) -> bool:
+    def _may_ask(self, disk: int, number: int, command: Command) -> bool:
         """Tell whether a member may ask for a command: for itself, or what operators ask of any member."""
+        if isinstance(command, (Put, Delete)):
+            named = command.request
+            return named is None or (named.disk == disk and named.number == number)
         if isinstance(command, AlterIsr):
             return command.leader == disk
         if isinstance(command, (Withdraw, Renew)):
             return command.disk == disk
         if isinstance(command, Remove):
             return command.why == FORGOTTEN
-        return isinstance(command, (Leave, Stay, Put, Delete))
+        return isinstance(command, (Leave, Stay))
 
     def _take_join(self, disk: int, number: int, command: Join, now: int) -> None:
         if command.member.disk != disk:
@@ -330,9 +341,11 @@ class Controller:
             asked = self._asked.pop(fate.handle, None)
             self._asked_roles.pop(fate.handle, None)
             if asked is not None:
-                refused = 0 if fate.result is None else fate.result.refused
+                index, refused = fate.index, 0 if fate.result is None else fate.result.refused
+                if fate.result is not None and fate.result.first is not None:
+                    index, refused = fate.result.first
                 judged = fate.outcome == COMMITTED and fate.result is not None
-                self.out.append((asked[0], Reply(asked[1], fate.index, refused, not judged)))
+                self.out.append((asked[0], Reply(asked[1], index, refused, not judged)))
             key = self._pending.pop(fate.handle, None)
             if key is not None:
                 self._decided(key, fate, now)
@@ -417,6 +430,7 @@ class Controller:
         if self._is_dirty and now >= self._retry_ns:
             self._is_dirty = False
             self._forget_former_members()
+            self._see_ancestors()
             self._plan(now)
             self._change_voters(now)
 
@@ -724,9 +738,8 @@ class Controller:
             away = MarkAway(disk, former.incarnation, former.version, ENDED)
             self._propose(disk, former.incarnation, away, now)
             return True
-        alone = [
-            number for number, partition in enumerate(self.log.configuration.partitions) if partition.isr == [disk]
-        ]
+        cost = cost_of(self.log.configuration, disk)
+        alone = sorted([*cost.copies, *cost.branches])
         fields: dict[str, object] = {"node": former.node_id, "partitions": len(alone)}
         if alone:
             fields["why"] = "the node came back with another disk, and nothing else had what was on the former one"
@@ -785,9 +798,30 @@ class Controller:
         commands: list[Command] = [] if shared == configuration.features else [Features(shared)]
         self._options.limits.copies = self._copies()
         commands.extend(plan(configuration, self._options.limits, self.log.voters, self._gone, self._memo))
+        upto = self._prunable(configuration)
+        if not commands and upto:
+            commands.append(Prune(upto))
         for number, command in enumerate(commands):
             if not self._propose(0, number, command, now):
                 return
+
+    def _prunable(self, configuration: ClusterConfiguration) -> int:
+        """Return the counter up to which ancestors are to be forgotten; 0: none are."""
+        most = self._options.ancestors_max
+        if len(configuration.ancestors) * _PRUNE_AT < most or not configuration.is_whole():
+            return 0
+        return configuration.prunable(max(most // _KEEP, 1))
+
+    def _see_ancestors(self) -> None:
+        """Say once that the lineage can have few forks more, if it is so: nobody but an operator can change that."""
+        configuration = self.log.configuration
+        left = self._options.ancestors_max - len(configuration.ancestors)
+        if left * _FEW_LEFT > self._options.ancestors_max:
+            self._is_crowded = False
+        elif not self._is_crowded:
+            self._is_crowded = True
+            why = "members that are away may come from former lineages: bring them back, or forget those that are lost"
+            self.events.append(Event(WARNING, "forks_short", {"left": left, "why": why}))
 
     def _copies(self) -> int:
         """Return how many copies there should be: the most that a member with data wants; 0: nobody has said."""

@@ -14,9 +14,13 @@ out from others what is left of the cluster:
   complete ones are no quorum, and the others in doubt vote for it alone. So that leader has the newest log, too, and
   all listen to it. One to which it does not speak is no member any more, and learns so in no other way: its disk
   becomes another one.
-- By its own log it decides alone: it goes on when it has reached all members, or has waited for them. If they have gone
-  on without it, it learns so from them (`Control._see_leader`).
-- Otherwise it waits. With the policy for it, the side forks: nobody has a vote in a new lineage yet.
+- By its own log it decides alone: it goes on when it has reached all members. If they have gone on without it, it
+  learns so from them (`Control._see_leader`). If it has waited for one with data, which may have what is missing here,
+  it forks, with any policy: what a copy has that comes later is merged then, and in this lineage it would be filled.
+- Otherwise it waits. With the policy for it, the side forks (`splits`): nobody has a vote in a new lineage yet.
+
+Copies. In this lineage a copy in doubt is partial (`Replica.doubt`): a complete one in sync leads in its place. A fork
+that a process in doubt founds shares nothing certain with this lineage (`fork_of`), so all copies are merged in it.
 
 The doubt is a row of the lineage, so it outlives the process.
 """
@@ -25,6 +29,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from folkmoot.membership.cluster_member import DATA
 from folkmoot.membership.configuration import ClusterConfiguration
 from folkmoot.membership.configuration_log import ConfigurationLog
 from folkmoot.membership.control_message import Greeting
@@ -41,13 +46,15 @@ class Doubt:
     """What a process in doubt may do, from `look` to `look`.
 
     renews: the cluster goes on without this process. source: the disk with the newest log, to whose messages it
-    listens; its own: it may lead; 0: it listens to nobody. is_over: it has the newest log, or leads with it.
+    listens; its own: it may lead; 0: it listens to nobody. is_over: it has the newest log, or leads with it. forks: it
+    decides alone, and has waited in vain for one that may have what it lacks.
     """
 
     def __init__(self, neighbours: Neighbours, options: ControlOptions, now: int) -> None:
         self.renews: bool = False
         self.source: int = 0
         self.is_over: bool = False
+        self.forks: bool = False
         self._index: int = 0  # the last one of the newest log
         self._term: int = 0  # that was entered with the newest source; 0: there was none
         self._unheard_ns: int = 0  # since when the source leads, as others say, and does not speak to this process
@@ -69,9 +76,7 @@ class Doubt:
             greeting = neighbour.greeting
             if greeting is None or greeting.cluster != cluster or not greeting.live or greeting.leader == 0:
                 continue
-            if alone and greeting.lineage != log.lineage:
-                continue  # a side that has forked because this process was away
-            if alone and greeting.leader != log.disk and greeting.term <= log.voters_term:
+            if alone and greeting.lineage == log.lineage and greeting.term <= log.voters_term:
                 continue  # it speaks of a leader of before this process became the only voter
             if greeting.leader == self.source:
                 is_led = True
@@ -99,14 +104,17 @@ class Doubt:
         return greeting if greeting is not None and greeting.lineage == lineage and not greeting.live else None
 
     def _alone(self, configuration: ClusterConfiguration, log: ConfigurationLog, now: int) -> int:
-        """Return the disk of the only voter if it may go on."""
-        if now - self._since_ns >= self._options.found_ns:
-            return log.disk
+        """Return the disk of the only voter if it may go on in its lineage; else see whether it forks."""
+        waited = now - self._since_ns >= self._options.found_ns
+        self.forks = False
         for disk in configuration.disks():
-            neighbour = self._neighbours.of(disk)
-            if disk != log.disk and (neighbour is None or neighbour.greeting is None):
+            member = configuration.members[disk]
+            if disk == log.disk or self._greeting(disk, log.lineage) is not None:
+                continue
+            if not waited:
                 return 0
-        return log.disk
+            self.forks = self.forks or (member.kind == DATA and member.started > 0)
+        return 0 if self.forks else log.disk
 
     def _newest(self, log: ConfigurationLog) -> int:
         """Return the voter with the newest log, if all are here and a quorum of them is in doubt."""

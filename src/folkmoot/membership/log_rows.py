@@ -2,13 +2,17 @@
 
 A node takes part in one lineage at a time; the rows of the others stay as they are, so that it can come back to one of
 them with its term, vote and log. Those of a lineage in which it was the only voter go when it has gone over to another
-one: nobody else can go on there. The rows are private to the node (kind META), under the id of their lineage:
+one: nobody else can go on there. Those of others go when they are many, and when nobody is left in another lineage
+than its own (`retire_lineages`): the lineage is *retired* at this disk. The rows are private to the node (kind META),
+under the id of their lineage:
 
     "raft" lineage "e" index    an entry
     "raft" lineage "h"          term, vote and commit index; the indexes of the snapshot, the first and the last entry
     "raft" lineage "s" number   a part of the snapshot: a row stays small however large the configuration is
     "raft" lineage "d"          rows may be missing that were confirmed (`membership/doubt`)
-    "raft" lineage "r"          in place of all others: the lineage is retired, the disk has given up its vote there
+    "raft" lineage "l"          the highest counter that the disk knew when it left the lineage
+    "raft" lineage "r"          in place of all others: the lineage is retired, the disk has given up its vote there;
+                                a counter as in "l"
     "lineage"                   the cluster, and the lineage in which the node takes part
     "cluster"                   the cluster to which the folder belonged before it became another disk
     "removals"                  who was removed in lineages that the node has left, and is to leave the present one
@@ -60,6 +64,7 @@ __all__ = [
     "put_current",
     "put_doubt",
     "put_founding",
+    "put_left",
     "put_removals",
     "put_write",
     "read_cluster",
@@ -67,6 +72,7 @@ __all__ = [
     "read_lineage",
     "read_removals",
     "retire_lineage",
+    "retire_lineages",
 ]
 
 CHUNK_BYTES: Final = 256 << 10
@@ -80,7 +86,10 @@ _ENTRY: Final = b"e"
 _HARD_STATE: Final = b"h"
 _SNAPSHOT: Final = b"s"
 _DOUBT: Final = b"d"
+_LEFT: Final = b"l"
 _RETIRED: Final = b"r"
+_LEFT_MAX: Final = 16  # lineages that the disk has left and can come back to, while it may have to
+_RETIRED_MAX: Final = 1024  # the oldest are forgotten: nobody has been there for as many forks
 _PREFIX_BYTES: Final = len(_ALL) + 8
 _PAGE_ROWS: Final = 64  # an entry has up to a megabyte
 _CRC_BYTES: Final = 4
@@ -246,10 +255,56 @@ def drop_lineage(writer: Writer, lineage: int) -> None:
     writer.private_delete_range(prefix, end_of(prefix))
 
 
-def retire_lineage(writer: Writer, lineage: int) -> None:
+def put_left(writer: Writer, lineage: int, counter: int) -> None:
+    """Put the row that says when the disk has left a lineage; counter: the highest that it knows."""
+    _put(writer, _prefix(lineage) + _LEFT, varint(counter))
+
+
+def retire_lineage(writer: Writer, lineage: int, counter: int = 0) -> None:
     """Remove the rows of a lineage, and remember that: the disk can take part in it only under another identity."""
     drop_lineage(writer, lineage)
-    _put(writer, _prefix(lineage) + _RETIRED, b"")
+    _put(writer, _prefix(lineage) + _RETIRED, varint(counter))
+
+
+def retire_lineages(writer: Writer, reader: Reader, kept: list[int], counter: int, is_over: bool) -> int:
+    """Retire the lineages that the disk has left, but for those that are kept; return how many.
+
+    The newest stay as well, unless nobody can be in another lineage than this disk (is_over). Those that were retired
+    long ago are forgotten. counter: the highest that the disk knows.
+    """
+    left: list[tuple[int, int]] = []
+    retired: list[tuple[int, int]] = []
+    start = _ALL
+    while True:
+        rows = reader.scan(start, end_of(_ALL), 1)
+        if not rows:
+            break
+        lineage = get_u64(rows[0][0], len(_ALL))
+        start = end_of(_prefix(lineage))
+        if lineage in kept:
+            continue
+        if is_retired(reader, lineage):
+            retired.append((_counter_in(reader, lineage, _RETIRED), lineage))
+        else:
+            left.append((_counter_in(reader, lineage, _LEFT), lineage))
+    left.sort()
+    retired.sort()
+    ended = left if is_over else left[:-_LEFT_MAX]
+    for _counter, lineage in ended:
+        retire_lineage(writer, lineage, counter)
+    for _counter, lineage in retired[: max(len(retired) + len(ended) - _RETIRED_MAX, 0)]:
+        drop_lineage(writer, lineage)
+    return len(ended)
+
+
+def _counter_in(reader: Reader, lineage: int, kind: bytes) -> int:
+    """Return the counter in a row of a lineage, which only says which one is older; 0: none can be read."""
+    key = _prefix(lineage) + kind
+    value = reader.get(key)
+    try:
+        return 0 if value is None else take_id(Cursor(_payload(key, value), "a row of a lineage"), 0, "counter")
+    except (CorruptStore, ValueError):
+        return 0
 
 
 def is_retired(reader: Reader, lineage: int) -> bool:
@@ -324,7 +379,7 @@ def _take(found: _Found, key: bytes, payload: bytes) -> str:
             if get_u64(key, _PREFIX_BYTES + 1) != len(found.chunks):
                 return "a part of the snapshot before it is missing"
             found.chunks.append(payload)
-        elif kind == _DOUBT and size == 0:
+        elif kind in (_DOUBT, _LEFT) and size == 0:
             pass
         else:
             return "no version wrote it"

@@ -29,6 +29,7 @@ from folkmoot.membership.projection import HeldBranches, member_of, view_of
 from folkmoot.membership.requests import SettingAnswer
 from folkmoot.membership.room import Room
 from folkmoot.membership.slowness import Slowness
+from folkmoot.membership.transition import OTHER_NUMBER
 from folkmoot.membership.view import View
 from folkmoot.peer.config import ClusterConfig
 from folkmoot.peer.kind import CONFIGURATION_LOG, CONTROL
@@ -40,7 +41,6 @@ from folkmoot.store.writer import Writer
 __all__ = ["Membership"]
 
 _US: Final = 1000  # nanoseconds
-_NOTHING: Final = ClusterSettings()
 _NO_FEATURES: Final = 0  # those of today are on while all members have them, so that an upgrade can be rolled back
 _LOOK_US: Final = 100_000  # between two looks at what changes slowly
 
@@ -88,6 +88,8 @@ class Membership:
         self._load: dict[str, int] = {}
         self._complained: dict[str, int] = {}
         self._reported = ""  # the fault that was told
+        self._settings = ClusterSettings()  # those of the last configuration
+        self._settings_lineage: int = 0
         self._looked_us: int = 0
 
     def open(self, now: int) -> None:
@@ -184,6 +186,14 @@ class Membership:
     def lineage(self) -> int:
         """The lineage of the configuration; 0: this node has none."""
         return self.control.lineage
+
+    @property
+    def forks_left(self) -> int:
+        """How often the lineage can fork before its oldest ancestors have to be forgotten; 0: a side cannot."""
+        control = self.control
+        configuration = control.configuration
+        known = 0 if configuration is None else len(configuration.ancestors)
+        return max(control.options.ancestors_max - known, 0)
 
     def why_out(self) -> str:
         """Return why this node, which was up, is up no more, as far as it knows."""
@@ -373,25 +383,38 @@ class Membership:
 
     @property
     def settings(self) -> ClusterSettings:
-        """The settings as this node knows them; none before it has a configuration."""
+        """The settings as this node knows them; none before it has a configuration.
+
+        On its way from one lineage to another it knows those of the former one.
+        """
         configuration = self.control.configuration
-        return _NOTHING if configuration is None else configuration.settings
+        return self._settings if configuration is None else configuration.settings
 
     def settings_since(self, news: SettingNews | None) -> SettingNews:
         """Return which settings have changed since these news. Numbers of another lineage say nothing here."""
-        known = news is not None and news.lineage == self.control.lineage
+        lineage = self.settings_lineage
+        known = news is not None and news.lineage == lineage
         found = self.settings.since(news.number if news is not None and known else 0)
-        found.lineage = self.control.lineage
+        found.lineage = lineage
         return found
 
-    def put(self, key: str, value: bytes, expected: int, author: str, now: int) -> int:
-        """Ask for a setting; return the ticket of the answer."""
+    @property
+    def settings_lineage(self) -> int:
+        """The lineage of these settings, in which their numbers count."""
+        return self._settings_lineage if self.control.configuration is None else self.control.lineage
+
+    def put(self, key: str, value: bytes, expected: int, author: str, now: int, lineage: int = 0) -> int:
+        """Ask for a setting; return the ticket of the answer. lineage: in which `expected` was read; 0: the present."""
         self._due_us = min(self._due_us, now)
+        if lineage not in (0, self.settings_lineage):
+            return self.control.requests.refuse(OTHER_NUMBER)
         return self.control.requests.put(key, value, expected, author)
 
-    def delete(self, key: str, expected: int, author: str, now: int) -> int:
+    def delete(self, key: str, expected: int, author: str, now: int, lineage: int = 0) -> int:
         """Ask for the end of a setting; return the ticket of the answer."""
         self._due_us = min(self._due_us, now)
+        if lineage not in (0, self.settings_lineage):
+            return self.control.requests.refuse(OTHER_NUMBER)
         return self.control.requests.delete(key, expected, author)
 
     def take_answers(self) -> list[SettingAnswer]:
@@ -454,10 +477,10 @@ class Membership:
         self._due_us = min(self._due_us, now)
         self.control.evict(node_id)
 
-    def forget(self, node_id: str, now: int) -> None:
-        """Stop expecting a node that is away: what nobody else has is lost. Without a lease see `membership/splits`."""
+    def forget(self, node_id: str, now: int, force: bool = False) -> None:
+        """Stop expecting a node that is away; force: with what only it has. Without a lease see `membership/splits`."""
         self._due_us = min(self._due_us, now)
-        self.control.forget(node_id, now * _US)
+        self.control.forget(node_id, now * _US, force)
 
     # Turns
 
@@ -517,6 +540,8 @@ class Membership:
         self._is_up = control.is_up
         if control.log is not None:
             control.installed = control.log.index
+        if configuration is not None:
+            self._settings, self._settings_lineage = configuration.settings, configuration.lineage
         if configuration is None or not self._is_up:
             return
         if configuration.lineage == self._lineage and configuration.changed == self._changed:

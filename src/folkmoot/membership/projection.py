@@ -17,6 +17,7 @@ means for those that read it:
     bases         the epoch by which a member came up last           who has lost what was under way; counting learners
     lasts         the epoch before a member went away                which epochs a history has to keep
     lineage       what is shared with ancestors, newest first        which requests both sides of a split have
+    floor         the last that is shared with forgotten ancestors   the same
     crowded       members that are full or slow                      checks of the simulation
     losses        partitions without leader: their ISR, and whether  holding offsets back, warnings of a forget
                   it is damaged; what was given up, by the entry
@@ -129,6 +130,7 @@ def view_of(configuration: ClusterConfiguration) -> View:
     view = View(epoch_of(configuration), members, replicas, learners, known, absent, branches, bases)
     view.leader_epochs = [state.leader_epoch for state in configuration.partitions]
     view.lineage = [_make(shared, lineage) for lineage, shared in reversed(configuration.ancestors)]
+    view.floor = configuration.floor
     view.lasts = lasts
     view.losses = _losses_of(configuration)
     view.crowded = sorted(crowded)
@@ -161,6 +163,11 @@ def _losses_of(configuration: ClusterConfiguration) -> Losses:
             losses.damaged[number] = configuration.members[configuration.damaged[number]].node_id
         elif state.isr and not state.leader:
             losses.missing[number] = sorted([configuration.members[disk].node_id for disk in state.isr])
+        elif not state.isr and state.replicas:
+            losses.leftover[number] = _absent_of(configuration, state.replicas)
+        unmerged = _absent_of(configuration, configuration.branches.get(number, []))
+        if unmerged:
+            losses.unmerged[number] = unmerged
     given_up: dict[int, int] = {}
     for index in configuration.lost.values():
         given_up[index] = given_up.get(index, 0) + 1
@@ -170,16 +177,26 @@ def _losses_of(configuration: ClusterConfiguration) -> Losses:
     return losses
 
 
-def branches_of(holdings: list[Holding], configuration: ClusterConfiguration) -> list[int]:
+def _absent_of(configuration: ClusterConfiguration, disks: list[int]) -> list[str]:
+    """Return the ids of those of some members that are away."""
+    members = [configuration.members[disk] for disk in disks]
+    return sorted([member.node_id for member in members if not is_up(member.state)])
+
+
+def branches_of(holdings: list[Holding], configuration: ClusterConfiguration, disk: int = 0) -> list[int]:
     """Return the partitions of which a node has changes from another lineage, for its START in this one.
 
     The newest change of a copy decides. A change of this lineage, or of an ancestor before it parted, is no branch: it
-    is in the copies that are in sync, or nobody was told of it.
+    is in the copies that are in sync, or nobody was told of it. Of ancestors that were forgotten that is known for
+    members only: whatever they had from that time was compared when they came up for the first time.
 
     Args:
         holdings: What the node has, by partition.
         configuration: Of the lineage to which it comes.
+        disk: Of the node.
     """
+    member = configuration.members.get(disk)
+    floor = -1 if member is None or member.started == 0 else configuration.floor
     newest: dict[int, int] = {}  # by tag: the highest counter that is no branch
     for lineage, shared in configuration.ancestors:
         newest[tag_of(_make(shared, lineage))] = shared
@@ -188,7 +205,7 @@ def branches_of(holdings: list[Holding], configuration: ClusterConfiguration) ->
     for number in range(min(len(holdings), len(configuration.partitions))):
         holding = holdings[number]
         whole = holding.state == COMPLETE and holding.seq > 0
-        if whole and counter_of(holding.epoch) > newest.get(tag_of(holding.epoch), -1):
+        if whole and counter_of(holding.epoch) > newest.get(tag_of(holding.epoch), floor):
             found.append(number)
     return found
 
@@ -238,7 +255,7 @@ class HeldBranches(BranchSource):
     def branches(self, configuration: ClusterConfiguration) -> list[int]:
         """Return `branches_of` what it has now, and `relics_of`."""
         holdings = self._holdings.holdings()
-        found = branches_of(holdings, configuration)
+        found = branches_of(holdings, configuration, self._disk)
         found.extend(relics_of(holdings, configuration, self.former))
         member = configuration.members.get(self._disk)
         if member is not None and member.started == 0:

@@ -2,7 +2,7 @@
 
 Two kinds of requests. A *wish* is for a command that says itself to which state it applies, so it may be made twice; it
 is known by what it is for, and whoever wants it repeats it. A *ticket* is for a change of a setting, which is made
-once: its owner gets the answer.
+once: its owner gets the answer, after `ControlOptions.setting_ns` at the latest, also where nobody leads.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from folkmoot.membership.cluster_member import ClusterMember
+from folkmoot.membership.cluster_settings import RequestId, is_possible
 from folkmoot.membership.command import (
     FORGOTTEN,
     Command,
@@ -29,12 +30,17 @@ from folkmoot.membership.control_message import Reply, Request
 from folkmoot.membership.control_option import ControlOptions
 from folkmoot.membership.isr import isr_request
 from folkmoot.membership.lifecycle import is_leaving, is_up
-from folkmoot.membership.transition import ACCEPTED, OLD_VERSION
+from folkmoot.membership.transition import ACCEPTED, INVALID, LAST_COPY, OLD_VERSION, REASONS, RUNS, UNMERGED
 
-__all__ = ["UNKNOWN_FATE", "Requests", "SettingAnswer"]
+__all__ = ["NOT_ASKED", "TICKETS_MAX", "UNKNOWN_FATE", "Requests", "SettingAnswer"]
 
 UNKNOWN_FATE: Final = -1
-"""This member takes part in another lineage now: whether a request was judged in the former one is not known."""
+"""There was no answer in time, or this member takes part in another lineage now: the change may have been made."""
+
+NOT_ASKED: Final = -2
+"""Nobody was asked: there was no controller in time, or this process waits for too many answers."""
+
+TICKETS_MAX: Final = 256  # on their way at one process
 
 _ISR: Final = "isr"
 
@@ -42,14 +48,20 @@ _ISR: Final = "isr"
 class SettingAnswer:
     """What became of a request for a setting: its ticket, the index of its entry, and `ACCEPTED` or why not.
 
-    A request is made again if its reply was lost: one with an expected number is refused then, although the change was
-    made.
+    The index is the number of the setting. A request that is made again, because its reply was lost, has the answer of
+    the first one.
     """
 
     def __init__(self, ticket: int, index: int, refused: int) -> None:
         self.ticket = ticket
         self.index = index
         self.refused = refused
+
+    def text(self) -> str:
+        """Return the answer, for people."""
+        if self.refused == UNKNOWN_FATE:
+            return "there was no answer: the change may have been made"
+        return REASONS[self.refused] if self.refused >= 0 else "nobody could be asked: nothing was changed"
 
 
 class _Open:
@@ -59,6 +71,7 @@ class _Open:
         self.number = number
         self.command = command
         self.ticket = ticket
+        self.since_ns: int = 0  # when it was looked at first
         self.sent_ns: int = 0
         self.times: int = 0  # that it was sent
         self.is_open: bool = True
@@ -77,6 +90,7 @@ class Requests:
         self.answers: list[SettingAnswer] = []
         self.removals: list[Removal] = []
         self.are_removals_changed: bool = False
+        self.refusals: list[tuple[Remove, int]] = []  # orders that were refused, and why; taken by the owner
         self._disk = disk
         self._incarnation = incarnation
         self._options = options
@@ -90,7 +104,7 @@ class Requests:
         """Forget all: this process takes part in another lineage."""
         for request in self._open.values():
             if request.ticket:
-                self.answers.append(SettingAnswer(request.ticket, 0, UNKNOWN_FATE))
+                self._give_up(request)
         self._open.clear()
         self._again.clear()
         self._filled.clear()
@@ -118,16 +132,55 @@ class Requests:
 
     def put(self, key: str, value: bytes, expected: int, author: str) -> int:
         """Ask for a setting of the whole cluster; return the ticket that `answers` will name."""
-        return self._ask_once(Put(key, value, expected, author))
+        ticket = self.next_number()
+        if self._may_ask(key, author, len(value), ticket):
+            self._ask_once(ticket, Put(key, value, expected, author, self._id(ticket)))
+        return ticket
 
     def delete(self, key: str, expected: int, author: str) -> int:
         """Ask for the end of a setting; return the ticket that `answers` will name."""
-        return self._ask_once(Delete(key, expected, author))
-
-    def _ask_once(self, command: Command) -> int:
         ticket = self.next_number()
-        self._open[f"once {ticket}"] = _Open(ticket, encode_command(command), ticket)
+        if self._may_ask(key, author, 0, ticket):
+            self._ask_once(ticket, Delete(key, expected, author, self._id(ticket)))
         return ticket
+
+    def refuse(self, reason: int) -> int:
+        """Refuse a request that is outdated; return its ticket."""
+        ticket = self.next_number()
+        self.answers.append(SettingAnswer(ticket, 0, reason))
+        return ticket
+
+    def _may_ask(self, key: str, author: str, size: int, ticket: int) -> bool:
+        """Tell whether a request can be accepted at all, else answer it: the log might not even take it."""
+        if not is_possible(key, author, size):
+            self.answers.append(SettingAnswer(ticket, 0, INVALID))
+            return False
+        if len(self._tickets()) >= TICKETS_MAX:
+            self.answers.append(SettingAnswer(ticket, 0, NOT_ASKED))
+            return False
+        return True
+
+    def _tickets(self) -> list[int]:
+        return [request.ticket for request in self._open.values() if request.ticket]
+
+    def _id(self, ticket: int) -> RequestId:
+        return RequestId(self._disk, self._incarnation, ticket, min([ticket, *self._tickets()]))
+
+    def _ask_once(self, ticket: int, command: Command) -> None:
+        self._open[f"once {ticket}"] = _Open(ticket, encode_command(command), ticket)
+
+    def _give_up(self, request: _Open) -> None:
+        """Answer a request whose answer nobody waits for any more."""
+        self.answers.append(SettingAnswer(request.ticket, 0, UNKNOWN_FATE if request.times else NOT_ASKED))
+
+    def expire(self, now: int, is_over: bool) -> None:
+        """Answer the tickets that had no answer in time; is_over: this process asks for nothing any more."""
+        for key in [key for key in self._open if self._open[key].ticket]:
+            request = self._open[key]
+            request.since_ns = request.since_ns or now
+            if is_over or now - request.since_ns >= self._options.setting_ns:
+                self._give_up(request)
+                del self._open[key]
 
     def leave(self, configuration: ClusterConfiguration | None, node_id: str) -> None:
         """Have a member hand over what it holds, and leave."""
@@ -164,12 +217,12 @@ class Requests:
         if member is not None and member.evicted < member.incarnation:
             self._wish(f"evict {member.disk} {member.incarnation}", Evict(member.disk, member.incarnation))
 
-    def forget(self, configuration: ClusterConfiguration, disk: int) -> None:
-        """Remove a member that is away; what nobody else has is lost."""
+    def forget(self, configuration: ClusterConfiguration, disk: int, force: bool) -> None:
+        """Remove a member that is away; only by force if something is lost with it, as the log finds (`transition`)."""
         member = configuration.members[disk]
         if not is_up(member.state):
-            remove = Remove(disk, member.version, FORGOTTEN, True)
-            self._wish(f"forget {disk} {member.version}", remove)
+            remove = Remove(disk, member.version, FORGOTTEN, force)
+            self._wish(f"forget {disk} {member.version} {force}", remove)
 
     def withdraw(self, configuration: ClusterConfiguration | None, partitions: list[int], damaged: list[int]) -> None:
         """Say that copies here are behind, or damaged: they are in sync no more, if there are others that are.
@@ -221,7 +274,7 @@ class Requests:
                 elif isinstance(command, Stay):
                     self.stay(configuration, member.node_id)
                 else:
-                    self.forget(configuration, command.disk)
+                    self.forget(configuration, command.disk, command.force)
 
     def _ask_isr(self, configuration: ClusterConfiguration, now: int) -> None:
         """Ask for the ISRs with the learners that are filled, all with one request."""
@@ -301,6 +354,10 @@ class Requests:
                     self._wish(f"stay {request.stays} {reply.index}", Stay(request.stays, reply.index))
                 elif reply.refused == OLD_VERSION and request.stays == 0 and request.times == 1:
                     self._again.append((decode_command(request.command), reply.index))
+                elif reply.refused in (LAST_COPY, UNMERGED, RUNS):
+                    command = decode_command(request.command)
+                    if isinstance(command, Remove):
+                        self.refusals.append((command, reply.refused))
             return
 
 

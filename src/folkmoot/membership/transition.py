@@ -25,6 +25,10 @@ replica. A leadership begins with it, also of the same member: all others close 
 whichever configurations they install, and no leader adds a member whose changes it has not seen. A later START does not
 end it, and who has one is removed only by force.
 
+What a removal costs is judged here, when the entry is applied (`loss.cost_of`), and nowhere else for certain: who asks
+for it knows an earlier configuration. So of two removals that are harmless each and together give up the last copy, the
+second one is refused.
+
 Damage. A member whose copy cannot be read leaves the ISR (WITHDRAW). Where it is the last one it stays: what it has may
 be restored. But it must not lead, else it would take writes into a copy that it cannot read: the partition has no
 leader, and lists it as `damaged`, until the member starts again, because its operator has restored the copy or wants it
@@ -34,6 +38,11 @@ One that is merely behind is not listed: as the last one in sync it has everythi
 The trunk. A fork gives out no offsets of streams, because the lineage from which it descends may give out the same.
 That ends when all members with data are up in the fork and all branches are merged, or the others are forgotten: then
 the fork is the trunk, and goes on with a quorum of its own voters like the lineage that was founded.
+
+Pruning. A fork that has become the trunk may forget old ancestors (PRUNE), when all members are up in it and no branch
+is left: whoever is up has said which of its copies have changes of another lineage. It does not matter when that was
+proposed. A member that is in another lineage by then, and counts as up here, has parted behind the floor, so its
+changes since are told from those before.
 
 Why START raises the base of counters. A member that comes back from another lineage has rows with its epochs. Were
 those of this one lower, new rows would count as older than the ones that they replace. A counter far ahead is refused:
@@ -45,7 +54,7 @@ from __future__ import annotations
 from typing import Final
 
 from folkmoot.membership.cluster_member import DATA, ClusterMember
-from folkmoot.membership.cluster_settings import ABSENT, AUTHOR_BYTES_MAX, KEY_BYTES_MAX, VALUE_BYTES_MAX
+from folkmoot.membership.cluster_settings import ABSENT, is_possible
 from folkmoot.membership.command import (
     COPIES_MAX,
     EVICTED,
@@ -67,6 +76,7 @@ from folkmoot.membership.command import (
     MarkAway,
     Place,
     PlaceItem,
+    Prune,
     Put,
     Remove,
     Renew,
@@ -93,6 +103,7 @@ from folkmoot.membership.lifecycle import (
     is_up,
     next_state,
 )
+from folkmoot.membership.loss import Cost, cost_of
 from folkmoot.membership.partition_state import PartitionState, unplaced
 from folkmoot.store.epoch import COUNTER_MAX, is_sane
 
@@ -115,6 +126,7 @@ __all__ = [
     "NO_NUMBERS",
     "OTHER_NUMBER",
     "REASONS",
+    "RUNS",
     "Result",
     "Transition",
     "UNCHANGED",
@@ -148,6 +160,7 @@ NO_ROOM: Final = 19
 LACKS_FEATURES: Final = 20
 UNMERGED: Final = 21
 NO_NUMBERS: Final = 22  # by the controller: the command is no entry
+RUNS: Final = 23  # by the controller, too
 REASONS: Final[list[str]] = [
     "accepted",
     "the cluster is founded already",
@@ -172,6 +185,7 @@ REASONS: Final[list[str]] = [
     "a member lacks a feature that is on, or is to be",
     "the member has changes from another lineage that are not merged yet: force gives them up",
     "the cluster has no numbers left for changes of settings, only for those of roles",
+    "the process of the member runs, and may have what nobody else has: force gives it up",
 ]
 """Why a command was refused, as texts for people."""
 
@@ -180,7 +194,8 @@ class Result:
     """What became of a command, and what a node has to install: disks of members, partitions, and keys of settings.
 
     `skipped`: the partitions of a Place or AlterIsr whose items were refused, with the reasons. A refused command has
-    changed nothing.
+    changed nothing, but that a request for a setting is known as judged. `first`: the entry that was for the same
+    request, and how it was judged; None: this is the first one.
     """
 
     def __init__(self, index: int, command: Command) -> None:
@@ -190,9 +205,11 @@ class Result:
         self.disks: list[int] = []
         self.partitions: list[int] = []
         self.keys: list[str] = []
+        self.cost: Cost | None = None  # what a removal by force has given up, or one without it would
         self.skipped: list[tuple[int, int]] = []
         self.features: bool = False
         self.founded: bool = False
+        self.first: tuple[int, int] | None = None
 
     def is_accepted(self) -> bool:
         """Tell whether the command was applied."""
@@ -296,6 +313,8 @@ class Transition:
             return self._set(command, result)
         if isinstance(command, Features):
             return self._features(command, result)
+        if isinstance(command, Prune):
+            return self._prune(command)
         if isinstance(command, Join):
             return self._join(command.member, result)
         return self._apply_to_member(command, result)
@@ -609,17 +628,16 @@ class Transition:
         assert state == GONE, "a member that is removed is gone"
         if member.state == LEAVING and configuration.holds(disk):
             return HOLDS_COPIES
-        if not command.force:
-            for partition in configuration.partitions:
-                if partition.isr == [disk]:
-                    return LAST_COPY
-            for branches in configuration.branches.values():
-                if disk in branches:
-                    return UNMERGED
+        cost = result.cost = cost_of(configuration, disk)
+        if not command.force and cost.copies:
+            return LAST_COPY
+        if not command.force and cost.branches:
+            return UNMERGED
         for number, partition in enumerate(configuration.partitions):
             if disk in partition.replicas:
                 self._drop(number, partition, disk)
         del configuration.members[disk]
+        configuration.settings.forget_requests(disk)
         configuration.removed.append(Removal(disk, member.node_id, member.incarnation, self._index, command.why))
         if len(configuration.removed) > REMOVALS_MAX:
             del configuration.removed[0]
@@ -634,6 +652,15 @@ class Transition:
             self.configuration.lost[number] = self._index
         replicas = [other for other in partition.replicas if other != disk]
         self._put_partition(number, replicas, isr, partition.leader if isr else 0, False)
+
+    def _prune(self, command: Prune) -> int:
+        """Forget old ancestors; a process that has been in one of them only is a stranger from now on."""
+        configuration = self.configuration
+        if not configuration.is_whole():
+            return WRONG_STATE
+        if command.upto > configuration.prunable(1):
+            return INVALID
+        return ACCEPTED if configuration.prune(command.upto) else UNCHANGED
 
     # Partitions
 
@@ -765,15 +792,32 @@ class Transition:
     # Settings and features
 
     def _set(self, command: Put | Delete, result: Result) -> int:
+        """Change a setting once for each request: a repetition changes nothing, whatever has changed since."""
+        settings = self.configuration.settings
+        request = command.request
+        if request is None:
+            return self._change_setting(command, result)
+        if request.disk not in self.configuration.members:
+            return UNKNOWN_DISK
+        if settings.is_over(request):
+            return OLD_VERSION
+        result.first = settings.first(request)
+        if result.first is not None:
+            return UNCHANGED
+        if not settings.has_room_for(request):
+            return NO_ROOM
+        refused = self._change_setting(command, result)
+        settings.judge(request, self._index, refused)
+        return refused
+
+    def _change_setting(self, command: Put | Delete, result: Result) -> int:
         settings = self.configuration.settings
         key = command.key
-        if not key or len(key.encode()) > KEY_BYTES_MAX or len(command.author.encode()) > AUTHOR_BYTES_MAX:
+        if not is_possible(key, command.author, len(command.value) if isinstance(command, Put) else 0):
             return INVALID
         if not settings.expects(key, command.expected):
             return OTHER_NUMBER
         if isinstance(command, Put):
-            if len(command.value) > VALUE_BYTES_MAX:
-                return INVALID
             if not settings.has_room(key, command.value):
                 return NO_ROOM
             settings.put(key, command.value, self._index, command.author)

@@ -47,6 +47,7 @@ class View:
         self.bases: dict[str, int] = {} if bases is None else bases
         self.leader_epochs: list[int] = [0] * len(self.replicas)
         self.lineage: list[int] = []
+        self.floor: int = 0
         self.lasts: dict[str, list[int]] = {}
         self.losses: Losses = Losses()
         self.crowded: list[str] = []
@@ -81,7 +82,7 @@ class View:
         for newest in self.ancestry():
             if tag_of(newest) == tag:
                 return newest == self.epoch or counter_of(epoch) <= counter_of(newest)
-        return False
+        return counter_of(epoch) <= self.floor
 
     def anchors(self) -> list[int]:
         """Return the epochs of the last views of absent nodes; 0 where unknown."""

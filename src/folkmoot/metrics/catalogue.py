@@ -186,6 +186,7 @@ def cluster() -> list[Family]:
         counter("cluster_addresses_dropped", "addresses", "Addresses named by other nodes, dropped: too many"),
         gauge("cluster_member", "flag", "1 while this node is up in the cluster"),
         gauge("cluster_may_serve", "flag", "0 while this node has no lease, so that it serves nobody"),
+        gauge("cluster_forks_left", "forks", "How often a side of a split can fork before all nodes have to be back"),
         gauge("cluster_settings_differ", "settings", "Settings of other members that differ and must not"),
         gauge("cluster_view", "changes", "Number of the configuration: it grows with each change of members and roles"),
         split("cluster_nodes", GAUGE, "nodes", "Nodes that belong to the cluster, by state", "state",

@@ -77,6 +77,7 @@ class Counters:
         self.copied_bytes = self.given_bytes = self.digests_passed_over = 0
         # The cluster as this node sees it, computed on request.
         self.cluster_member = self.cluster_may_serve = self.cluster_view = self.cluster_settings_differ = 0
+        self.cluster_forks_left = 0
         self.cluster_nodes_active = self.cluster_nodes_leaving = 0
         self.cluster_nodes_away = self.cluster_nodes_witness = 0
         self.cluster_disks_full = self.cluster_disks_slow = 0

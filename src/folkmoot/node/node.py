@@ -363,18 +363,26 @@ class Node:
 
     # -- settings of the whole cluster, for the HTTP interface that is to come ----------------------------------------
 
-    def put_setting(self, key: str, value: bytes, author: str, now: int, expected: int = ANY) -> int:
+    def put_setting(self, key: str, value: bytes, author: str, now: int, expected: int = ANY, lineage: int = 0) -> int:
         """Ask for a setting of the whole cluster, of at most 64 KiB; return the ticket that `take_answers` will name.
 
-        expected: the number of the value that this one replaces, ABSENT for none, ANY for whatever there is.
+        The change is made once at most, and the answer comes within some ten seconds.
+
+        expected: the number of the value that this one replaces, ABSENT for none, ANY for whatever there is. lineage:
+        where that was read (`settings_lineage`): after a split another value may have the same number; 0: here.
         """
         self._tick(now)
-        return self._cluster_node().membership.put(key, value, expected, author, self._state.now)
+        return self._cluster_node().membership.put(key, value, expected, author, self._state.now, lineage)
 
-    def delete_setting(self, key: str, author: str, now: int, expected: int = ANY) -> int:
+    def delete_setting(self, key: str, author: str, now: int, expected: int = ANY, lineage: int = 0) -> int:
         """Ask for the end of a setting; return the ticket that `take_answers` will name."""
         self._tick(now)
-        return self._cluster_node().membership.delete(key, expected, author, self._state.now)
+        return self._cluster_node().membership.delete(key, expected, author, self._state.now, lineage)
+
+    @property
+    def settings_lineage(self) -> int:
+        """The lineage in which the numbers of settings count."""
+        return self._cluster_node().membership.settings_lineage
 
     def take_answers(self) -> list[SettingAnswer]:
         """Return what became of requests for settings since the last call."""

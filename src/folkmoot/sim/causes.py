@@ -40,12 +40,14 @@ _AFTER_US: Final = 5 * SECOND
 class Causes:
     """Answers by the history. `majority`: the policy.
 
-    `judged`: cases by promise. `excused`: cases by (promise, condition).
+    `judged`: cases by promise. `excused`: cases by (promise, condition). `demands`: looks at what must hold during
+    faults, by (demand, why it was not judged; `JUDGED` if it was).
     """
 
     def __init__(self, history: History, *, majority: bool) -> None:
         self.judged: dict[str, int] = {}
         self.excused: dict[tuple[str, str], int] = {}
+        self.demands: dict[tuple[str, str], int] = {}
         self.history = history
         self.world = history.world
         self.majority = majority
@@ -56,6 +58,10 @@ class Causes:
     def judge(self, promise: str) -> None:
         """Count a case that nothing can excuse."""
         self.judged[promise] = self.judged.get(promise, 0) + 1
+
+    def look_at(self, demand: str, why_not: str) -> None:
+        """Count a look at a demand; why_not: the reason that it does not hold at this moment, or `JUDGED`."""
+        self.demands[demand, why_not] = self.demands.get((demand, why_not), 0) + 1
 
     def _excuse(self, promise: str, condition: str) -> bool:
         assert (promise, condition) in _TABLE, f"{promise}, {condition}: not in the table of excuses"
@@ -194,8 +200,8 @@ class Causes:
                 return self._excuse("A3", "sent again after two crashes")
         if unanswered and len(message.attempts) > 1:
             lacks = self.history.lacks(first.link.server.name, first.sent_us - HEAL_US, ended)
-            if lacks >= self.history.copies:
-                return self._excuse("A3", "refused while all copies were away, and sent again")
+            if lacks > self.history.copies - self.history.least:
+                return self._excuse("A3", "refused while too few copies were there, and sent again")
         self.judge("A3")
         return False
 
@@ -262,6 +268,16 @@ class Causes:
                 ):
                     return self._excuse("A1", "transient: its node failed, or did not reach the node of the subscriber")
         return False
+
+    def ended_with_its_node(self, record: SessionRecord, message: Message) -> bool:
+        """Whether a message for a transient session that has ended may be lost with its node.
+
+        Yes, if that node failed while the message may have been under way, or afterwards, until the connection ended.
+        """
+        link = record.link
+        since = message.first_us - _BEFORE_US
+        failed = link is not None and not self.alone and self.history.down(link.server.name, since, link.cut_us - 1)
+        return failed and self._excuse("A1", "transient: its node failed, or did not reach the node of the subscriber")
 
     def unknown_there(self, record: SessionRecord, sub: Sub, message: Message) -> bool:
         """Whether the node that took an acknowledged message may not have known the subscription.

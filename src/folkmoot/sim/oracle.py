@@ -158,6 +158,7 @@ class Oracle:
         self.deliveries.received(record, link, packet, late)
         if packet.retain:
             self.retained.received(record, packet)
+        record.got_us = self.world.now
         message = self.ledger.by_payload.get(packet.payload)
         if message is not None and not packet.retain:
             self._check_gone(record, message)

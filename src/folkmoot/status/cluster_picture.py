@@ -71,6 +71,10 @@ class ClusterPicture(Picture):
         """Return the lineage of the configuration."""
         return self._membership.lineage
 
+    def forks_left(self) -> int:
+        """Return how often the lineage can fork."""
+        return self._membership.forks_left
+
     def policy(self) -> str:
         """Return the split policy."""
         return self._config.split_policy
@@ -242,9 +246,9 @@ class ClusterPicture(Picture):
             self._membership.evict(node_id, now)
         return why_not
 
-    def forget(self, node_id: str, now: int) -> str:
+    def forget(self, node_id: str, now: int, force: bool = False) -> str:
         """Ask for the removal of a member that is away, or have this side of a split go on without it."""
-        self._membership.forget(node_id, now)
+        self._membership.forget(node_id, now, force)
         return ""
 
     def leave(self, node_id: str, now: int) -> str:

@@ -14,6 +14,7 @@ from typing import Final
 from mypy_extensions import mypyc_attr
 
 from folkmoot.kernel.feature import FEATURES
+from folkmoot.membership.configuration import ANCESTORS_MAX
 from folkmoot.membership.view import View
 from folkmoot.node.load import own_load
 from folkmoot.node.node import Node
@@ -60,6 +61,10 @@ class Picture(ABC):
     def lineage(self) -> int:
         """Return the lineage of the configuration; 0 when there is none."""
         return 0
+
+    def forks_left(self) -> int:
+        """Return how often the lineage can fork before its oldest ancestors have to be forgotten."""
+        return ANCESTORS_MAX
 
     @abstractmethod
     def policy(self) -> str:
@@ -203,8 +208,8 @@ class Picture(ABC):
         """Have a member be away until it is started again; return why not, or "" when it is under way."""
 
     @abstractmethod
-    def forget(self, node_id: str, now: int) -> str:
-        """Remove a member that is away; return why not, or "" when it is under way."""
+    def forget(self, node_id: str, now: int, force: bool = False) -> str:
+        """Remove a member that is away, by force with what only it has; return why not, or "" when it is under way."""
 
     @abstractmethod
     def leave(self, node_id: str, now: int) -> str:
@@ -329,7 +334,7 @@ class AlonePicture(Picture):
         """Refuse."""
         return _NO_CLUSTER
 
-    def forget(self, node_id: str, now: int) -> str:
+    def forget(self, node_id: str, now: int, force: bool = False) -> str:
         """Refuse."""
         return _NO_CLUSTER
 

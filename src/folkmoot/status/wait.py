@@ -67,4 +67,7 @@ def _no_controller(picture: Picture) -> str:
     text = f"no controller: {here} of {len(voters)} voters are connected"
     if 2 * here > len(voters):
         return f"{text}, and are about to elect one"
-    return f"{text}; waits for {', '.join(absent)}"
+    waits = f"{text}; waits for {', '.join(absent)}"
+    if picture.policy() == "available" and picture.forks_left() == 0:
+        return f"{waits}, and cannot fork any more: bring back the nodes that are away, or forget those that are lost"
+    return waits

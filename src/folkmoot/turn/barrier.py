@@ -56,6 +56,16 @@ class Barrier:
         """Take a question; newest_token: when it is committed, so is everything changed until now."""
         self._waiting.append(Landing(node_id, number, self._newest, min(self._token, newest_token)))
 
+    def found(self) -> None:
+        """What a partition has in its outbox is known now, and begun: who has asked before waits for it, too."""
+        for one in self._waiting:
+            one.ticket = self._newest
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether questions wait."""
+        return bool(self._waiting)
+
     def take(self, committed_token: int) -> list[Landing]:
         """Return the questions that can be answered, and forget them."""
         taken: list[Landing] = []

@@ -7,7 +7,8 @@ each answers when the retained messages that it had under way at that time are k
 A retained message may also wait in the outbox of a partition that has lost its leader: the next one knows of it when it
 has opened the partition. While any partition is between two leaders, nobody looks, and who has opened one is asked
 anew. An answer names the view in which it was given, and counts when that view is known here: the node may have handed
-on what it had under way. A partition without a leader, because its copies are away, is not waited for: its messages
+on what it had under way. Nor does a node answer while it has to open a partition itself: it may begin one anew that for
+the others has not moved. A partition without a leader, because its copies are away, is not waited for: its messages
 come when they are back.
 """
 
@@ -46,6 +47,8 @@ class Landings:
         return number <= self._landed
 
     def _find_landed(self) -> int:
+        if self.asks:
+            return 0  # these are asked at the end of this turn
         if self._open or self._moving:
             fabric = self.fabric
             for partition in self._moving:
