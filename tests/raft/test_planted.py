@@ -19,25 +19,25 @@ PHASES = 12
 EXPLORED = {
     "append_unsaved": 0,
     "change_early": 542,  # in one run of scenarios/erratum-of-2015-planted.txt
-    "changes_overlap": 21,
+    "changes_overlap": 158,
     "commit_old_term": 12762,  # in one run of scenarios/figure-8-planted.txt
     "count_unsaved": 2214,
     "learner_counts": 310,
-    "read_alone": 14,
-    "read_before_noop": 14,
-    "snapshot_back": 8,
+    "read_alone": 7,
+    "read_before_noop": 12,
+    "snapshot_back": 34,
     "stale_match": 1,
     "truncate_committed": 1,
-    "vote_against_log": 5,
+    "vote_against_log": 7,
     "vote_twice": 0,
     "vote_unsaved": 45,
 }
 """Bugs that any order of events shows."""
 
 TIMED = {
-    "check_quorum_off": 7,
+    "check_quorum_off": 2,
     "leader_moves": 3,
-    "lease_after_transfer": 31,
+    "lease_after_transfer": 8,
     "no_fetch": 22,
     "no_pre_vote": 8,
     "void_term": 428,

@@ -187,7 +187,7 @@ class Committer:
                 break
             except StoreFull as error:
                 if stuck:  # there was room, but not for this user: each attempt takes the loop's thread
-                    threading.Event().wait(RETRY_S)
+                    pause()
                 else:
                     stuck = True
                     self._tell(self._listener.stuck, str(error))
@@ -203,12 +203,11 @@ class Committer:
 
     def _await_room(self) -> bool:
         """Wait until there is room and the store is open again; return False if the node stops first."""
-        pause = threading.Event()
         while not self._target.has_room():
             if self._closing:
                 self._gave_up = True
                 return False
-            pause.wait(RETRY_S)
+            pause()
         reopened = Reopening(self._target)
         self._tell(self._reopen, reopened)
         while not reopened.done.wait(RETRY_S):
@@ -247,3 +246,8 @@ class Reopening:
             self.error = error
         finally:
             self.done.set()
+
+
+def pause() -> None:
+    """Let some time pass before another attempt."""
+    threading.Event().wait(RETRY_S)
