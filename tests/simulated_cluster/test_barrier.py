@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from folkmoot.kernel.clock import MILLISECOND
+from folkmoot.kernel.clock import MILLISECOND, SECOND
 from folkmoot.kernel.hash import hash64
 from folkmoot.kernel.planted import Planted
-from folkmoot.mqtt.packet import Publish, Suback, Subscribe
+from folkmoot.mqtt.packet import Publish, Suback, Subscribe, Will
 from folkmoot.streams.config import StreamConfig
 from folkmoot.turn.barrier import Barrier
 from folkmoot.turn.fabric import Fabric
@@ -196,6 +196,33 @@ def test_a_message_for_a_partition_that_is_away_is_waited_for_where_it_is_retain
     cluster.held = set()
     cluster.run()
     assert subscriber.messages() == [(topic, b"1")]
+
+
+@pytest.mark.parametrize("name", ["n2", "n3"])
+def test_what_was_to_be_retained_while_nobody_could_is_waited_for_when_the_copy_is_back(name: str) -> None:
+    cluster = SimulatedCluster(4, replicas=1, partitions=PARTITIONS)
+    cluster.hand_log_to("n3")
+    topic = topic_of(cluster, "n4")
+    client = cluster["n1"].client(cluster["n1"].names_led("p")[0])
+    client.connect(will=Will(topic.encode(), b"gone", 1, True))
+    cluster["n4"].kill()
+    cluster.advance(SECOND)
+    client.lose()
+    cluster.run()
+    subscriber = cluster[name].client(cluster[name].names_led("s")[0])
+    subscriber.connect()
+    assert subscriber.subscribe(topic, qos=1) == [1]
+    cluster["n4"].revive()
+    leads = cluster["n4"].cluster_node.state.leads
+    while not leads[_home(topic)]:
+        if not cluster.step():
+            cluster.now += MILLISECOND
+    cluster.held = {("n1", "n4")}
+    cluster.run()
+    assert subscriber.messages() == []
+    cluster.held = set()
+    cluster.settle()
+    assert subscriber.messages() == [(topic, b"gone")]
 
 
 def test_a_replay_does_not_wait_behind_it() -> None:

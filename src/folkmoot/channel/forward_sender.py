@@ -303,8 +303,20 @@ class ForwardSender:
     # -- partitions move ----------------------------------------------------------------------------------------------
 
     def moved(self, partition: int) -> None:
-        """A partition has another leader, or one that must open it anew: its uncommitted parts wait."""
+        """A partition has another leader, or one that must open it anew: its uncommitted parts wait.
+
+        Those that are to be retained there are under way again, if the partition had no leader before.
+        """
         self._recall(partition)
+        if not self.fabric.leaders[partition]:
+            return
+        for part in self._parked.get(partition, []):
+            envelope, entry = part.envelope, part.envelope.entry
+            if part.task.bits & RETAIN and not self.barrier.is_open(envelope.ticket):
+                if entry is None:
+                    envelope.ticket = self.barrier.begin()
+                elif not entry.over:
+                    envelope.ticket = entry.ticket = self.barrier.begin()
 
     def unanswered(self) -> list[str]:
         """Return the nodes that have not answered messages."""

@@ -24,12 +24,13 @@ from folkmoot.turn.commit import Commits
 from folkmoot.turn.landing import Landings
 from folkmoot.turn.state import State
 
-__all__ = ["BLOCKED", "DONE", "MORE", "WAITING", "Feed", "Feeds", "cursor_key"]
+__all__ = ["BLOCKED", "DONE", "LANDING", "MORE", "WAITING", "Feed", "Feeds", "cursor_key"]
 
 MORE: Final = 0
 BLOCKED: Final = 1
 DONE: Final = 2
 WAITING: Final = 3
+LANDING: Final = 4
 
 _SAVED_MAX: Final = 16  # feeds of a session that store which live messages they must not repeat
 
@@ -64,7 +65,8 @@ class Feed(Waiter):
     def page(self, feeds: Feeds) -> int:
         """Deliver one page.
 
-        Return MORE, BLOCKED (nothing to read until something grows), WAITING (for another node) or DONE.
+        Return MORE, BLOCKED (nothing to read until something grows), WAITING (for another node), LANDING (until
+        `landing` has landed) or DONE.
         """
 
     @abstractmethod
@@ -296,6 +298,8 @@ class Feeds:
                 self.tailing[feed] = None
             elif result == WAITING:
                 self.waiting[feed] = None
+            elif result == LANDING:
+                self._let_land(feed)
             else:
                 self._finish(feed)
 

@@ -6,7 +6,7 @@ this node has a complete copy, else from their leaders. It leaves out topics tha
 
 from __future__ import annotations
 
-from folkmoot.feed.feed import DONE, MORE, WAITING, Feed, Feeds, cursor_key
+from folkmoot.feed.feed import DONE, LANDING, MORE, WAITING, Feed, Feeds, cursor_key
 from folkmoot.kernel.errors import CorruptStore
 from folkmoot.partition.retained import TO_TRANSIENT, Retained
 from folkmoot.query.inquiry import Inquiries, Inquiry
@@ -47,6 +47,7 @@ class RetainedFeed(Feed):
         self.retained = retained
         self.left: dict[int, None] = dict.fromkeys(left)
         self.keys: dict[int, bytes] = {left[0]: key} if key and left else {}  # where partitions go on
+        self.returns = 0  # of partitions without a leader, see `turn.landing`
         self.since = 0
         self.live: dict[bytes, None] = {}  # topics of which a newer message was delivered, as stored in the row
         self._feeds: Feeds | None = None
@@ -57,8 +58,12 @@ class RetainedFeed(Feed):
     def begin(self, feeds: Feeds) -> None:
         """Begin to note live messages, and wait until what was published before is where it will be read (A8)."""
         self._feeds = feeds
-        self.landing = feeds.landings.join()
+        self._join(feeds)
         self.since = self.retained.begin()
+
+    def _join(self, feeds: Feeds) -> None:
+        self.returns = feeds.landings.returns
+        self.landing = feeds.landings.join()
 
     def end(self) -> None:
         """Drop the open questions."""
@@ -97,6 +102,9 @@ class RetainedFeed(Feed):
             fault = self._fault
             self._fault = ""
             raise CorruptStore(f"retained messages cannot be read: {fault}")
+        if self.returns != feeds.landings.returns:
+            self._join(feeds)
+            return LANDING
         if self._found:
             found = self._found
             self._found = []

@@ -48,6 +48,10 @@ class Barrier:
         """Note that the message is kept, or never will be; 0 and tickets that have ended are ignored."""
         self._open.pop(ticket, None)
 
+    def is_open(self, ticket: int) -> bool:
+        """Whether a message is under way."""
+        return ticket in self._open
+
     def kept_here(self, token: int) -> None:
         """Note that this node retains a message itself, in this turn."""
         self._token = token

@@ -8,8 +8,10 @@ A retained message may also wait in the outbox of a partition that has lost its 
 has opened the partition. While any partition is between two leaders, nobody looks, and who has opened one is asked
 anew. An answer names the view in which it was given, and counts when that view is known here: the node may have handed
 on what it had under way. Nor does a node answer while it has to open a partition itself: it may begin one anew that for
-the others has not moved. A partition without a leader, because its copies are away, is not waited for: its messages
-come when they are back.
+the others has not moved.
+
+A partition without a leader, because its copies are away, is not waited for, nor what is to be retained there. When it
+has a leader again (`returns`), who has not read it yet asks anew: messages for it may have waited at any node.
 """
 
 from __future__ import annotations
@@ -29,6 +31,8 @@ class Landings:
         self._round = 1  # of those that ask in this turn
         self._open: dict[str, dict[int, int]] = {}  # by node and number of the announcement: the round
         self._moving: dict[int, None] = {}  # partitions whose leader has not begun
+        self.returns = 0  # how often partitions without a leader have got one
+        self._leaderless: dict[int, None] = {}
         self._landed = 0  # the newest round of which all are answered
         self._is_old = False  # it has to be computed anew
 
@@ -106,7 +110,11 @@ class Landings:
         self._is_old = True
 
     def installed(self) -> None:
-        """A view is installed: partitions may have become absent."""
+        """A view is installed: partitions may have become absent, or have a leader again."""
+        before = self._leaderless
+        self._leaderless = {number: None for number, leader in enumerate(self.fabric.leaders) if not leader}
+        if any(number not in self._leaderless for number in before):
+            self.returns += 1
         self._is_old = True
 
     def moved(self, partition: int) -> None:
