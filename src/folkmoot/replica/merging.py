@@ -62,7 +62,7 @@ _TRIES: Final = 3  # to read a branch, before it counts as lost
 _BYTES_HELD: Final = 256 << 20
 """The rows of both sides of all partitions that merge at the same time; of a single partition there may be more."""
 
-_ROW_BYTES: Final = 200  # what a row or an operation takes in memory besides its key and value, approximately
+_ROW_BYTES: Final = 200  # what a row takes in memory besides its key and value, approximately
 
 
 class Merges:
@@ -323,8 +323,9 @@ class Merges:
         merging.ends = known_ends(merge.taken, holding)
         try:
             own = replica.holding()
-            with_records = {**merging.rows, **dict.fromkeys(merging.kept.values(), b"")}
-            merge.taken.append(as_taken(own, merge.lines, with_records, context.reader))
+            absorbed = [key for key in merging.rows if key[2] == ABSORBED]
+            elsewhere = dict.fromkeys([*absorbed, *merging.kept.values()], b"")
+            merge.taken.append(as_taken(own, merge.lines, elsewhere, context.reader))
         except CorruptStore as fault:
             del self._active[replica]  # as in `_give_up`
             replica.spoil(str(fault))
@@ -343,9 +344,11 @@ class Merges:
         homes = self._homes.setdefault(replica, {})
         for client, here in merge.homes.items():
             homes[client.decode()] = (here, merging.side)
+        held = merging.held
         merge.forget()
         merging.forget_rows()
         merging.merge = merge
+        merging.held = held  # the units have most of it
         merging.offered = False
         self._begin_writing(merging, holding, units)
 
@@ -355,8 +358,6 @@ class Merges:
         merging.units = [unit for unit in units if mark is None or unit.name > mark.cursor]
         merging.next = 0
         merging.planned = True
-        for unit in merging.units:
-            merging.held += sum([len(key) + len(body) + _ROW_BYTES for _kind, key, body in unit.ops])
 
     def _begin_records(self, merging: Intake) -> None:
         """Ask for the records of streams: they are merged page by page, and not held."""
@@ -373,7 +374,6 @@ class Merges:
         units = merging.merge.records(page)
         note_ends(merging.newest, page)
         merging.page = []
-        merging.held = 0
         merging.offered = False
         merging.last = not merging.cursor
         self._begin_writing(merging, holding, units)
