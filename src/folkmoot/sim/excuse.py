@@ -90,7 +90,7 @@ DEMANDS: Final = (ANSWERS, WAITING, PROGRESS)
 """What must hold during faults. Each look at one is counted, judged or not, a few times per second."""
 
 _OF_QOS_0_MIN_PERCENT: Final = 50
-"""The same for A5, which is judged by messages with QoS 0: any failure on their way excuses, and that may be anywhere."""
+"""The same for A5, which is judged by messages with QoS 0: any failure on their way excuses, and it may be anywhere."""
 
 _CASES_MIN: Final = 100
 """Fewer cases say nothing about a share."""
