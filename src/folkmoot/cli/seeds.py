@@ -17,7 +17,7 @@ from types import FrameType
 
 import click
 
-from folkmoot.sim import DEMANDS, JUDGED, JUDGED_MIN_PERCENT, Options, Result, share_of, too_seldom
+from folkmoot.sim import DEMANDS, JUDGED, Options, Result, share_of, too_seldom
 
 __all__ = ["demand_lines", "judgement_lines", "print_marks", "run_in_process", "run_many"]
 
@@ -211,7 +211,7 @@ def print_policies(tally: Tally) -> bool:
             print(line)
         for promise in too_seldom(majority, policy.judged, policy.excused):
             seldom = True
-            print(f"  {promise} was judged in less than {JUDGED_MIN_PERCENT[majority]} % of its cases")
+            print(f"  {promise} was judged in a smaller share of its cases than demanded (docs/simulation.md)")
     return seldom
 
 

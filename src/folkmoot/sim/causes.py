@@ -194,7 +194,9 @@ class Causes:
         moved = second.link is not first.link and first.link.ended_us < NEVER
         ended = min(first.link.ended_us, self.world.now)
         if message.qos == 0 and (moved or second.link.ended_us < NEVER):
-            if self.history.troubled(first.sent_us - _BEFORE_US, max(ended, second.sent_us) + _AFTER_US):
+            # A failure that begins later than this delays neither of them.
+            waited_us = min(max(ended, second.sent_us), second.sent_us + _NOTICE_US)
+            if self.history.troubled(first.sent_us - _BEFORE_US, waited_us + _AFTER_US):
                 return self._excuse("A3", "QoS 0: its connection ended in a change of leaders")
         unanswered = message.qos > 0 and message.acked_us > first.link.ended_us
         if unanswered and moved:

@@ -89,6 +89,9 @@ PROGRESS: Final = "a connected quorum makes progress"
 DEMANDS: Final = (ANSWERS, WAITING, PROGRESS)
 """What must hold during faults. Each look at one is counted, judged or not, a few times per second."""
 
+_OF_QOS_0_MIN_PERCENT: Final = 50
+"""The same for A5, which is judged by messages with QoS 0: any failure on their way excuses, and it may be anywhere."""
+
 _CASES_MIN: Final = 100
 """Fewer cases say nothing about a share."""
 
@@ -100,10 +103,10 @@ def share_of(promise: str, judged: dict[str, int], excused: dict[tuple[str, str]
 
 def too_seldom(majority: bool, judged: dict[str, int], excused: dict[tuple[str, str], int]) -> list[str]:
     """Return the promises that were judged in a smaller share of their cases than demanded, of A1 to A13."""
-    least = JUDGED_MIN_PERCENT[majority]
     found: list[str] = []
     for promise in sorted({*judged, *[key[0] for key in excused]}):
         done, left_out = share_of(promise, judged, excused)
+        least = _OF_QOS_0_MIN_PERCENT if promise == "A5" else JUDGED_MIN_PERCENT[majority]
         if promise.startswith("A") and done + left_out >= _CASES_MIN and 100 * done < least * (done + left_out):
             found.append(promise)
     return found

@@ -326,7 +326,7 @@ class Swarm:
 
     def _draw_later(self, rng: Rng) -> None:
         """Draw what was added later, with a generator of its own."""
-        if rng.chance(1, 4) and self.nodes > 1:
+        if rng.chance(1, 6) and self.nodes > 1:
             self.min_in_sync = 2
         if self.topologies:
             self.on["orders"] = rng.chance(1, 4)
