@@ -13,6 +13,7 @@ from folkmoot.membership.cluster_member import ClusterMember
 from folkmoot.membership.command import AlterIsr, Found, PlaceItem, encode_command
 from folkmoot.membership.configuration import ClusterConfiguration
 from folkmoot.membership.lifecycle import ACTIVE
+from folkmoot.membership.loss import Cost, cost_of
 from folkmoot.membership.transition import Result, Transition
 from tests.membership.reference import Drawer, Reference, founded
 
@@ -127,6 +128,22 @@ def starts_without_features(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Transition, "_start", start_any)
 
 
+def gives_up_copies(patch: pytest.MonkeyPatch) -> None:
+    """A member is removed without force although nobody else has what it has."""
+    patch.setattr(module, "cost_of", lambda configuration, disk: Cost())
+
+
+def gives_up_branches(patch: pytest.MonkeyPatch) -> None:
+    """Changes of another side of a split that are not merged count for nothing when a member is removed."""
+
+    def cost(configuration: ClusterConfiguration, disk: int) -> Cost:
+        found = cost_of(configuration, disk)
+        found.branches.clear()
+        return found
+
+    patch.setattr(module, "cost_of", cost)
+
+
 def differs(seed: int) -> bool:
     """Whether a drawn log shows a difference from the reference, or breaks an assertion."""
     drawer = Drawer(seed)
@@ -168,6 +185,8 @@ PLANTED: dict[Patch, int] = {
     forgets_versions: 1,
     returns_from_eviction: 3,
     starts_without_features: 4,
+    gives_up_copies: 1,
+    gives_up_branches: 10,
 }
 """Within how many seeds each is found."""
 

@@ -19,8 +19,9 @@ out from others what is left of the cluster:
   it forks, with any policy: what a copy has that comes later is merged then, and in this lineage it would be filled.
 - Otherwise it waits. With the policy for it, the side forks (`splits`): nobody has a vote in a new lineage yet.
 
-Copies. In this lineage a copy in doubt is partial (`Replica.doubt`): a complete one in sync leads in its place. A fork
-that a process in doubt founds shares nothing certain with this lineage (`fork_of`), so all copies are merged in it.
+Copies. In this lineage a copy in doubt is doubtful (`Replica.doubt`): a complete one in sync leads in its place, or the
+longest where none is complete. A fork that a process in doubt founds shares nothing certain with this lineage
+(`fork_of`), so all copies are merged in it.
 
 The doubt is a row of the lineage, so it outlives the process.
 """

@@ -48,7 +48,7 @@ from folkmoot.membership.lifecycle import is_up
 from folkmoot.membership.neighbours import Neighbour, Neighbours
 from folkmoot.membership.planted import PlantedControl
 
-__all__ = ["Splits", "shares_all"]
+__all__ = ["Splits"]
 
 
 class Splits:
@@ -247,7 +247,7 @@ class Splits:
             met[greeting.lineage] = _lineage_of(greeting)
             welcome[greeting.lineage] = greeting.welcome or welcome.get(greeting.lineage, False)
             if configuration is not None:
-                follows = follows or shares_all(configuration, greeting)
+                follows = follows or _shares_all(configuration, greeting)
         if configuration is None and not self.waited(now):
             return 0
         only_away = follows and leads and self._is_fresh and self._is_silent_for(self._options.lease_ns // 2, now)
@@ -280,7 +280,7 @@ def _lineage_of(greeting: Greeting) -> Lineage:
     return Lineage(greeting.lineage, greeting.ancestors, greeting.strength, began, greeting.floor)
 
 
-def shares_all(configuration: ClusterConfiguration, greeting: Greeting) -> bool:
+def _shares_all(configuration: ClusterConfiguration, greeting: Greeting) -> bool:
     """Tell whether the lineage of a process descends from everything that a configuration has."""
     for ancestor, shared in zip(greeting.ancestors, greeting.shared, strict=True):
         if ancestor == configuration.lineage:
