@@ -265,9 +265,9 @@ class Leader:
                 self._queued = []
             voters = member.log.configuration().voters
             for progress in list(self.progress.values()):
-                if self._flush_entries(progress):
-                    continue
                 votes = progress.peer in voters
+                if self._flush_entries(progress) and not (self._beat and votes and self._is_overdue(progress)):
+                    continue
                 asked = (reads and votes) or progress.peer in self._asked
                 if asked or (self._beat and self._is_beat_due(progress, votes)):
                     self._send_heartbeat(progress)
@@ -289,7 +289,17 @@ class Leader:
             is_idle = progress.state == REPLICATE and progress.match == progress.next - 1
             if is_idle or progress.contact_ns < member.now - self._member.options.patience_ns():
                 pause_ns = options.learner_heartbeat_ns - pause_ns
-        return progress.sent_ns <= member.now - pause_ns
+        return progress.sent_ns <= member.now - pause_ns or (votes and self._is_overdue(progress))
+
+    def _is_overdue(self, progress: Progress) -> bool:
+        """Tell whether a follower has not answered for two heartbeats.
+
+        It confirms entries when its disk has them, which may take longer than an election timeout; it answers a
+        heartbeat at once.
+        """
+        member = self._member
+        is_late = progress.contact_ns <= member.now - 2 * member.options.heartbeat_ns
+        return is_late and not member.planted.quiet_while_sending
 
     def ask(self, peers: list[int]) -> int:
         """Ask members to answer at once; return the round in which they do."""

@@ -33,6 +33,7 @@ class Member:
         self.vote: int = 0
         self.role: int = FOLLOWER
         self.leader: int = 0  # of the current term, as far as it is known; 0: none
+        self.changed_ns: int = 0  # when the term or the vote changed last
 
     def change_role(self, event: int) -> None:
         """Enter the role that follows from an event."""
@@ -47,6 +48,7 @@ class Member:
         )
         self.term = term
         self.vote = vote
+        self.changed_ns = self.now
         self.outbox.hard_dirty = True
 
     def message(self, kind: int, to: int) -> Message:

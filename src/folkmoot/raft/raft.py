@@ -217,7 +217,7 @@ class Raft:
             if self._leader.transfer_to:
                 due = min(due, self._leader.transfer_deadline)
         else:
-            due = self._election.deadline_ns
+            due = self._election.due_ns()
         for deadline in self._asked.values():
             due = min(due, deadline)
         return due
@@ -381,18 +381,20 @@ class Raft:
                 self._election.told()  # what was sent to the successor is of an earlier term then, and ignored
             elif now >= leader.beat_ns:
                 leader.beat()
-        elif now >= self._election.deadline_ns:
+        elif now >= self._election.due_ns():
             self._election.campaign()
             self._fail_asked()
 
     def persisted(self, token: int, now: int) -> None:
         """The write of a token, and all before it, are durable."""
         self._at(now)
-        self._member.outbox.release(token)
+        outbox = self._member.outbox
+        was_durable = outbox.is_hard_durable()
+        outbox.release(token)
         self._log.saved(token)
         assert self._log.applied <= max(self._log.durable, self._log.snapshot.index), "what is applied is durable"
-        if self._member.role == CANDIDATE:
-            self._election.vote_saved()
+        if outbox.is_hard_durable() and not was_durable:
+            self._election.saved()
             self._conclude()
 
     def raise_term(self, term: int, now: int) -> None:
@@ -463,7 +465,7 @@ class Raft:
             self._newer_term(message.term)
             self._election.soon()
         elif message.term == self.term + 1:
-            self._election.count(message)
+            self._election.count_pre_vote(message)
 
     def _stale(self, message: Message) -> None:
         """Tell a leader or candidate of an earlier term that its term has passed; ignore everything else of it."""
@@ -487,8 +489,8 @@ class Raft:
         if kind in (APPEND, HEARTBEAT, OFFER, CHUNK):
             self._from_leader(message)
         elif kind == VOTE_RESPONSE:
-            if self.role == CANDIDATE:
-                self._election.count(message)
+            if self.role in (CANDIDATE, PRE_CANDIDATE):
+                self._election.count_vote(message)
                 self._conclude()
         elif kind == CHUNK_REQUEST:
             self._send_chunk(message)
