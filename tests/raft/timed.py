@@ -2,7 +2,7 @@
 
 A run has two parts. First faults of all kinds follow each other: links cut both ways or one way, loss, crashes,
 processes that stand still for a while, changes of the configuration, handovers. In some runs, writes take longer than
-an election timeout. Then the links stay as they are,
+an election timeout; in others, members are started again with shorter times. Then the links stay as they are,
 nothing else happens, and the cluster has to make progress if one of its voters is connected to a quorum.
 
 Times are in units of which an election timeout has 1000.
@@ -49,17 +49,13 @@ class Timed:
         self.rng = Dice(seed)
         rng = self.rng
         self.checker = Checker()
-        options = Options()
-        options.heartbeat_ns = HEARTBEAT
-        options.hurry_ns = HEARTBEAT // 2
-        options.election_ns = ELECTION
-        options.learner_heartbeat_ns = 2 * ELECTION
-        options.kept_entries = rng.below(8)
-        options.message_bytes = 200
-        options.chunk_bytes = 32
+        self.kept_entries = rng.below(8)
+        self.settings = Dice(seed + 2_000_003)  # from dice of their own, so that other runs stay as they are
+        self.is_mixed = self.settings.chance(1, 4)  # members get other settings
+        self.is_faster = False  # those that start now have shorter times
         founders = list(range(1, (4, 6, 4, 6, 5, 3)[rng.below(6)]))
         self.size = len(founders) + rng.below(2)
-        self.nodes = [Node(me, options, founders, self.checker, planted) for me in range(1, self.size + 1)]
+        self.nodes = [Node(me, self.options(), founders, self.checker, planted) for me in range(1, self.size + 1)]
         self.now: int = 0
         self.topology = TOPOLOGIES[seed % len(TOPOLOGIES)]
         # Rates in thousandths; a lease is promised for clocks that differ by at most one in a hundred.
@@ -82,9 +78,22 @@ class Timed:
             self.turn(node)
         self.push(50, Event(CLIENT, 0, 0, None))
 
+    def options(self) -> Options:
+        """Return the settings of a process that starts."""
+        faster = 2 if self.is_faster else 1
+        options = Options()
+        options.heartbeat_ns = HEARTBEAT // faster
+        options.hurry_ns = HEARTBEAT // 2
+        options.election_ns = ELECTION // faster
+        options.learner_heartbeat_ns = 2 * ELECTION
+        options.kept_entries = self.kept_entries
+        options.message_bytes = 200
+        options.chunk_bytes = 32
+        return options
+
     def _draw_slow_disks(self, rng: Dice) -> None:
         """Let writes take longer than an election timeout in some runs; `rng`: so that the others stay as they are."""
-        if not rng.chance(1, 4):
+        if self.is_mixed or not rng.chance(1, 4):
             return
         write = ELECTION * (1 + rng.below(5))
         for me in range(1, self.size + 1):
@@ -184,11 +193,12 @@ class Timed:
             self.check_leases(node)
 
     def check_leases(self, elected: Node) -> None:
-        """No member has a lease when another one is elected."""
+        """No member has a lease when another one is elected, but for as long as that one says."""
+        known = elected.raft.predecessor_ns() * 101 // 100 + 1
         for node in self.nodes:
             if node is not elected and node.is_up and node.raft.role == LEADER:
                 left = node.raft.lease_ns() - self.local(node.me)
-                if left > 0:
+                if left > known:
                     raise Violation(f"{elected.me} leads while {node.me} has a lease for {left}")
 
     # Faults
@@ -206,6 +216,9 @@ class Timed:
     def fault(self) -> None:
         """Let one fault happen."""
         rng = self.rng
+        if self.is_mixed and self.settings.chance(1, 2):
+            self.fault_of_settings()
+            return
         node = self.nodes[rng.below(self.size)]
         kind = rng.below(10)
         if kind <= 2:
@@ -231,6 +244,29 @@ class Timed:
         else:
             self.connect()
 
+    def fault_of_settings(self) -> None:
+        """Others than the leader get shorter times; it is cut off at once or later, or they take it for ended."""
+        rng = self.settings
+        leader = self.leader()
+        if leader is None:
+            return
+        kind = rng.below(3)
+        others = [node for node in self.nodes if node is not leader and node.is_up]
+        for node in others:
+            if kind != 1 or rng.chance(1, 2):
+                node.crash(self.rng)
+                self.is_faster = True
+                self.restart(node)
+        self.is_faster = False
+        if kind:
+            self.run_until(self.now + 2 * ELECTION)
+        for node in others:
+            self.cut(leader.me, node.me)
+        for node in others:
+            if kind == 1 and node.is_up:  # a firewall answers with resets
+                node.raft.ended(leader.me, self.local(node.me))
+                self.turn(node)
+
     def crash(self, node: Node) -> None:
         """End a process; the others may have a proof of it. It comes back at the end of the faults, or now."""
         if not node.is_up:
@@ -247,6 +283,7 @@ class Timed:
     def restart(self, node: Node) -> None:
         """Start a process again."""
         self.wakes[node.me] = 0
+        node.options = self.options()
         node.restart(self.local(node.me))
         self.turn(node)
 

@@ -66,7 +66,7 @@ class Election:
         self._attempts: int = 0
         self._hurries: int = 0
         self._lease_end_ns: int = 0  # of a leader that was forgotten on a proof that it has ended
-        self.is_early: bool = False  # a vote of the last campaign was given before that
+        self.early_ns: int = 0  # so much of what its voters had promised was left when they voted in the last campaign
         self._is_told = False
         self.source: int = 0  # the voter from which entries are fetched; 0: none
         self.is_partial = False  # only a part of its log is here: no election is won with that
@@ -80,11 +80,11 @@ class Election:
         """Begin to wait for a new election timeout; a member that only learns hears its leader less often."""
         member = self._member
         election_ns = member.options.election_ns
-        timeout_ns = election_ns + member.rng.below(election_ns)
-        assert timeout_ns < 2 * election_ns, "a timeout is less than twice the shortest"
+        spread_ns = member.rng.below(election_ns)
+        assert spread_ns < election_ns, "a timeout is less than twice the shortest"
         if not self.is_promotable():
-            timeout_ns += member.options.learner_heartbeat_ns
-        self.deadline_ns = member.now + timeout_ns
+            spread_ns += member.options.learner_heartbeat_ns
+        self.deadline_ns = max(member.now + election_ns, member.former_until_ns()) + spread_ns
 
     def due_ns(self) -> int:
         """Return when to campaign if nothing happens before.
@@ -111,7 +111,12 @@ class Election:
         member = self._member
         if member.planted.leader_moves:
             return False
-        return member.role == LEADER or member.now - self.heard_ns < member.options.election_ns
+        return member.role == LEADER or member.now < self.promised_until_ns()
+
+    def promised_until_ns(self) -> int:
+        """Return until when this member, or the process before it, has promised to vote for nobody else."""
+        member = self._member
+        return max(self.heard_ns + member.options.election_ns, member.former_until_ns())
 
     def soon(self) -> None:
         """Campaign within a heartbeat's time."""
@@ -123,8 +128,9 @@ class Election:
         """The process of the leader has ended, which is proved: wait for nothing."""
         assert self._member.role != LEADER, "this member lives"
         member = self._member
-        self._lease_end_ns = max(self._lease_end_ns, self.heard_ns + member.options.election_ns)
+        self._lease_end_ns = max(self._lease_end_ns, self.promised_until_ns())
         self.heard_ns = member.now - member.options.election_ns
+        member.former_ns = 0
         self._hurries = _HURRIES
         self.deadline_ns = member.now + 1 + member.rng.below(member.options.hurry_ns // 4)
 
@@ -208,7 +214,7 @@ class Election:
         member.leader = 0
         member.change_role(event)
         self._is_told = event == TOLD
-        self.is_early = member.now < self._lease_end_ns
+        self.early_ns = self._left_ns()
         member.set_term(member.term + 1, member.me)
         self._stood_term = member.term
         self._votes = []
@@ -272,8 +278,8 @@ class Election:
         if self._stood_term != member.term:
             return
         self._count(message, self._votes)
-        if message.verdict == GRANTED_EARLY:
-            self.is_early = True
+        if message.verdict == GRANTED_EARLY and not member.planted.trusts_voters:
+            self.early_ns = max(self.early_ns, message.promise)
         if member.role == CANDIDATE and self._is_reached(self._votes) and self._behind and self.source == 0:
             if not self.is_won():
                 self._fetch_newest()
@@ -408,7 +414,7 @@ class Election:
             if member.vote != message.sender:
                 member.set_term(member.term, message.sender)
             self.reset()
-            if member.now < self._lease_end_ns:
+            if self._left_ns():
                 verdict = GRANTED_EARLY
         self._answer(VOTE_RESPONSE, message.sender, member.term, verdict)
 
@@ -421,10 +427,16 @@ class Election:
             self.soon()
         return BEHIND
 
+    def _left_ns(self) -> int:
+        """Return what is left of the promise that was broken on a proof."""
+        return max(0, self._lease_end_ns - self._member.now)
+
     def _answer(self, kind: int, to: int, term: int, verdict: int) -> None:
         member = self._member
         answer = Message(kind, member.me, to, term)
         answer.verdict = verdict
+        if verdict == GRANTED_EARLY:
+            answer.promise = self._left_ns()
         answer.index = member.log.last_index()
         answer.log_term = member.log.last_term()
         if member.planted.vote_unsaved:

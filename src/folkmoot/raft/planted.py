@@ -20,17 +20,20 @@ PLANTED: Final[list[str]] = [
     "commit_old_term",
     "count_unsaved",
     "drops_late_votes",
+    "forgets_promise",
     "leader_moves",
     "lease_after_transfer",
     "learner_counts",
     "no_fetch",
     "no_pre_vote",
+    "own_promise",
     "read_alone",
     "quiet_while_sending",
     "read_before_noop",
     "snapshot_back",
     "stale_match",
     "truncate_committed",
+    "trusts_voters",
     "void_term",
     "vote_against_log",
     "vote_twice",
@@ -54,11 +57,13 @@ class Planted:
         self.commit_old_term: bool = "commit_old_term" in names  # counts copies of entries of earlier terms
         self.count_unsaved: bool = "count_unsaved" in names  # a leader counts itself before its entries are durable
         self.drops_late_votes: bool = "drops_late_votes" in names  # a candidate that asks again forgets its votes
+        self.forgets_promise: bool = "forgets_promise" in names  # a restart with other settings ends a promise
         self.leader_moves: bool = "leader_moves" in names  # voters that hear a leader vote for others
         self.lease_after_transfer: bool = "lease_after_transfer" in names  # a lease although another may campaign
         self.learner_counts: bool = "learner_counts" in names  # learners count for commits
         self.no_fetch: bool = "no_fetch" in names  # a candidate does not fetch what its log lacks
         self.no_pre_vote: bool = "no_pre_vote" in names  # campaigns without asking first
+        self.own_promise: bool = "own_promise" in names  # a leader takes its own setting for what voters have promised
         self.quiet_while_sending: bool = "quiet_while_sending" in names  # no heartbeats beside entries
         self.read_alone: bool = "read_alone" in names  # a leader answers reads without asking a quorum
         self.read_before_noop: bool = "read_before_noop" in names  # reads before a commit in the leader's term
@@ -66,6 +71,7 @@ class Planted:
         self.stale_match: bool = "stale_match" in names  # an answer to an old append confirms what was sent since
         self.truncate_committed: bool = "truncate_committed" in names  # an old append cuts off what came after it
         self.void_term: bool = "void_term" in names  # a leader stays in a term in which it can have no lease
+        self.trusts_voters: bool = "trusts_voters" in names  # nobody votes before its promise is over
         self.vote_against_log: bool = "vote_against_log" in names  # votes for candidates that lack entries
         self.vote_twice: bool = "vote_twice" in names  # a vote for each candidate of a term
         self.vote_unsaved: bool = "vote_unsaved" in names  # votes and terms are spoken before they are durable

@@ -102,6 +102,9 @@ class Raft:
         member.now = now
         member.term = persisted.hard_state.term
         member.vote = persisted.hard_state.vote
+        member.recorded_ns = persisted.hard_state.promise_ns
+        member.former_ns = 0 if member.planted.forgets_promise else member.recorded_ns
+        member.began_ns = now
         self._member = member
         self._log = log
         self._options = options
@@ -201,14 +204,13 @@ class Raft:
             return 0
         return self._leader.lease_ns()
 
-    @property
-    def is_early(self) -> bool:
-        """Whether this leader may have been elected before the lease of its predecessor was over.
+    def predecessor_ns(self) -> int:
+        """Return for how long after the election of this leader its predecessor may have a lease; 0: it has none.
 
-        That is so if a voter has taken the predecessor for ended, which a firewall can make it believe: it may have
-        had a lease for another `election_ns` from the election.
+        It may if a voter has taken the predecessor for ended, which a firewall can make it believe, and has voted
+        before what it had promised was over. The time is by the clock of that voter.
         """
-        return self._leader is not None and self._election.is_early
+        return 0 if self._leader is None else self._election.early_ns
 
     def deadline(self) -> int:
         """Return the time at which `wake` is due."""
@@ -673,7 +675,7 @@ class Raft:
         if not outbox.hard_dirty and not outbox.log_dirty and commit <= self._written_commit:
             return None
         write = Write(outbox.begin_write())
-        write.hard_state = HardState(member.term, member.vote, commit)
+        write.hard_state = HardState(member.term, member.vote, commit, member.record())
         self._written_commit = commit
         unsaved = log.hand_over(write.token)
         if unsaved.snapshot:
