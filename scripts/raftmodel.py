@@ -16,7 +16,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 HOME = ROOT / "build" / "raftmodel"
 MODELS = ("world", "explore", "timed")
-KERNEL = ("pack", "rng", "errors")
+KERNEL = ("pack", "rng", "errors", "clock")
 
 BUILD = """
 import sys

@@ -402,6 +402,24 @@ def test_a_process_that_hangs_is_replaced_when_its_lease_is_over(leads: bool) ->
         assert 900 * MS <= pause <= 2500 * MS
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_a_controller_is_elected_while_each_write_takes_many_heartbeats(seed: int) -> None:
+    def tune(options: ControlOptions) -> None:
+        options.forks = False
+        options.heartbeat_ns = options.raft.heartbeat_ns = 20 * MS
+        options.raft.election_ns = 4 * options.heartbeat_ns
+
+    cluster = Cluster(seed, 3, tune)
+    for machine in cluster.machines:
+        cluster.start(machine)
+    cluster.until(cluster.is_whole, 10 * S)
+    for machine in cluster.machines:
+        machine.disk_lag = 400 * MS
+    gone = controller(cluster)
+    cluster.kill(gone)
+    cluster.until(lambda: served(cluster, gone), 8 * S)
+
+
 def test_a_process_that_hung_comes_back_by_itself() -> None:
     cluster = begun(7, 3)
     machine = follower(cluster)

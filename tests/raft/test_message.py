@@ -68,6 +68,8 @@ def messages(draw: st.DrawFn) -> Message:
             term = draw(st.integers(term, message.term))
     if fields & 32:
         message.size = draw(INTEGERS)
+    if fields & 128:
+        message.promise = draw(INTEGERS)
     if fields & 64:
         message.data = draw(st.binary(max_size=50))
     return message
@@ -128,19 +130,19 @@ def append(index: int, log_term: int, term: int, entries: list[Entry]) -> bytes:
     ("data", "text"),
     [
         (b"", "too early"),
-        (b"\x02\x05\x01\x02\x01", "format 2"),
-        (b"\x01\x63\x01\x02\x01", "no kind"),
-        (b"\x01\x0e\x01\x01\x01", "from 1 to 1"),
-        (b"\x01\x0e\x00\x01\x01", "from 0 to 1"),
-        (b"\x01\x0e\x01\x02\x00", "term is missing"),
-        (b"\x01\x0e\x01\x02\x81\x00", "longer than it needs"),
-        (b"\x01\x0e\x01\x02" + b"\xff" * 9, "too long"),
+        (b"\x01\x05\x01\x02\x01", "format 1"),
+        (b"\x02\x63\x01\x02\x01", "no kind"),
+        (b"\x02\x0e\x01\x01\x01", "from 1 to 1"),
+        (b"\x02\x0e\x00\x01\x01", "from 0 to 1"),
+        (b"\x02\x0e\x01\x02\x00", "term is missing"),
+        (b"\x02\x0e\x01\x02\x81\x00", "longer than it needs"),
+        (b"\x02\x0e\x01\x02" + b"\xff" * 9, "too long"),
         (append(3, 5, 4, []), "newer than the term of its sender"),
         (append(3, 3, 4, [Entry(4, 2, DATA, b"")]), "behind an entry of term 3"),
         (append(3, 3, 4, [Entry(4, 5, DATA, b"")]), "behind an entry of term 3"),
         (append(0, 0, 1, [Entry(1, 1, 7, b"")]), "no kind of entry"),
         (append(0, 0, 1, [Entry(1, 1, NOOP, b"x")]), "has data"),
-        (append(0, 0, 1, [Entry(1, 1, CHANGE, b"\x01\x09")]), "too early"),
+        (append(0, 0, 1, [Entry(1, 1, CHANGE, b"\x02\x09")]), "too early"),
     ],
 )
 def test_what_no_member_sends(data: bytes, text: str) -> None:
@@ -152,7 +154,7 @@ def test_what_no_member_sends(data: bytes, text: str) -> None:
 def test_sealed_things(index: int, term: int, what: int, data: st.DataObject) -> None:
     thing = entry(index, term, what)
     assert decode_entry(encode_entry(thing)).same(thing)
-    state = HardState(term, index, index)
+    state = HardState(term, index, index, index)
     assert repr(decode_hard_state(encode_hard_state(state))) == repr(state)
     snapshot = Snapshot(index, term, CONFIGURATION, b"state")
     assert decode_snapshot(encode_snapshot(snapshot)).data == b"state"

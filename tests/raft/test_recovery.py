@@ -80,7 +80,7 @@ def test_nothing_comes_back_as_nothing() -> None:
             0,
             "entry 2 changes voters",
         ),
-        (HardState(2, 0, 1), FOUNDING, [Entry(2, 2, CHANGE, b"\x01\x07")], 0, "entry 2 is damaged"),
+        (HardState(2, 0, 1), FOUNDING, [Entry(2, 2, CHANGE, b"\x02\x07")], 0, "entry 2 is damaged"),
     ],
 )
 def test_damage(hard: HardState, snapshot: Snapshot, found: list[Entry], applied: int, text: str) -> None:

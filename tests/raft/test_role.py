@@ -29,5 +29,5 @@ def test_the_table_is_the_documented_one() -> None:
 
 def test_a_leader_was_a_candidate_that_was_elected() -> None:
     ways = [(event, old) for event, row in enumerate(TRANSITIONS) for old, new in enumerate(row) if new == LEADER]
-    assert ways == [(ELECTED, CANDIDATE)]
+    assert ways == [(ELECTED, PRE_CANDIDATE), (ELECTED, CANDIDATE)]  # the former has been the latter in the same term
     assert TRANSITIONS[NEWER_TERM] == [FOLLOWER] * len(ROLES)

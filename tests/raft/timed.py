@@ -1,7 +1,8 @@
 """Members with clocks, delays and links: liveness, stability and leases, in any topology of links.
 
 A run has two parts. First faults of all kinds follow each other: links cut both ways or one way, loss, crashes,
-processes that stand still for a while, changes of the configuration, handovers. Then the links stay as they are,
+processes that stand still for a while, changes of the configuration, handovers. In some runs, writes take longer than
+an election timeout; in others, members are started again with shorter times. Then the links stay as they are,
 nothing else happens, and the cluster has to make progress if one of its voters is connected to a quorum.
 
 Times are in units of which an election timeout has 1000.
@@ -17,11 +18,13 @@ from folkmoot.raft.option import Options
 from folkmoot.raft.role import LEADER
 from tests.raft.world import Checker, Dice, Node, Violation
 
-__all__ = ["ELECTION", "HEARTBEAT", "PROGRESS_WITHIN", "TOPOLOGIES", "Timed"]
+__all__ = ["ELECTION", "HEARTBEAT", "PROGRESS_WITHIN", "TOPOLOGIES", "WRITES", "Timed"]
 
 ELECTION = 1000
 HEARTBEAT = 200
+CLIENT_PAUSE = 100
 PROGRESS_WITHIN = 20 * ELECTION
+WRITES = 8  # besides timeouts: an election takes no longer than so many writes
 STABLE_FOR = 6 * ELECTION
 
 TOPOLOGIES = ["full", "random", "one_way", "quorum_loss", "constrained", "chained", "bridge", "ring", "rejoin"]
@@ -46,17 +49,13 @@ class Timed:
         self.rng = Dice(seed)
         rng = self.rng
         self.checker = Checker()
-        options = Options()
-        options.heartbeat_ns = HEARTBEAT
-        options.hurry_ns = HEARTBEAT // 2
-        options.election_ns = ELECTION
-        options.learner_heartbeat_ns = 2 * ELECTION
-        options.kept_entries = rng.below(8)
-        options.message_bytes = 200
-        options.chunk_bytes = 32
+        self.kept_entries = rng.below(8)
+        self.settings = Dice(seed + 2_000_003)  # from dice of their own, so that other runs stay as they are
+        self.is_mixed = self.settings.chance(1, 4)  # members get other settings
+        self.is_faster = False  # those that start now have shorter times
         founders = list(range(1, (4, 6, 4, 6, 5, 3)[rng.below(6)]))
         self.size = len(founders) + rng.below(2)
-        self.nodes = [Node(me, options, founders, self.checker, planted) for me in range(1, self.size + 1)]
+        self.nodes = [Node(me, self.options(), founders, self.checker, planted) for me in range(1, self.size + 1)]
         self.now: int = 0
         self.topology = TOPOLOGIES[seed % len(TOPOLOGIES)]
         # Rates in thousandths; a lease is promised for clocks that differ by at most one in a hundred.
@@ -64,7 +63,9 @@ class Timed:
         self.linked = [[True] * (self.size + 1) for _ in range(self.size + 1)]
         self.loss: int = 0  # in thousandths
         self.delay = 1 + rng.below(40)
-        self.disk_delay = 1 + rng.below(60)
+        self.disk_delays = [1 + rng.below(60)] * (self.size + 1)
+        self.client_pause: int = CLIENT_PAUSE
+        self._draw_slow_disks(Dice(seed + 1_000_003))
         self.heap: list[tuple[int, int, Event]] = []
         self.sequence: int = 0
         self.wakes: list[int] = [0] * (self.size + 1)
@@ -76,6 +77,35 @@ class Timed:
         for node in self.nodes:
             self.turn(node)
         self.push(50, Event(CLIENT, 0, 0, None))
+
+    def options(self) -> Options:
+        """Return the settings of a process that starts."""
+        faster = 2 if self.is_faster else 1
+        options = Options()
+        options.heartbeat_ns = HEARTBEAT // faster
+        options.hurry_ns = HEARTBEAT // 2
+        options.election_ns = ELECTION // faster
+        options.learner_heartbeat_ns = 2 * ELECTION
+        options.kept_entries = self.kept_entries
+        options.message_bytes = 200
+        options.chunk_bytes = 32
+        return options
+
+    def _draw_slow_disks(self, rng: Dice) -> None:
+        """Let writes take longer than an election timeout in some runs; `rng`: so that the others stay as they are."""
+        if self.is_mixed or not rng.chance(1, 4):
+            return
+        write = ELECTION * (1 + rng.below(5))
+        for me in range(1, self.size + 1):
+            if rng.chance(2, 3):
+                self.disk_delays[me] = write
+        self.client_pause = (25, CLIENT_PAUSE)[rng.below(2)]
+
+    @property
+    def slowest(self) -> int:
+        """The longest time that a write takes, if that is longer than an election timeout; else 0."""
+        slowest = max(self.disk_delays)
+        return slowest if slowest >= ELECTION else 0
 
     # Events
 
@@ -122,14 +152,17 @@ class Timed:
 
     def client(self) -> None:
         """Propose and read at every member that leads, and read at one that does not."""
-        self.push(100 + self.rng.below(100), Event(CLIENT, 0, 0, None))
+        self.push(self.client_pause + self.rng.below(self.client_pause), Event(CLIENT, 0, 0, None))
         for node in self.nodes:
             if node.is_up and self.paused[node.me] <= self.now and node.raft.role == LEADER:
                 self.count += 1
                 node.propose(b"%d" % self.count, self.local(node.me))
-                self.count += 1
-                node.read(self.count, self.local(node.me))
+                if self.client_pause == CLIENT_PAUSE:
+                    self.count += 1
+                    node.read(self.count, self.local(node.me))
                 self.turn(node)
+        if self.client_pause < CLIENT_PAUSE:
+            return  # each read has an answer of its own: the leader would hear of its followers by that
         node = self.nodes[self.rng.below(self.size)]
         if node.is_up and self.paused[node.me] <= self.now:
             self.count += 1
@@ -149,7 +182,7 @@ class Timed:
                     if self.loss and rng.chance(1, 50):
                         self.push(delay * 3, Event(ARRIVAL, message.to, 0, message))
         for _ in range(len(node.disk.queue) - writes):
-            self.push(1 + self.disk_delay, Event(DISK, node.me, node.starts, None))
+            self.push(1 + self.disk_delays[node.me], Event(DISK, node.me, node.starts, None))
         wait = max(0, node.raft.deadline() - self.local(node.me)) * 1000 // self.rates[node.me] + 1
         due = self.now + wait
         if self.wakes[node.me] <= self.now or due < self.wakes[node.me]:
@@ -160,11 +193,12 @@ class Timed:
             self.check_leases(node)
 
     def check_leases(self, elected: Node) -> None:
-        """No member has a lease when another one is elected."""
+        """No member has a lease when another one is elected, but for as long as that one says."""
+        known = elected.raft.predecessor_ns() * 101 // 100 + 1
         for node in self.nodes:
             if node is not elected and node.is_up and node.raft.role == LEADER:
                 left = node.raft.lease_ns() - self.local(node.me)
-                if left > 0:
+                if left > known:
                     raise Violation(f"{elected.me} leads while {node.me} has a lease for {left}")
 
     # Faults
@@ -182,6 +216,9 @@ class Timed:
     def fault(self) -> None:
         """Let one fault happen."""
         rng = self.rng
+        if self.is_mixed and self.settings.chance(1, 2):
+            self.fault_of_settings()
+            return
         node = self.nodes[rng.below(self.size)]
         kind = rng.below(10)
         if kind <= 2:
@@ -207,6 +244,29 @@ class Timed:
         else:
             self.connect()
 
+    def fault_of_settings(self) -> None:
+        """Others than the leader get shorter times; it is cut off at once or later, or they take it for ended."""
+        rng = self.settings
+        leader = self.leader()
+        if leader is None:
+            return
+        kind = rng.below(3)
+        others = [node for node in self.nodes if node is not leader and node.is_up]
+        for node in others:
+            if kind != 1 or rng.chance(1, 2):
+                node.crash(self.rng)
+                self.is_faster = True
+                self.restart(node)
+        self.is_faster = False
+        if kind:
+            self.run_until(self.now + 2 * ELECTION)
+        for node in others:
+            self.cut(leader.me, node.me)
+        for node in others:
+            if kind == 1 and node.is_up:  # a firewall answers with resets
+                node.raft.ended(leader.me, self.local(node.me))
+                self.turn(node)
+
     def crash(self, node: Node) -> None:
         """End a process; the others may have a proof of it. It comes back at the end of the faults, or now."""
         if not node.is_up:
@@ -223,6 +283,7 @@ class Timed:
     def restart(self, node: Node) -> None:
         """Start a process again."""
         self.wakes[node.me] = 0
+        node.options = self.options()
         node.restart(self.local(node.me))
         self.turn(node)
 
@@ -383,14 +444,14 @@ class Timed:
         self.run_until(start + 2 * ELECTION)
         before = self.checker.commit
         while self.checker.commit <= before:
-            if self.now - start > PROGRESS_WITHIN:
+            if self.now - start > PROGRESS_WITHIN + WRITES * self.slowest:
                 raise Violation(f"no progress in topology {self.topology} since {start}")
             self.run_until(self.now + 100)
         self.progress_after = self.now - start
-        self.run_until(self.now + 3 * ELECTION)
+        self.run_until(self.now + 3 * ELECTION + 2 * self.slowest)
         elections = self.checker.elections
         before = self.checker.commit
-        self.run_until(self.now + STABLE_FOR)
+        self.run_until(self.now + STABLE_FOR + 2 * self.slowest)
         if self.checker.elections > elections:
             raise Violation(
                 f"{self.checker.elections - elections} elections in topology {self.topology} without a fault"

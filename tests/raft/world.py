@@ -81,7 +81,7 @@ class Disk:
     def persisted(self) -> Persisted:
         """Return what a restart finds."""
         return Persisted(
-            HardState(self.hard_state.term, self.hard_state.vote, self.hard_state.commit),
+            HardState(self.hard_state.term, self.hard_state.vote, self.hard_state.commit, self.hard_state.promise_ns),
             self.snapshot,
             list(self.entries),
         )

@@ -246,7 +246,8 @@ class ConfigurationLog:
 
     def predecessor_ns(self) -> int:
         """Return for how long after the election of this leader its predecessor may have answered heartbeats."""
-        return certain_ns(self._election_ns) if self._raft.is_early else 0
+        left_ns = self._raft.predecessor_ns()
+        return certain_ns(left_ns) if left_ns else 0
 
     def may_grant(self, now: int) -> bool:
         """Tell whether this leader may answer heartbeats of members (`lease.GrantedLeases.heard`).

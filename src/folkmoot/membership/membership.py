@@ -114,6 +114,7 @@ class Membership:
         options.raft.heartbeat_ns = options.heartbeat_ns
         options.raft.learner_heartbeat_ns = 10 * options.heartbeat_ns
         options.raft.election_ns = 4 * options.heartbeat_ns
+        options.raft.write_ns = config.stall_us * _US
         options.link_patience_ns = config.link_patience_us * _US
         options.found_ns = config.join_wait_us * _US
         options.gone_ns = config.gone_us * _US

@@ -13,7 +13,7 @@ from folkmoot.raft.error import Malformed
 
 __all__ = ["FORMAT", "INTEGER_MAX", "Reader", "put_bytes", "put_ids", "seal", "unseal"]
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 """The version of all encodings of this package; a reader refuses another one."""
 
 INTEGER_MAX: Final = (1 << 62) - 1

@@ -26,6 +26,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from folkmoot.kernel.clock import NEVER
 from folkmoot.raft.member import Member
 from folkmoot.raft.message import (
     BEHIND,
@@ -58,13 +59,14 @@ class Election:
         # no lease is broken.
         self.heard_ns: int = member.now - election_ns if is_new else member.now
         self.deadline_ns: int = 0
-        self._granted: list[int] = []
+        self._pre_votes: list[int] = []  # of the present campaign
+        self._votes: list[int] = []  # in the term in which this member stood last
+        self._stood_term: int = 0  # that term; 0: it has led in it, or follows the leader that was elected
         self._behind: dict[int, tuple[int, int]] = {}  # (last term, last index) of voters whose logs are newer
         self._attempts: int = 0
         self._hurries: int = 0
-        self._stood_ns: int = 0  # when this member raised its term last
         self._lease_end_ns: int = 0  # of a leader that was forgotten on a proof that it has ended
-        self.is_early: bool = False  # a vote of the last campaign was given before that
+        self.early_ns: int = 0  # so much of what its voters had promised was left when they voted in the last campaign
         self._is_told = False
         self.source: int = 0  # the voter from which entries are fetched; 0: none
         self.is_partial = False  # only a part of its log is here: no election is won with that
@@ -78,17 +80,29 @@ class Election:
         """Begin to wait for a new election timeout; a member that only learns hears its leader less often."""
         member = self._member
         election_ns = member.options.election_ns
-        timeout_ns = election_ns + member.rng.below(election_ns)
-        assert timeout_ns < 2 * election_ns, "a timeout is less than twice the shortest"
+        spread_ns = member.rng.below(election_ns)
+        assert spread_ns < election_ns, "a timeout is less than twice the shortest"
         if not self.is_promotable():
-            timeout_ns += member.options.learner_heartbeat_ns
-        self.deadline_ns = member.now + timeout_ns
+            spread_ns += member.options.learner_heartbeat_ns
+        self.deadline_ns = max(member.now + election_ns, member.former_until_ns()) + spread_ns
+
+    def due_ns(self) -> int:
+        """Return when to campaign if nothing happens before.
+
+        Not while a term or a vote of this member is being written: nobody would hear of the campaign before that, and
+        a vote that others may count on would be of an earlier term by then.
+        """
+        member = self._member
+        if not member.outbox.is_hard_durable() and not member.planted.campaigns_unsaved:
+            return NEVER
+        return self.deadline_ns
 
     def heard(self) -> None:
         """Note a message of the leader of the current term."""
         self.heard_ns = self._member.now
         self._attempts = 0
         self._hurries = 0
+        self._stood_term = 0
         self.stop()
         self.reset()
 
@@ -97,7 +111,12 @@ class Election:
         member = self._member
         if member.planted.leader_moves:
             return False
-        return member.role == LEADER or member.now - self.heard_ns < member.options.election_ns
+        return member.role == LEADER or member.now < self.promised_until_ns()
+
+    def promised_until_ns(self) -> int:
+        """Return until when this member, or the process before it, has promised to vote for nobody else."""
+        member = self._member
+        return max(self.heard_ns + member.options.election_ns, member.former_until_ns())
 
     def soon(self) -> None:
         """Campaign within a heartbeat's time."""
@@ -109,8 +128,9 @@ class Election:
         """The process of the leader has ended, which is proved: wait for nothing."""
         assert self._member.role != LEADER, "this member lives"
         member = self._member
-        self._lease_end_ns = max(self._lease_end_ns, self.heard_ns + member.options.election_ns)
+        self._lease_end_ns = max(self._lease_end_ns, self.promised_until_ns())
         self.heard_ns = member.now - member.options.election_ns
+        member.former_ns = 0
         self._hurries = _HURRIES
         self.deadline_ns = member.now + 1 + member.rng.below(member.options.hurry_ns // 4)
 
@@ -129,14 +149,18 @@ class Election:
 
     def stop(self) -> None:
         """End a campaign."""
-        self._granted = []
+        if self.is_partial or self._member.planted.drops_late_votes:
+            self._stood_term = 0  # votes were given for the log that it had
+        self._pre_votes = []
         self._behind = {}
         self.source = 0
         self.is_partial = False
 
     def won(self) -> list[int]:
         """End the campaign of this member, which leads from now on; return who has voted for it."""
-        electors = self._granted
+        electors = self._votes
+        self._votes = []
+        self._stood_term = 0
         self._attempts = 0
         self._hurries = 0
         self.stop()
@@ -163,8 +187,8 @@ class Election:
             self._hurry(0)
         member.change_role(TIMEOUT)
         self._attempts += 1
-        self._granted = [member.me]
-        if member.log.configuration().is_quorum(self._granted) or member.planted.no_pre_vote:
+        self._pre_votes = [member.me]
+        if member.log.configuration().is_quorum(self._pre_votes) or member.planted.no_pre_vote:
             self._stand(PRE_ELECTED)
             return
         self._ask(PRE_VOTE, member.term + 1)
@@ -172,7 +196,8 @@ class Election:
     def _hurry(self, disk_ns: int) -> None:
         """Wait a short time for answers; disk_ns: they come after a write that may take so long."""
         half_ns = self._member.options.hurry_ns // 2
-        self.deadline_ns = self._member.now + disk_ns + half_ns + self._member.rng.below(half_ns)
+        spread_ns = max(half_ns, disk_ns)  # else those that save their votes at one time would ask at one time again
+        self.deadline_ns = self._member.now + disk_ns + half_ns + self._member.rng.below(spread_ns)
 
     def told(self) -> None:
         """The leader hands leadership over: campaign without asking first (3.10)."""
@@ -188,12 +213,11 @@ class Election:
         self.stop()
         member.leader = 0
         member.change_role(event)
-        self._stood_ns = member.now
-        if self._hurries:
-            self.reset()  # until the own vote is durable
         self._is_told = event == TOLD
-        self.is_early = member.now < self._lease_end_ns
+        self.early_ns = self._left_ns()
         member.set_term(member.term + 1, member.me)
+        self._stood_term = member.term
+        self._votes = []
         assert not member.outbox.is_hard_durable(), "the vote is asked for when it is durable"
         self._ask(VOTE, member.term)
 
@@ -201,8 +225,9 @@ class Election:
         """Send a request for votes to the voters that have not voted for this candidate."""
         assert self._member.role in (PRE_CANDIDATE, CANDIDATE), "only candidates ask for votes"
         member = self._member
+        given = self._votes if kind == VOTE else self._pre_votes
         for voter in member.log.configuration().voters:
-            if voter == member.me or voter in self._granted:
+            if voter == member.me or voter in given:
                 continue
             message = Message(kind, member.me, voter, term)
             message.index = member.log.last_index()
@@ -211,45 +236,74 @@ class Election:
                 message.verdict = GRANTED
             member.send(message)
 
-    def vote_saved(self) -> None:
-        """Count the candidate's own vote when it is durable."""
+    def saved(self) -> None:
+        """Go on when the term and the vote are durable: what waited for them leaves now, and the own vote counts.
+
+        The election timeout stood still meanwhile. Other disks are about as fast as this one, so a candidate gives the
+        voters as long to save their votes.
+        """
         member = self._member
-        if member.role == CANDIDATE and member.outbox.is_hard_durable() and member.me not in self._granted:
+        assert member.outbox.is_hard_durable(), "the write is done"
+        took_ns = min(member.now - member.changed_ns, member.options.write_ns)
+        self.deadline_ns += took_ns
+        if member.role == CANDIDATE:
             assert member.vote == member.me, "a candidate has voted for itself"
-            self._granted.append(member.me)
+            assert member.me not in self._votes, "it has voted once"
+            self._votes.append(member.me)
+            self.deadline_ns += took_ns
             if self._hurries:
-                self._hurry(member.now - self._stood_ns)  # other disks are about as fast
+                self._hurry(took_ns)
 
     def is_won(self) -> bool:
-        """Tell whether a quorum has voted for this candidate."""
+        """Tell whether a quorum has voted for this member in its term, in which nobody leads."""
         member = self._member
-        if member.role != CANDIDATE or self.is_partial:
+        if member.role not in (CANDIDATE, PRE_CANDIDATE) or self._stood_term != member.term or self.is_partial:
             return False
-        return member.log.configuration().is_quorum(self._granted)
+        return member.log.configuration().is_quorum(self._votes)
 
-    def count(self, message: Message) -> None:
-        """Count the answer of a voter to a request of the current campaign."""
-        assert message.sender != self._member.me, "the own vote counts when it is durable"
+    def count_pre_vote(self, message: Message) -> None:
+        """Count the answer of a voter to the present campaign."""
+        member = self._member
+        assert member.role == PRE_CANDIDATE, "pre-votes are for one that has asked"
+        configuration = member.log.configuration()
+        self._count(message, self._pre_votes)
+        # A voter with a newer log goes first. If it has not won until the next timeout, it does not reach a quorum.
+        reached = self._attempts > 1 and self._is_reached(self._pre_votes)
+        if configuration.is_quorum(self._pre_votes) or reached:
+            self._stand(PRE_ELECTED)
+
+    def count_vote(self, message: Message) -> None:
+        """Count the vote of a voter in the term in which this member stood, also if it comes late."""
+        member = self._member
+        if self._stood_term != member.term:
+            return
+        self._count(message, self._votes)
+        if message.verdict == GRANTED_EARLY and not member.planted.trusts_voters:
+            self.early_ns = max(self.early_ns, message.promise)
+        if member.role == CANDIDATE and self._is_reached(self._votes) and self._behind and self.source == 0:
+            if not self.is_won():
+                self._fetch_newest()
+
+    def _count(self, message: Message, given: list[int]) -> None:
+        """Count the answer of a voter."""
         member = self._member
         voter = message.sender
-        if not member.log.configuration().is_voter(voter):
+        assert voter != member.me, "the own vote counts when it is durable"
+        if not member.log.configuration().is_voter(voter) or voter in given:
             return
-        if message.verdict in (GRANTED, GRANTED_EARLY) and voter not in self._granted:
-            self.is_early = self.is_early or message.verdict == GRANTED_EARLY
-            self._granted.append(voter)
+        if message.verdict in (GRANTED, GRANTED_EARLY):
+            given.append(voter)
             self._behind.pop(voter, None)
-        elif message.verdict == BEHIND and voter not in self._granted:
+        elif message.verdict == BEHIND:
             # An answer to an older request may be late: the candidate has fetched since, and is not behind this voter.
             if (message.log_term, message.index) > (member.log.last_term(), member.log.last_index()):
                 self._behind[voter] = (message.log_term, message.index)
-        configuration = member.log.configuration()
-        reached = configuration.is_quorum([*self._granted, *self._behind]) and not member.planted.no_fetch
-        if member.role == PRE_CANDIDATE:
-            # A voter with a newer log goes first. If it has not won until the next timeout, it does not reach a quorum.
-            if configuration.is_quorum(self._granted) or (reached and self._attempts > 1):
-                self._stand(PRE_ELECTED)
-        elif member.role == CANDIDATE and reached and self._behind and self.source == 0 and not self.is_won():
-            self._fetch_newest()
+
+    def _is_reached(self, given: list[int]) -> bool:
+        """Tell whether a quorum has answered that has voted, or would if the log were as new as theirs."""
+        member = self._member
+        reached = member.log.configuration().is_quorum([*given, *self._behind])
+        return reached and not member.planted.no_fetch
 
     # Fetching
 
@@ -334,8 +388,14 @@ class Election:
     # Votes for others
 
     def pre_vote(self, message: Message) -> None:
-        """Answer whether this voter would vote for the sender in the term of the message; nothing changes by it."""
+        """Answer whether this voter would vote for the sender in the term of the message; nothing changes by it.
+
+        While it writes a term or a vote it does not answer: that would leave after the write, and say what was true
+        before it. Several candidates would get their answers at one moment, and stand against each other every time.
+        """
         member = self._member
+        if not member.outbox.is_hard_durable() and not member.planted.answers_late:
+            return
         if message.term <= member.term:
             self._answer(PRE_VOTE_RESPONSE, message.sender, member.term, STALE)
         elif self.hears_leader():
@@ -354,7 +414,7 @@ class Election:
             if member.vote != message.sender:
                 member.set_term(member.term, message.sender)
             self.reset()
-            if member.now < self._lease_end_ns:
+            if self._left_ns():
                 verdict = GRANTED_EARLY
         self._answer(VOTE_RESPONSE, message.sender, member.term, verdict)
 
@@ -367,10 +427,16 @@ class Election:
             self.soon()
         return BEHIND
 
+    def _left_ns(self) -> int:
+        """Return what is left of the promise that was broken on a proof."""
+        return max(0, self._lease_end_ns - self._member.now)
+
     def _answer(self, kind: int, to: int, term: int, verdict: int) -> None:
         member = self._member
         answer = Message(kind, member.me, to, term)
         answer.verdict = verdict
+        if verdict == GRANTED_EARLY:
+            answer.promise = self._left_ns()
         answer.index = member.log.last_index()
         answer.log_term = member.log.last_term()
         if member.planted.vote_unsaved:

@@ -68,15 +68,20 @@ class Entry:
 
 
 class HardState:
-    """Term, vote (0: none) and a commit index that may be older than the newest one; immutable."""
+    """Term, vote (0: none), a commit index that may be older than the newest one, and the promise; immutable.
 
-    def __init__(self, term: int, vote: int, commit: int) -> None:
+    The promise is how long this member votes for nobody else after it has heard a leader; 0: it has promised nothing.
+    """
+
+    def __init__(self, term: int, vote: int, commit: int, promise_ns: int = 0) -> None:
         self.term = term
         self.vote = vote
         self.commit = commit
+        self.promise_ns = promise_ns
 
     def __repr__(self) -> str:
-        return f"term {self.term} vote {self.vote} commit {self.commit}"
+        promise = f" promise {self.promise_ns}" if self.promise_ns else ""
+        return f"term {self.term} vote {self.vote} commit {self.commit}{promise}"
 
 
 class Snapshot:
@@ -136,17 +141,18 @@ def decode_entry(data: bytes) -> Entry:
 def encode_hard_state(state: HardState) -> bytes:
     """Return a hard state as sealed bytes for a disk."""
     assert state.term > 0, "a member that has nothing to say writes nothing"
-    return seal(BYTE[FORMAT] + varint(state.term) + varint(state.vote) + varint(state.commit))
+    body = varint(state.term) + varint(state.vote) + varint(state.commit) + varint(state.promise_ns)
+    return seal(BYTE[FORMAT] + body)
 
 
 def decode_hard_state(data: bytes) -> HardState:
     """Return the hard state in sealed bytes; raises Malformed."""
     reader = Reader(unseal(data, "hard state"), "hard state")
     reader.version()
-    state = HardState(reader.integer(), reader.integer(), reader.integer())
+    state = HardState(reader.integer(), reader.integer(), reader.integer(), reader.integer())
     reader.end()
-    if state.term == 0 and (state.vote or state.commit):
-        raise reader.fault("a vote or a commit without a term")
+    if state.term == 0 and (state.vote or state.commit or state.promise_ns):
+        raise reader.fault("a vote, a commit or a promise without a term")
     return state
 
 

@@ -108,6 +108,7 @@ class Follower:
         answer.verdict = GRANTED
         answer.index = index
         answer.round = self._round
+        answer.promise = member.promise()
         member.outbox.send(answer, index > member.log.durable and not member.planted.append_unsaved)
 
     def _refuse(self, index: int, log_term: int) -> None:
@@ -120,6 +121,7 @@ class Follower:
         answer.index = member.log.hint(index, log_term)
         answer.log_term = max(0, member.log.term_at(answer.index))
         answer.round = self._round
+        answer.promise = member.promise()
         if answer.index >= member.log.commit:  # what is committed matches, so no leader would be told otherwise
             member.send(answer)
 
@@ -135,6 +137,7 @@ class Follower:
         member.log.commit_to(message.commit)
         answer = member.message(HEARTBEAT_RESPONSE, message.sender)
         answer.round = message.round
+        answer.promise = member.promise()
         member.send(answer)
 
     def learn_commit(self, commit: int) -> None:
@@ -147,6 +150,7 @@ class Follower:
         if commit > matched and self._source == 0:
             answer = member.message(HEARTBEAT_RESPONSE, member.leader)
             answer.round = self._round
+            answer.promise = member.promise()
             member.send(answer)
 
     # Snapshots

@@ -187,13 +187,17 @@ class Leader:
 
     # Answers of followers
 
-    def heard(self, peer: int, of_round: int) -> Progress | None:
+    def heard(self, message: Message) -> Progress | None:
         """Note a follower's answer; None if it follows no more, or if no leader can have sent that round."""
-        progress = self.progress.get(peer)
+        progress = self.progress.get(message.sender)
+        of_round = message.round
         if progress is None or of_round > self._round:
             return None
         if of_round >= self._first_round:
-            progress.contact_ns = max(progress.contact_ns, self._round_ns[of_round - self._first_round])
+            sent_ns = self._round_ns[of_round - self._first_round]
+            progress.contact_ns = max(progress.contact_ns, sent_ns)
+            if sent_ns > progress.void_ns:
+                progress.promised_ns = max(progress.promised_ns, sent_ns + self._certain_ns(message.promise))
             progress.acked_round = max(progress.acked_round, of_round)
         assert progress.contact_ns <= self._member.now, "contact is in the past"
         return progress
@@ -201,7 +205,7 @@ class Leader:
     def appended(self, message: Message) -> None:
         """Handle the answer to an append."""
         log = self._member.log
-        progress = self.heard(message.sender, message.round)
+        progress = self.heard(message)
         if progress is None or message.index > log.last_index():
             return
         if message.verdict == GRANTED:
@@ -224,7 +228,7 @@ class Leader:
 
     def answered(self, message: Message) -> None:
         """Handle the answer to a heartbeat."""
-        progress = self.heard(message.sender, message.round)
+        progress = self.heard(message)
         if progress is None:
             return
         if progress.state == PROBE:
@@ -265,9 +269,9 @@ class Leader:
                 self._queued = []
             voters = member.log.configuration().voters
             for progress in list(self.progress.values()):
-                if self._flush_entries(progress):
-                    continue
                 votes = progress.peer in voters
+                if self._flush_entries(progress) and not (self._beat and votes and self._is_overdue(progress)):
+                    continue
                 asked = (reads and votes) or progress.peer in self._asked
                 if asked or (self._beat and self._is_beat_due(progress, votes)):
                     self._send_heartbeat(progress)
@@ -289,7 +293,17 @@ class Leader:
             is_idle = progress.state == REPLICATE and progress.match == progress.next - 1
             if is_idle or progress.contact_ns < member.now - self._member.options.patience_ns():
                 pause_ns = options.learner_heartbeat_ns - pause_ns
-        return progress.sent_ns <= member.now - pause_ns
+        return progress.sent_ns <= member.now - pause_ns or (votes and self._is_overdue(progress))
+
+    def _is_overdue(self, progress: Progress) -> bool:
+        """Tell whether a follower has not answered for two heartbeats.
+
+        It confirms entries when its disk has them, which may take longer than an election timeout; it answers a
+        heartbeat at once.
+        """
+        member = self._member
+        is_late = progress.contact_ns <= member.now - 2 * member.options.heartbeat_ns
+        return is_late and not member.planted.quiet_while_sending
 
     def ask(self, peers: list[int]) -> int:
         """Ask members to answer at once; return the round in which they do."""
@@ -460,9 +474,10 @@ class Leader:
     def lease_ns(self) -> int:
         """Return the time until which no other leader can be elected; 0: there is no such time.
 
-        A voter that has answered votes for nobody else for `election_ns` after that, by its own clock, and none does
-        so within that time after a restart. It ends for the term when leadership is handed over: the member that was
-        told to campaign may do so at any later time. If it has not, this leader goes on in a new term.
+        A voter that has answered votes for nobody else for as long as its answer says, by its own clock, from a moment
+        after this leader has sent what was answered; a restart does not shorten that. The lease ends for the term when
+        leadership is handed over: the member that was told to campaign may do so at any later time. If it has not,
+        this leader goes on in a new term.
 
         A voter whose process was taken for ended may take this one for ended as well, and then it does not wait. So
         only answers count to what was sent to it since.
@@ -471,24 +486,30 @@ class Leader:
         void = (self._lease_void or self.transfer_to) and not member.planted.lease_after_transfer
         if void or member.log.commit < self.term_start:
             return 0
-        drift = member.options.election_ns * member.options.drift_percent // 100
         configuration = member.log.configuration()
-        promised_ns = configuration.agreed([self._promised_ns(voter) for voter in configuration.voters])
-        return 0 if promised_ns < 0 else promised_ns + member.options.election_ns - drift
+        return configuration.agreed([self._promised_ns(voter) for voter in configuration.voters])
+
+    def _certain_ns(self, promise_ns: int) -> int:
+        """Return for how long a voter certainly keeps a promise, by this clock; no longer than this leader waits."""
+        options = self._member.options
+        if self._member.planted.own_promise:
+            promise_ns = options.election_ns
+        shorter_ns = min(promise_ns, options.election_ns)
+        return shorter_ns - shorter_ns * options.drift_percent // 100
 
     def _promised_ns(self, voter: int) -> int:
-        """Return since when a voter votes for nobody else; -1: it may do so at any time."""
+        """Return until when a voter votes for nobody else; 0: it may do so at any time."""
         member = self._member
         if voter == member.me:
-            return member.now
-        progress = self.progress[voter]
-        return progress.contact_ns if progress.contact_ns > progress.void_ns else -1
+            return member.now + self._certain_ns(member.options.election_ns)
+        return self.progress[voter].promised_ns
 
     def ended(self, peer: int) -> None:
         """A follower is taken for ended: what it has promised counts no more."""
         progress = self.progress.get(peer)
         if progress is not None:
             progress.void_ns = self._member.now
+            progress.promised_ns = 0
 
     # Reads
 

@@ -97,20 +97,21 @@ _ROUND: Final = 8
 _ENTRIES: Final = 16
 _SIZE: Final = 32
 _DATA: Final = 64
+_PROMISE: Final = 128
 
 FIELDS: Final[dict[int, int]] = {
     PRE_VOTE: _POSITION,  # position: the last entry of the candidate
     PRE_VOTE_RESPONSE: _VERDICT | _POSITION,  # position: the last entry of the voter
     VOTE: _VERDICT | _POSITION,  # verdict: GRANTED when the leader has handed leadership over, else 0
-    VOTE_RESPONSE: _VERDICT | _POSITION,
+    VOTE_RESPONSE: _VERDICT | _POSITION | _PROMISE,  # promise: GRANTED_EARLY: what is left of the one that it breaks
     # position: the entry before `entries`. round: echoed by the follower, proves contact since its beginning; 0: no
     # answer is wanted
     APPEND: _POSITION | _COMMIT | _ROUND | _ENTRIES,
     # position: GRANTED: index up to which the follower matches; else a hint where the logs may match.
-    # commit: the index that was refused
-    APPEND_RESPONSE: _VERDICT | _POSITION | _COMMIT | _ROUND,
+    # commit: the index that was refused. promise: for so long after `round` was sent, the voter votes for nobody else
+    APPEND_RESPONSE: _VERDICT | _POSITION | _COMMIT | _ROUND | _PROMISE,
     HEARTBEAT: _COMMIT | _ROUND,
-    HEARTBEAT_RESPONSE: _ROUND,
+    HEARTBEAT_RESPONSE: _ROUND | _PROMISE,
     OFFER: _POSITION | _ROUND | _SIZE,  # position and size (encoded) of a snapshot
     CHUNK_REQUEST: _POSITION | _SIZE,  # position of the snapshot; size: the bytes that are already there
     CHUNK: _POSITION | _SIZE | _DATA,  # size: the offset of `data`
@@ -138,6 +139,7 @@ class Message:
         self.commit: int = 0
         self.round: int = 0
         self.size: int = 0
+        self.promise: int = 0  # nanoseconds of the sender's clock
         self.entries: list[Entry] = []
         self.data: bytes = b""
 
@@ -154,6 +156,8 @@ class Message:
             parts.append(f"round {self.round}")
         if fields & _SIZE:
             parts.append(f"size {self.size}")
+        if fields & _PROMISE and self.verdict == GRANTED_EARLY:
+            parts.append(f"promise {self.promise}")
         if fields & _DATA:
             parts.append(f"({len(self.data)} bytes)")
         if self.entries:
@@ -176,6 +180,8 @@ def encode_message(message: Message) -> bytes:
         parts.append(varint(message.round))
     if fields & _SIZE:
         parts.append(varint(message.size))
+    if fields & _PROMISE:
+        parts.append(varint(message.promise))
     if fields & _DATA:
         parts.append(put_bytes(message.data))
     if fields & _ENTRIES:
@@ -224,6 +230,8 @@ def _read_fields(reader: Reader, message: Message, fields: int) -> None:
         message.round = reader.integer()
     if fields & _SIZE:
         message.size = reader.integer()
+    if fields & _PROMISE:
+        message.promise = reader.integer()
     if fields & _DATA:
         message.data = reader.octets()
     if fields & _ENTRIES:

@@ -20,6 +20,7 @@ class Options:
             from one to two times as much. At least four heartbeats.
         hurry_ns: A voter with the proof that its leader has ended asks again this often, because others may have it a
             little later; a few round trips.
+        write_ns: A write of a term or a vote that takes longer makes no election wait longer.
         proposal_bytes: The largest proposal.
         uncommitted_bytes: What a leader accepts before it is committed; beyond that it refuses.
         message_bytes: Entries in one message (one entry may be larger).
@@ -39,6 +40,7 @@ class Options:
         self.learner_heartbeat_ns: int = 1000 * _MILLISECOND
         self.election_ns: int = 500 * _MILLISECOND
         self.hurry_ns: int = 20 * _MILLISECOND
+        self.write_ns: int = 2000 * _MILLISECOND
         self.proposal_bytes: int = 1 << 20
         self.uncommitted_bytes: int = 16 << 20
         self.message_bytes: int = 256 << 10
@@ -62,6 +64,7 @@ class Options:
         assert self.learner_heartbeat_ns >= self.heartbeat_ns, "members that only learn hear no more than voters"
         assert self.election_ns >= 4 * self.heartbeat_ns, "one lost heartbeat ends no leadership"
         assert self.hurry_ns >= 4, "there is something to draw from"
+        assert self.write_ns >= 0, "a time"
         assert 0 < self.proposal_bytes <= self.uncommitted_bytes, "the largest proposal can be accepted"
         assert self.message_bytes > 0, "a message carries something"
         assert self.inflight_messages > 0, "a message can be in flight"

@@ -34,6 +34,7 @@ class Progress:
         self.sent_ns: int = 0  # when something was sent last
         self.attended_ns: int = 0  # until then it gets heartbeats like a voter
         self.contact_ns: int = now  # the follower has answered something that was sent at this time
+        self.promised_ns: int = 0  # until then the follower votes for nobody else; 0: it may do so at any time
         self.void_ns: int = -1  # what was sent up to then was answered by a process that was taken for ended since
         self.acked_round: int = 0
         self.snapshot: Snapshot | None = None  # what is offered in state SNAPSHOT: kept until it is there

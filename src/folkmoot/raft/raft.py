@@ -104,6 +104,9 @@ class Raft:
         member.now = now
         member.term = persisted.hard_state.term
         member.vote = persisted.hard_state.vote
+        member.recorded_ns = persisted.hard_state.promise_ns
+        member.former_ns = 0 if member.planted.forgets_promise else member.recorded_ns
+        member.began_ns = now
         self._member = member
         self._log = log
         self._options = options
@@ -203,14 +206,13 @@ class Raft:
             return 0
         return self._leader.lease_ns()
 
-    @property
-    def is_early(self) -> bool:
-        """Whether this leader may have been elected before the lease of its predecessor was over.
+    def predecessor_ns(self) -> int:
+        """Return for how long after the election of this leader its predecessor may have a lease; 0: it has none.
 
-        That is so if a voter has taken the predecessor for ended, which a firewall can make it believe: it may have
-        had a lease for another `election_ns` from the election.
+        It may if a voter has taken the predecessor for ended, which a firewall can make it believe, and has voted
+        before what it had promised was over. The time is by the clock of that voter.
         """
-        return self._leader is not None and self._election.is_early
+        return 0 if self._leader is None else self._election.early_ns
 
     def deadline(self) -> int:
         """Return the time at which `wake` is due."""
@@ -219,7 +221,7 @@ class Raft:
             if self._leader.transfer_to:
                 due = min(due, self._leader.transfer_deadline)
         else:
-            due = self._election.deadline_ns
+            due = self._election.due_ns()
         for deadline in self._asked.values():
             due = min(due, deadline)
         return due
@@ -384,18 +386,20 @@ class Raft:
                 self._election.told()  # what was sent to the successor is of an earlier term then, and ignored
             elif now >= leader.beat_ns:
                 leader.beat()
-        elif now >= self._election.deadline_ns:
+        elif now >= self._election.due_ns():
             self._election.campaign()
             self._fail_asked()
 
     def persisted(self, token: int, now: int) -> None:
         """The write of a token, and all before it, are durable."""
         self._at(now)
-        self._member.outbox.release(token)
+        outbox = self._member.outbox
+        was_durable = outbox.is_hard_durable()
+        outbox.release(token)
         self._log.saved(token)
         assert self._log.applied <= max(self._log.durable, self._log.snapshot.index), "what is applied is durable"
-        if self._member.role == CANDIDATE:
-            self._election.vote_saved()
+        if outbox.is_hard_durable() and not was_durable:
+            self._election.saved()
             self._conclude()
 
     def raise_term(self, term: int, now: int) -> None:
@@ -466,7 +470,7 @@ class Raft:
             self._newer_term(message.term)
             self._election.soon()
         elif message.term == self.term + 1:
-            self._election.count(message)
+            self._election.count_pre_vote(message)
 
     def _stale(self, message: Message) -> None:
         """Tell a leader or candidate of an earlier term that its term has passed; ignore everything else of it."""
@@ -490,8 +494,8 @@ class Raft:
         if kind in (APPEND, HEARTBEAT, OFFER, CHUNK):
             self._from_leader(message)
         elif kind == VOTE_RESPONSE:
-            if self.role == CANDIDATE:
-                self._election.count(message)
+            if self.role in (CANDIDATE, PRE_CANDIDATE):
+                self._election.count_vote(message)
                 self._conclude()
         elif kind == CHUNK_REQUEST:
             self._send_chunk(message)
@@ -674,7 +678,7 @@ class Raft:
         if not outbox.hard_dirty and not outbox.log_dirty and commit <= self._written_commit:
             return None
         write = Write(outbox.begin_write())
-        write.hard_state = HardState(member.term, member.vote, commit)
+        write.hard_state = HardState(member.term, member.vote, commit, member.record())
         self._written_commit = commit
         unsaved = log.hand_over(write.token)
         if unsaved.snapshot:
