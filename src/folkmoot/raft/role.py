@@ -11,13 +11,13 @@
     REMOVED          FOLLOWER        FOLLOWER        FOLLOWER        FOLLOWER
     HANDOVER_FAILED  -               -               -               FOLLOWER
 
-The proof of election safety reads off it. LEADER is entered by ELECTED alone: a quorum has voted in the member's term, in
-which it has been CANDIDATE. CANDIDATE is entered with a new term and a vote for itself, both durable before the first
-request leaves. So a member leads at most once in a term, with a quorum of votes, and as each voter votes once in a term
-and two quorums share a voter, there is one leader in a term. LEADER_FOUND has no entry for LEADER: a message from
-another leader of the same term cannot come from a correct member. A candidate that fails asks again before it takes
-another term: only members that reach a quorum raise terms. Until it has another term it is PRE_CANDIDATE in the one in
-which it has stood, and votes that come late elect it still.
+The proof of election safety reads off it. LEADER is entered by ELECTED alone: a quorum has voted in the member's term,
+in which it has been CANDIDATE. CANDIDATE is entered with a new term and a vote for itself, both durable before the
+first request leaves. So a member leads at most once in a term, with a quorum of votes, and as each voter votes once in
+a term and two quorums share a voter, there is one leader in a term. LEADER_FOUND has no entry for LEADER: a message
+from another leader of the same term cannot come from a correct member. A candidate that fails asks again before it
+takes another term: only members that reach a quorum raise terms. Until it has another term it is PRE_CANDIDATE in the
+one in which it has stood, and votes that come late elect it still.
 """
 
 from __future__ import annotations
