@@ -125,6 +125,9 @@ class Forked:
         for offset, text in found.items():
             if self.given.get(offset, text) != text:
                 raise Violation(f"offset {offset} had {self.given[offset][:20]}, and has {text[:20]}")
+        times = [entry.time_us for entry in map(copy.log.entry, found) if entry is not None]
+        if times != sorted(times):
+            raise Violation("times go back")
         end = max(self.given, default=-1) + 1
         if copy.log.next_offset < end:
             raise Violation(f"{end} offsets were given out, and the next one is {copy.log.next_offset}")

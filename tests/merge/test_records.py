@@ -6,6 +6,7 @@ import pytest
 
 from folkmoot.kernel.errors import CorruptStore
 from folkmoot.store.key import chunk_key, leftover_key
+from folkmoot.store.record import encode_record
 from tests.merge.copies import TRUNK, begin
 
 
@@ -333,3 +334,18 @@ def test_records_of_a_fork_come_although_retention_has_removed_later_ones_at_the
     trunk.take(fork)
     trunk.open()
     assert trunk.offsets() == {2: "given", 3: "fork's"}
+
+
+def test_times_do_not_go_back_where_retention_has_emptied_the_log_of_a_clock_that_was_ahead() -> None:
+    trunk = begin("old")
+    fork = trunk.part("fork", 9)
+    fork.append("fork's")
+    ahead = 10_000_000
+    trunk.log.append(encode_record(b"t", b"gone", 1, False, b"p", b""), ahead)
+    trunk.end()
+    trunk.expire()
+    fork.take(trunk)
+    fork.open()
+    entry = fork.log.entry(2)
+    assert entry is not None
+    assert entry.time_us >= ahead

@@ -315,6 +315,8 @@ class _Restoring:
                 others[one.branch] = True
                 self._behind.append((one.entry, one.origin))
         self._end_run()
+        if oldest and removing is not None and removing.bounds is not None:
+            log.not_before(removing.bounds.clock_us)
 
     def _put_back(self, one: _Found) -> bool:
         """Put a record back to its offset; tell whether it is there."""

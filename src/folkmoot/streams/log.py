@@ -243,6 +243,10 @@ class StreamLog:
         self._note_change()
         return self._prefix, self._end
 
+    def not_before(self, time_us: int) -> None:
+        """Give later records no time before this one."""
+        self._clock_us = max(self._clock_us, time_us)
+
     def take_epochs(self, epochs: list[tuple[int, int]], first: int, end: int) -> None:
         """Note that the offsets in [first, end), the last ones so far, were given out as in another log."""
         for entry in epochs_in(epochs, first, end):
