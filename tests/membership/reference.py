@@ -398,7 +398,7 @@ class Reference:
 
     def prune(self, index: int, command: Prune) -> bool:
         """Forget ancestors when all are up and merged, but the parent and those in which a member has started."""
-        if self.apart or not all(self.up(disk) for disk in self.members):
+        if self.apart or not all(self.up(disk) for disk, one in self.members.items() if one["started"]):
             return False
         if any(partition["branches"] for partition in self.partitions):
             return False

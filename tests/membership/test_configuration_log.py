@@ -167,7 +167,7 @@ def test_a_command_comes_back_with_its_result() -> None:
 def test_nothing_is_applied_before_it_is_durable() -> None:
     machine, log = alone()
     for number in range(3):
-        log.propose(Put(f"k{number}", b"", -1, ""), 0)
+        log.propose(Put(f"k{number}", b"", -1, "a"), 0)
         log.collect(machine.writer, 0)
         batch = machine.writer.take()
         assert batch is not None
@@ -435,7 +435,7 @@ def test_a_configuration_that_nobody_wrote_is_refused() -> None:
 def test_leases_are_granted_after_everything_earlier_is_applied() -> None:
     machine = Machine(1, Options(), [], False, False)
     persisted = founding(1)
-    put = encode_command(Put("k", b"", -1, ""))
+    put = encode_command(Put("k", b"", -1, "a"))
     persisted = Persisted(HardState(1, 1, 1), persisted.snapshot, [Entry(2, 1, DATA, put)])
     log = ConfigurationLog(1, TRUNK, machine.options, persisted, 1, 0)
     machine.log = log
@@ -467,7 +467,7 @@ def test_a_leader_hands_over_and_its_end_is_noticed_at_once() -> None:
     second = group.machines[1].log_of()
     group.steady(lambda: second.is_leader)
     assert second.is_leader
-    assert first.propose(Put("k", b"", -1, ""), group.now).refused == NOT_LEADER
+    assert first.propose(Put("k", b"", -1, "a"), group.now).refused == NOT_LEADER
     group.steady(lambda: all(machine.log_of().leader == 2 for machine in group.machines))
     group.cut = [2]
     before = group.now
@@ -499,7 +499,7 @@ def test_a_leader_hands_over_and_its_end_is_noticed_at_once() -> None:
 def test_a_proposal_of_a_leader_that_is_cut_off_is_lost_and_said_so() -> None:
     group = calm(2)
     first = group.machines[0].log_of()
-    handle = first.propose(Put("lost", b"", -1, ""), group.now).handle
+    handle = first.propose(Put("lost", b"", -1, "a"), group.now).handle
     assert handle
     group.turn(group.machines[0])
     group.pool.clear()
@@ -540,7 +540,7 @@ def test_a_proposal_of_a_leader_that_is_cut_off_is_lost_and_said_so() -> None:
 def test_a_commit_index_from_a_heartbeat_counts() -> None:
     group = calm(3)
     leader, follower = group.machines[0].log_of(), group.machines[1].log_of()
-    leader.propose(Put("k", b"", -1, ""), group.now)
+    leader.propose(Put("k", b"", -1, "a"), group.now)
     group.turn(group.machines[0])
     # The entry arrives everywhere, the news that it is committed does not.
     for _ in range(4):
@@ -563,7 +563,7 @@ def test_a_commit_index_from_a_heartbeat_counts() -> None:
 def test_rows_are_written_by_one_batch_of_a_turn() -> None:
     """What the log and others write in one turn is one batch."""
     machine, log = alone()
-    log.propose(Put("k", b"", -1, ""), 0)
+    log.propose(Put("k", b"", -1, "a"), 0)
     machine.writer.put(0, b"\0\0\1other", b"row")
     log.collect(machine.writer, 0)
     batch = machine.writer.take()
@@ -595,7 +595,7 @@ def test_a_snapshot_that_comes_when_one_is_due_here_replaces_it() -> None:
         log.step(2, varint(TRUNK) + encode_message(message), 0)
 
     last = 1 + SNAPSHOT_ENTRIES
-    put = encode_command(Put("k", b"", -1, ""))
+    put = encode_command(Put("k", b"", -1, "a"))
     step(APPEND, 1, 1, [Entry(index, 2, DATA, put) for index in range(2, last + 1)])
     log.collect(machine.writer, 0)
     batch = machine.writer.take()
