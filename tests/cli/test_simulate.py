@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from folkmoot.cli import main, seeds
-from folkmoot.sim import Options, Result, Simulation
+from folkmoot.sim import JUDGED, Options, Result, Simulation
+from folkmoot.sim.excuse import PROGRESS
 from folkmoot.sim.swarm import Swarm
 from folkmoot.sim.world import Violation
 from tests.sim.plant import ForgetsSessions
@@ -192,6 +193,7 @@ def test_a_summary_has_the_kinds_of_violations_and_the_shares_of_promises() -> N
     for seed in (3, 4, 5):
         result = seeds.run_in_process(Options(seed, 5))
         result.judged = {"A3": 30}
+        result.demands = {(PROGRESS, JUDGED): 2, (PROGRESS, "it is no majority"): 1}
         result.excused = {("A3", "messages of two sides"): 10}
         if seed > 3:
             result.violations = [
@@ -203,6 +205,8 @@ def test_a_summary_has_the_kinds_of_violations_and_the_shares_of_promises() -> N
         "      2 A3: session _ of _ got _ after _ (seeds 4 5)",
         "  A3: judged 90, excused 30 (75.0 % judged)",
         "         30 messages of two sides",
+        "  a connected quorum makes progress: judged 6, not judged 3 (66.7 % judged)",
+        "          3 it is no majority",
     ]
     tally = seeds.Tally()
     tally.policies[True] = policy

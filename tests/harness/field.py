@@ -41,7 +41,7 @@ _NUMBERS: Final = (
     *("sockets_max", "start", "stream_chunks", "subscribed", "time_us", "took_us", "total", "unsubscribed", "version"),
     *("ahead_us", "by_us", "clocks", "left"),
     *("before", "cluster", "index", "lineage", "term"),
-    *("connections_max", "limit", "reserved", "untold", "view", "waited_us", "waiting"),
+    *("connections_max", "limit", "reserved", "unmerged", "untold", "view", "waited_us", "waiting"),
 )
 _LISTS: Final = ("for", "forgotten", "from", "keys", "members", "nodes", "reasons", "seeds", "silent", "trace")
 TYPES: Final[dict[str, type]] = {

@@ -144,7 +144,7 @@ class Drawn(Picture):
         self.orders.append(("evict", node_id))
         return ""
 
-    def forget(self, node_id: str, now: int) -> str:
+    def forget(self, node_id: str, now: int, force: bool = False) -> str:
         self.orders.append(("forget", node_id))
         return ""
 

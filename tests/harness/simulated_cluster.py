@@ -341,6 +341,18 @@ class SimulatedCluster:
     def _is_held(self, wire: Wire, end: int) -> bool:
         return (wire.sites[1 - end].name, wire.sites[end].name) in self.held
 
+    def hold_opening(self, partition: int, heir: str, silent: str) -> None:
+        """Let time pass until a node is to lead a partition; it cannot before `silent` says which clients it has."""
+        fabric = self.sites[heir].cluster_node.fabric
+        for _ in range(TURNS_MAX):
+            if fabric.leaders[partition] == heir and not fabric.open[partition]:
+                self.held = {(silent, heir)}
+                self.run()
+                return
+            if not self.step():
+                self.now += MILLISECOND
+        raise AssertionError("nobody takes over")
+
     def step(self) -> bool:
         """One turn of each node, then all that is on the wires and not held; tell whether anything was done."""
         moved = [site.turn() for site in list(self.sites.values())]

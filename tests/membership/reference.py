@@ -289,7 +289,7 @@ class Reference:
         if one["state"] == "leaving" and mine:
             return False
         only = [partition for partition in mine if command.disk in partition["branches"]]
-        only += [partition for partition in mine if partition["isr"] == {command.disk}]
+        only += [partition for partition in mine if not partition["isr"] or partition["isr"] == {command.disk}]
         if only and not command.force:
             return False
         for partition in mine:
@@ -397,7 +397,10 @@ class Reference:
         return one is not None and one["incarnation"] == command.incarnation and self.up(command.disk)
 
     def prune(self, index: int, command: Prune) -> bool:
-        """Forget ancestors when all are up and merged, but the parent and those in which a member has started."""
+        """Forget ancestors when all are up and merged, but for three kinds.
+
+        They are the parent, those in which a member has started, and those with which a founder in doubt shared none.
+        """
         if self.apart or not all(self.up(disk) for disk, one in self.members.items() if one["started"]):
             return False
         if any(partition["branches"] for partition in self.partitions):
@@ -405,8 +408,10 @@ class Reference:
         starts = [one["started"] for one in self.members.values()]
         times = list(zip([0, *self.shared], self.shared, strict=False))
         old = [shared for last, shared in times[:-1] if not any(last < start <= shared for start in starts)]
+        pairs = [(last, shared) for last, shared in times if shared == last + 1]
+        old = [shared for shared in old if not any(shared in pair for pair in pairs)]
         gone = [shared for shared in old if shared <= command.upto]
-        if not gone or command.upto > max(old):
+        if not gone or command.upto > max(old, default=0):
             return False
         self.shared = [shared for shared in self.shared if shared not in gone]
         self.forgotten += gone

@@ -79,7 +79,7 @@ def is_found(seed: int, planted: list[str], forgets: bool, early: bool) -> bool:
         (["vote_unsaved"], False, False, 5),  # speaks before its term and vote are durable
         (["append_unsaved"], False, False, 5),  # confirms before its entries are durable
         ([], False, True, 5),  # takes a batch for durable when the one before it is
-        ([], True, False, 20),  # begins without the vote that it has given
+        ([], True, False, 45),  # begins without the vote that it has given
     ],
 )
 def test_a_planted_bug_is_found(planted: list[str], forgets: bool, early: bool, seeds: int) -> None:

@@ -1014,7 +1014,7 @@ def test_what_is_left_without_a_quorum_goes_on_when_the_lost_are_forgotten(seed:
     best = max(left, key=index_of)
     before = {machine.name: machine.disk for machine in lost}
     for machine in lost[:2]:
-        control(best).forget(machine.name, best.clock(cluster.now))
+        control(best).forget(machine.name, best.clock(cluster.now), True)
         cluster.run(10 * S)
         led = [number for one in left for _lineage, number in cluster.leads(one)]
         assert (len(led) > 0) == (machine is lost[1]), "two of three voters are a quorum"
@@ -1040,7 +1040,7 @@ def test_an_order_ends_with_the_silence() -> None:
     for other in others:
         cluster.kill(other)
     cluster.run(5 * S)
-    control(machine).forget(others[0].name, machine.clock(cluster.now))
+    control(machine).forget(others[0].name, machine.clock(cluster.now), True)
     cluster.run(5 * S)
     assert not cluster.leads(machine), "one of two voters is no quorum"
     cluster.start(others[0])
@@ -1179,6 +1179,29 @@ def test_a_witness_votes_and_holds_nothing() -> None:
     assert "cluster_forked" not in [kind for one in cluster.machines for kind in one.events]
 
 
+def told_to_go_on_alone(planted: list[str]) -> list[str]:
+    """Let a witness be all that is left, and be told to forget the others; return what it tells of that."""
+    cluster = begun(59, 3, planted=planted, witnesses=1)
+    witness = cluster.machines[2]
+    cluster.until(lambda: len(control(controller(cluster)).log.voters) == 3, 10 * S)  # type: ignore[union-attr]
+    for other in cluster.machines[:2]:
+        cluster.kill(other)
+    cluster.run(5 * S)
+    for other in cluster.machines[:2]:
+        control(witness).forget(other.name, witness.clock(cluster.now), True)
+    cluster.run(5 * S)
+    assert "cluster_forked" not in witness.events
+    return [kind for kind in witness.events if kind.startswith("forget_")]
+
+
+def test_a_witness_refuses_an_order_to_go_on_alone() -> None:
+    assert told_to_go_on_alone([]) == ["forget_refused"] * 2
+
+
+def test_a_witness_that_takes_an_order_which_it_cannot_carry_out_is_found() -> None:
+    assert told_to_go_on_alone(["orders_witness"]) == ["forget_ordered"] * 2
+
+
 # Forks
 
 
@@ -1300,6 +1323,21 @@ def test_nobody_forks_whose_log_has_a_leader(seed: int) -> None:
         for machine in cluster.machines:
             cluster.isolate(machine, cluster.machines, False)
         cluster.until(is_whole, 60 * S)
+
+
+@pytest.mark.parametrize("seed", [101, 102, 108, 109])
+def test_nobody_forks_who_reaches_a_quorum_that_is_about_to_elect_a_leader(seed: int) -> None:
+    """The network is whole again shortly before a side may fork."""
+    cluster = begun(seed, 3)
+    before = control(cluster.machines[0]).lineage
+    for length in range(2500, 3640, 60):
+        for machine in cluster.machines:
+            cluster.isolate(machine, cluster.machines, True)
+        cluster.run(length * MS)
+        for machine in cluster.machines:
+            cluster.isolate(machine, cluster.machines, False)
+        cluster.until(cluster.is_whole, 60 * S)
+        assert {control(machine).lineage for machine in cluster.machines} == {before}, f"after {length} ms"
 
 
 # Disks

@@ -216,6 +216,33 @@ def test_a_side_in_doubt_forks_if_it_may(seed: int) -> None:
     cluster.until(cluster.all_up, 20 * S)
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_a_term_that_all_voters_have_forgotten_does_not_come_again(seed: int) -> None:
+    """A member that is not here may have entries of it: it would take others of one term and index for its own."""
+    cluster = begun(seed, 3)
+    old = [deepcopy(machine.store) for machine in cluster.machines]
+    for _ in range(5):
+        before = leader(cluster)
+        log = control(before).log
+        assert log is not None
+        log.transfer(next(disk for disk in log.voters if disk != before.disk), before.clock(cluster.now))
+        cluster.turn(before)
+        cluster.run(2 * S)
+    forgotten = max(terms(cluster))
+    for number, machine in enumerate(cluster.machines):
+        lose_power(cluster, machine, old[number])
+    for machine in cluster.machines:
+        cluster.start(machine)
+    cluster.until(cluster.is_whole, 20 * S)
+    assert min(terms(cluster)) > forgotten
+
+
+def terms(cluster: Cluster) -> list[int]:
+    """Return the terms in which the members are."""
+    logs = [control(machine).log for machine in cluster.machines]
+    return [0 if log is None else log.term for log in logs]
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_who_leads_with_the_vote_of_the_newest_goes_on_with_all(seed: int) -> None:
     """A complete voter, which does not know of any doubt, may be elected in place of the one with the newest log."""
@@ -256,3 +283,89 @@ def test_a_disk_in_doubt_that_was_forgotten_meanwhile_is_another_disk(seed: int)
         cluster.start(one)
     cluster.until(cluster.is_whole, 30 * S)
     assert machine.disk != disk
+
+
+def without_the_third(seed: int, planted: list[str], late: int) -> tuple[Cluster, Machine, Machine]:
+    """All end; the third one is lost, and one of the others has not what it confirmed last; return it and the complete.
+
+    It starts first; the complete one `late` after it. It has the lower disk with every other seed.
+    """
+    cluster = begun(seed, 3, forks=True)
+    cluster.planted = planted
+    third = cluster.machines[2]
+    loser, complete = cluster.machines[:2] if seed % 2 else reversed(cluster.machines[:2])
+    old = deepcopy(loser.store)
+    control(leader(cluster)).requests.put("k", b"v", -1, "test")
+    cluster.until(lambda: all(setting(machine) == b"v" for machine in cluster.machines), 5 * S)
+    cluster.run(S)
+    cluster.kill(third)
+    cluster.kill(complete)
+    lose_power(cluster, loser, old)
+    cluster.start(loser)
+    cluster.at(late, lambda: cluster.start(complete))
+    cluster.run(late)
+    return cluster, loser, complete
+
+
+@pytest.mark.parametrize("late", [0, S, 4 * S])
+@pytest.mark.parametrize("seed", range(4))
+def test_a_complete_disk_forks_in_place_of_one_in_doubt(seed: int, late: int) -> None:
+    cluster, loser, complete = without_the_third(seed, [], late)
+    before = loser.disk
+    cluster.until(cluster.is_whole, 30 * S)
+    assert "cluster_forked" in complete.events
+    assert "cluster_forked" not in loser.events
+    assert loser.disk != before
+    assert [setting(loser), setting(complete)] == [b"v", b"v"]
+
+
+def test_an_incomplete_disk_that_forks_as_a_complete_one_does_is_found() -> None:
+    cluster, loser, _complete = without_the_third(1, ["fork_in_doubt"], 2 * S)
+    cluster.until(cluster.is_whole, 30 * S)
+    assert "cluster_forked" in loser.events
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_fork_of_a_disk_in_doubt_merges_the_copies_of_a_complete_one_that_comes_later(seed: int) -> None:
+    cluster, loser, complete = without_the_third(seed, [], 8 * S)
+    assert "cluster_forked" in loser.events
+    merged: dict[int, bool] = {}
+
+    def is_whole() -> bool:
+        configuration = control(loser).configuration
+        for number, disks in configuration.branches.items() if configuration is not None else ():
+            if complete.disk in disks:
+                merged[number] = True
+        return cluster.is_whole()
+
+    cluster.until(is_whole, 30 * S)
+    assert sorted(merged) == sorted(complete.copies), "all that it has is a branch"
+
+
+@pytest.mark.parametrize("forks", [False, True])
+def test_the_only_voter_in_doubt_forks_if_it_does_not_reach_one_that_may_have_more(forks: bool) -> None:
+    cluster = begun(1, 2, forks)
+    machine = leader(cluster)
+    other = next(one for one in cluster.machines if one is not machine)
+    cluster.kill(other)
+    lose_power(cluster, machine, machine.store)
+    cluster.start(machine)
+    cluster.until(lambda: machine.is_live(cluster.now), 5 * S)
+    assert "cluster_forked" in machine.events
+    assert sorted(machine.copies) == list(range(8))
+    cluster.start(other)
+    cluster.until(cluster.is_whole, 20 * S)
+
+
+@pytest.mark.parametrize("late", [0, S, 4 * S, 9 * S])
+def test_the_only_voter_in_doubt_does_not_go_on_beside_a_fork_of_a_complete_one(late: int) -> None:
+    cluster = begun(1, 2, forks=True)
+    machine = leader(cluster)
+    other = next(one for one in cluster.machines if one is not machine)
+    before = machine.disk
+    lose_power(cluster, machine, machine.store)
+    cluster.run(late)
+    cluster.start(machine)
+    cluster.until(cluster.is_whole, 30 * S)
+    assert (machine.disk != before) == ("cluster_forked" in other.events)
+    assert "cluster_forked" not in machine.events

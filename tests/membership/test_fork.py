@@ -28,12 +28,13 @@ from folkmoot.membership.control_option import ControlOptions
 from folkmoot.membership.fork import Lineage, fork_of, lineage_in, outranks, trunk_of
 from folkmoot.membership.holding import COMPLETE, Holding
 from folkmoot.membership.lifecycle import ACTIVE, AWAY, JOINING, is_up
+from folkmoot.membership.loss import cost_of
 from folkmoot.membership.neighbours import Neighbour, Neighbours
 from folkmoot.membership.placement_plan import PlanLimits, plan
 from folkmoot.membership.planted import PlantedControl
 from folkmoot.membership.projection import branches_of, epoch_of
 from folkmoot.membership.splits import Splits
-from folkmoot.membership.transition import INELIGIBLE, Transition
+from folkmoot.membership.transition import ACCEPTED, INELIGIBLE, LAST_COPY, Transition
 from folkmoot.peer.member import ACTIVE as LIVES
 from folkmoot.peer.member import Member
 from tests.membership.reference import Drawer, Reference, founded, member, process
@@ -322,3 +323,47 @@ def test_a_fork_that_a_witness_left_first_is_no_trunk() -> None:
     assert [disk for disk in fork.disks() if is_up(fork.members[disk].state)] == [3]
     assert fork.trunk == parent.lineage
     assert fork_of(parent, 7, [(1, 1), (2, 1)], 3, [1, 2]).trunk == 7, "nobody else will be back"
+
+
+def test_of_two_removals_that_give_up_the_last_copy_together_the_second_is_refused() -> None:
+    parent = cluster([4, 5], [1, 4])
+    transition = Transition(fork_of(parent, 7, [(4, 1), (5, 2)], 1))
+    for disk in (4, 5):
+        assert cost_of(transition.configuration, disk).copies == [], "the other one has the same"
+    orders = [Remove(disk, transition.configuration.members[disk].version, FORGOTTEN, False) for disk in (4, 5)]
+    results = [transition.apply_command(transition.configuration.index + 1, order) for order in orders]
+    assert [result.refused for result in results] == [ACCEPTED, LAST_COPY]
+    cost = results[1].cost
+    assert cost is not None
+    assert (cost.copies, cost.branches) == ([0], [])
+    by_force = Remove(5, transition.configuration.members[5].version, FORGOTTEN, True)
+    assert transition.apply_command(transition.configuration.index + 1, by_force).is_accepted()
+    assert transition.configuration.lost == {0: transition.configuration.index}
+
+
+def test_who_has_one_of_the_last_copies_of_what_was_given_up_is_not_removed_without_force() -> None:
+    transition = Transition(cluster([1, 4, 5]))
+    for disk in (4, 5, 1):
+        member = transition.configuration.members[disk]
+        away = MarkAway(disk, member.incarnation, member.version, STOPPED)
+        assert transition.apply_command(transition.configuration.index + 1, away).is_accepted()
+    assert transition.configuration.partitions[0].isr == [1]
+    for disk, force in ((1, True), (4, False)):
+        removed = Remove(disk, transition.configuration.members[disk].version, FORGOTTEN, force)
+        result = transition.apply_command(transition.configuration.index + 1, removed)
+        assert result.refused == (ACCEPTED if force else LAST_COPY)
+
+
+@pytest.mark.parametrize("founder", [1, 2])
+def test_a_fork_in_doubt_shares_nothing_certain_with_its_parent(founder: int) -> None:
+    parent = cluster([1, 2, 3], [3, 4])
+    known = epoch_of(parent)
+    fork = fork_of(parent, 7, [(3, 1), (4, 1), (5, 2)], founder, in_doubt=True)
+    fork.check()
+    assert fork.ancestors == [(1, 1)]
+    assert fork.counter() == 101, "its numbers are higher all the same"
+    holdings = [Holding(COMPLETE, known, 5, []), Holding(COMPLETE, known, 5, [])]
+    assert branches_of(holdings, fork) == [0, 1]
+    assert branches_of(holdings, fork_of(parent, 7, [(3, 1), (4, 1), (5, 2)], founder)) == []
+    child = fork_of(fork, 8, [], founder, in_doubt=True)
+    assert child.ancestors == [(1, 1), (7, 2)]

@@ -7,7 +7,16 @@ import pytest
 from folkmoot.kernel.errors import CorruptStore
 from folkmoot.kernel.pack import u64
 from folkmoot.membership.holding import COMPLETE, Holding
-from folkmoot.merge.merged import TakenBranch, as_taken, decode_mark, encode_mark, ends_of, known_ends, mark_key
+from folkmoot.merge.merged import (
+    TakenBranch,
+    as_taken,
+    decode_mark,
+    encode_mark,
+    ends_of,
+    known_ends,
+    mark_key,
+    note_ends,
+)
 from folkmoot.store.batch import Batch
 from folkmoot.store.chunk import encode_chunk
 from folkmoot.store.key import ABSORBED, LEFTOVER, chunk_key, leftover_key, log_of_chunk
@@ -39,8 +48,10 @@ def test_a_row_of_another_build_is_refused(form: int) -> None:
 
 
 def test_of_each_epoch_the_newest_end_is_kept_and_that_of_earlier_copies() -> None:
-    rows = dict([chunk(5, 11, 3, 2), chunk(5, 12, 5, 1), chunk(7, 30, 6, 3)])
-    assert ends_of(rows, {LOG: [(9, 3)], b"other": [(4, 4)]}) == {LOG: [(9, 3), (12, 6), (30, 9)], b"other": [(4, 4)]}
+    newest: dict[bytes, dict[int, tuple[int, int]]] = {}
+    for page in ([chunk(5, 11, 3, 2)], [chunk(5, 12, 5, 1), chunk(7, 30, 6, 3)]):
+        note_ends(newest, page)
+    assert ends_of(newest, {LOG: [(9, 3)], b"other": [(4, 4)]}) == {LOG: [(9, 3), (12, 6), (30, 9)], b"other": [(4, 4)]}
 
 
 def test_what_two_copies_have_in_common_is_known() -> None:

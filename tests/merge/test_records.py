@@ -5,123 +5,8 @@ from __future__ import annotations
 import pytest
 
 from folkmoot.kernel.errors import CorruptStore
-from folkmoot.membership.holding import COMPLETE, Holding
-from folkmoot.merge.merge import Merge
-from folkmoot.merge.merged import TakenBranch, as_taken, ends_of, known_ends
-from folkmoot.merge.side import Side
-from folkmoot.store.absorbed import read_spans
-from folkmoot.store.batch import PUT
-from folkmoot.store.chunk import decode_chunk
-from folkmoot.store.epoch import make_epoch, tag_of
-from folkmoot.store.key import chunk_key, leftover_key, log_of_chunk
-from folkmoot.store.memory import MemoryStore
-from folkmoot.store.record import encode_record
-from folkmoot.store.writer import Writer
-from folkmoot.streams.config import StreamConfig
-from folkmoot.streams.leftover import absorb
-from folkmoot.streams.page import Page
-from folkmoot.streams.table import Streams
-
-TRUNK = "trunk"
-START, END = b"\0\0", b"\0\1"
-
-
-class Copy:
-    """A copy of a partition with one stream, and its leader. held: in a fork, which gives out no offsets."""
-
-    clock = 1000
-
-    def __init__(
-        self, store: MemoryStore, position: tuple[int, int], history: list[tuple[int, int]], held: bool
-    ) -> None:
-        self.store = store
-        self.history = history
-        self.held = held
-        self.taken: list[TakenBranch] = []
-        self.writer = Writer(1, history[-1][0])
-        self.writer.adopt(0, position[0], position[1], 0)
-        self.open()
-
-    def open(self) -> None:
-        """Let a node that has not had it open before open the log, and append what is left over."""
-        self.streams = Streams([StreamConfig("s", b"#", 1, 0, 0)], 1, self.store)
-        self.streams.hold(0, self.held)
-        self.streams.open_in(0)
-        absorb(self.streams, 0, self.store, self.writer, self.next_us())
-        self.end()
-
-    def next_us(self) -> int:
-        Copy.clock += 1
-        return Copy.clock
-
-    def part(self, lineage: str, counter: int) -> Copy:
-        """Return a copy that goes on from here in a leadership of a lineage."""
-        epoch, seq = self.writer.position(0)
-        history = [*self.history, (make_epoch(counter, lineage), seq)]
-        copy = Copy(self.store.copy(), (epoch, seq), history, lineage != TRUNK)
-        copy.taken = list(self.taken)
-        return copy
-
-    def append(self, *texts: str) -> None:
-        for text in texts:
-            self.streams.streams[0].logs[0].append(
-                encode_record(b"t", text.encode(), 1, False, b"p", b""), self.next_us()
-            )
-        self.end()
-
-    def end(self) -> None:
-        self.streams.flush(self.writer)
-        batch = self.writer.take()
-        if batch is not None:
-            self.store.apply(batch)
-            self.streams.written(batch.token)
-
-    def holding(self) -> Holding:
-        epoch, seq = self.writer.position(0)
-        return Holding(COMPLETE, epoch, seq, [entry for entry in self.history if entry[1] < seq])
-
-    def rows(self) -> dict[bytes, bytes]:
-        return dict(self.store.scan(START, END, 10_000))
-
-    def take(self, other: Copy) -> None:
-        """Merge another copy into this one, as its leader does before it opens."""
-        branch, rows = other.holding(), other.rows()
-        mine = Side(self.rows(), [self.holding(), *[one.holding for one in self.taken]])
-        theirs = Side(rows, [branch, *[one.holding for one in other.taken]])
-        mine.meet(branch)
-        theirs.meet(self.holding())
-        merge = Merge(0, mine, theirs, branch)
-        merge.trunk = tag_of(make_epoch(1, TRUNK))
-        merge.taken = [*self.taken, as_taken(self.holding(), merge.lines, rows, self.store)]
-        for _ in merge.steps():
-            pass
-        for unit in merge.units:
-            for kind, key, body in unit.ops:
-                assert kind == PUT, "nothing else becomes of records"
-                self.writer.put(0, key, body)
-        taken = TakenBranch(branch, b"")
-        taken.ends = ends_of(rows, known_ends(self.taken, branch))
-        self.taken = [*self.taken, *other.taken, taken]
-        self.end()
-
-    def texts(self) -> list[str]:
-        """Return the records by their offsets, also those that cannot be read yet."""
-        self.streams.hold(0, False)
-        page = self.streams.streams[0].logs[0].read(0, 1 << 40, 1 << 20)
-        self.streams.hold(0, self.held)
-        assert isinstance(page, Page)
-        return [entry.record.payload.decode() for chunk in page.chunks for entry in decode_chunk(chunk)]
-
-    def spans(self) -> list[tuple[int, int, int]]:
-        """Return which records were written elsewhere: (first, end, first offset there)."""
-        log = log_of_chunk(chunk_key(0, b"s", 0, 0))
-        return [(span.first, span.end, span.origin.first) for span in read_spans(self.store, 0, log)]
-
-
-def begin(*texts: str) -> Copy:
-    copy = Copy(MemoryStore(), (0, 0), [(make_epoch(1, TRUNK), 0)], False)
-    copy.append(*texts)
-    return copy
+from folkmoot.store.key import chunk_key, leftover_key
+from tests.merge.copies import TRUNK, begin
 
 
 @pytest.mark.parametrize("opened", [False, True])
@@ -324,3 +209,127 @@ def test_a_row_that_is_cut_short_is_no_origin() -> None:
         trunk.take(first)
     with pytest.raises(CorruptStore):
         first.open()
+
+
+def big(text: str) -> str:
+    """Return a record in a chunk of its own: nothing is joined with it."""
+    return text + "." * 40_000
+
+
+def test_records_keep_their_offsets_where_retention_has_removed_all_that_a_fork_had_in_common() -> None:
+    trunk = begin("old")
+    fork = trunk.part("fork", 9)
+    fork.append("fork's 1")
+    fork.append("fork's 2")
+    trunk.append(big("gone 1"), big("gone 2"))
+    trunk.expire()
+    trunk.append("given 1")
+    trunk.append("given 2")
+    fork.take(trunk)
+    fork.open()
+    assert fork.offsets() == {3: "given 1", 4: "given 2", 5: "fork's 1", 6: "fork's 2"}
+    fork.append("next")
+    again = fork.part("fork", 10)
+    assert again.offsets() == {3: "given 1", 4: "given 2", 5: "fork's 1", 6: "fork's 2", 7: "next"}
+
+
+@pytest.mark.parametrize("own", [0, 1, 3])
+def test_no_offset_is_given_again_where_retention_has_emptied_the_log(own: int) -> None:
+    trunk = begin("old")
+    fork = trunk.part("fork", 9)
+    for number in range(own):
+        fork.append(f"fork's {number}")
+    trunk.append("gone 1", "gone 2")
+    trunk.expire()
+    assert trunk.offsets() == {}
+    fork.take(trunk)
+    fork.open()
+    fork.append("next")
+    expected = [*[f"fork's {number}" for number in range(own)], "next"]
+    assert fork.offsets() == dict(enumerate(expected, 3))
+
+
+@pytest.mark.parametrize("opened", [False, True])
+@pytest.mark.parametrize("emptied", [False, True])
+def test_no_offset_is_given_again_by_a_fork_that_knows_the_trunk_from_another_one(opened: bool, emptied: bool) -> None:
+    trunk = begin("old")
+    first, second = trunk.part("first", 9), trunk.part("second", 8)
+    first.append("first's")
+    second.append("second's")
+    trunk.append(big("gone"))
+    trunk.expire()
+    if not emptied:
+        trunk.append("given")
+    first.take(trunk)
+    if opened:
+        first.open()
+    second.take(first)
+    second.open()
+    given = [] if emptied else ["given"]
+    assert second.offsets() == dict(enumerate([*given, "second's", "first's"], 2))
+
+
+def test_the_rest_of_the_trunk_keeps_its_offsets_although_retention_has_gone_on_there() -> None:
+    """A shorter copy was taken in before; retention has removed part of what it had, and later all of it."""
+    trunk = begin("old")
+    fork = trunk.part("fork", 9)
+    fork.append("fork's")
+    trunk.append(big("given 1"))
+    trunk.append(big("given 2"))
+    fork.take(trunk)
+    fork.open()
+    assert fork.offsets() == {0: "old", 1: big("given 1"), 2: big("given 2"), 3: "fork's"}
+    trunk.expire(2)
+    trunk.append("given 3")
+    fork.take(trunk)
+    fork.open()
+    assert fork.offsets() == {0: "old", 1: big("given 1"), 2: big("given 2"), 3: "given 3", 4: "fork's"}
+    trunk.expire()
+    trunk.append(big("given 4"))
+    trunk.expire()
+    fork.take(trunk)
+    fork.open()
+    assert fork.offsets() == {5: "fork's"}
+
+
+def test_what_retention_has_removed_at_the_trunk_does_not_come_again() -> None:
+    """The other side has it in a chunk with later records."""
+    trunk = begin("old")
+    branch = trunk.part("branch", 5)
+    branch.append("both")
+    mine = branch.part(TRUNK, 6)
+    mine.expire()
+    branch.append("branch's")
+    mine.take(branch)
+    mine.open()
+    assert mine.offsets() == {2: "branch's"}
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_what_retention_has_removed_at_a_fork_does_not_come_again(own: bool) -> None:
+    """The trunk has it in a chunk with later records, which keep their offsets."""
+    trunk = begin("old")
+    fork = trunk.part("fork", 9)
+    fork.held = False
+    fork.open()  # what it has was readable there, too
+    fork.expire()
+    fork.held = True
+    fork.open()
+    if own:
+        fork.append("fork's")
+    trunk.append("given")
+    fork.take(trunk)
+    fork.open()
+    assert fork.offsets() == ({1: "given", 2: "fork's"} if own else {1: "given"})
+
+
+def test_records_of_a_fork_come_although_retention_has_removed_later_ones_at_the_trunk() -> None:
+    trunk = begin("old")
+    fork = trunk.part("fork", 9)
+    fork.append("fork's")
+    trunk.append(big("gone"))
+    trunk.expire()
+    trunk.append("given")
+    trunk.take(fork)
+    trunk.open()
+    assert trunk.offsets() == {2: "given", 3: "fork's"}

@@ -117,6 +117,58 @@ def test_a_proposal_that_another_entry_replaced() -> None:
     assert scenario.checker.proposed[b"x"] == LOST
 
 
+def test_a_leader_that_is_elected_again_hears_of_its_new_proposals() -> None:
+    """Those of its former term, which were to stand behind them, are not decided as long as nothing stands there."""
+    scenario = cluster("3 led 1")
+    scenario.do("cut 1-2 1-3")
+    node = scenario.nodes[1]
+    for text in (b"a", b"b", b"c", b"d"):
+        node.handles[node.raft.propose(text, scenario.now).handle] = text
+        scenario.checker.proposed[text] = 0
+    scenario.turn(node)
+    scenario.do("run 4000")
+    scenario.do("connect")
+    scenario.do("run 1000")
+    scenario.do(f"transfer {node.raft.leader} 1")
+    scenario.do("settle")
+    assert node.raft.role == LEADER
+    assert node.raft.log.last_index() == 4
+    node.handles[node.raft.propose(b"new", scenario.now).handle] = b"new"
+    scenario.checker.proposed[b"new"] = 0
+    scenario.turn(node)
+    scenario.do("settle")
+    assert scenario.checker.proposed == {b"a": LOST, b"b": LOST, b"c": LOST, b"d": 0, b"new": COMMITTED}
+
+
+def pump(scenario: Scenario) -> None:
+    """Deliver and persist, but nothing on the disk of 2."""
+    for _ in range(4):
+        scenario.do("deliver")
+        for me in (1, 3):
+            while scenario.nodes[me].disk.queue:
+                scenario.do(f"persist {me}")
+
+
+@pytest.mark.parametrize("knows_term", [True, False])
+def test_what_waits_for_a_disk_that_stands_still_has_a_limit(knows_term: bool) -> None:
+    """A disk may be full for hours. The answers to all heartbeats of that time would arrive at once."""
+    scenario = cluster("3 led 1" if knows_term else "3")
+    raft = scenario.nodes[1].raft
+    if not knows_term:
+        scenario.do("campaign 1")
+        pump(scenario)
+    scenario.do("propose 1 x")
+    for _ in range(100):
+        scenario.do("wake 1")
+        pump(scenario)
+    assert raft.role == LEADER
+    assert raft.log.commit == raft.log.last_index()
+    scenario.do("persist")
+    assert 0 < len(scenario.links[(2, 1)]) < 10
+    scenario.do("settle")
+    assert raft.acknowledged(2) == raft.log.last_index()
+
+
 def test_a_read_fails_when_nobody_answers() -> None:
     scenario = cluster("3 led 1")
     scenario.do("cut 1-2 1-3 2-3")

@@ -19,8 +19,10 @@ from folkmoot.store.writer import Writer
 from folkmoot.streams.config import StreamConfig
 from folkmoot.streams.table import Streams
 from folkmoot.topics.name import has_wildcard, matches, split_share
+from folkmoot.turn.barrier import Barrier
 from folkmoot.turn.commit import Commits
 from folkmoot.turn.fabric import Fabric
+from folkmoot.turn.landing import Landings
 from folkmoot.turn.receipt import Receipts
 from folkmoot.turn.state import Identity, State
 from folkmoot.turn.throttle import Throttle
@@ -56,9 +58,8 @@ def make_routes(cache_max: int) -> Routes:
     state.leads = [True] * 4
     fabric = Fabric("n", 4, True)
     streams = Streams([StreamConfig("s", b"a/#", 1)], 4, store)
-    return Routes(
-        state, fabric, Interest(fabric, Commits(state, streams, Receipts(state, fabric), Throttle(state)), 4), streams
-    )
+    commits = Commits(state, streams, Receipts(state, fabric), Throttle(state))
+    return Routes(state, fabric, Interest(fabric, commits, Barrier(), Landings(fabric), 4), streams)
 
 
 class Model:

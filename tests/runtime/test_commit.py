@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -241,6 +242,22 @@ def test_a_full_disk_is_reported_and_the_same_batches_are_written_when_there_is_
     bench.disk.go.release()
     bench.loop.run_one()
     assert bench.told.what[-1] == 2
+    assert bench.committer.close()
+
+
+def test_room_that_only_others_have_is_not_tried_without_a_pause(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As with a quota of the user: each attempt closes and opens the store, in the loop's thread."""
+    monkeypatch.setattr(commit, "RETRY_S", 0.05)
+    bench.disk.errors = [StoreFull("Disk quota exceeded")] * 4
+    bench.disk.room.set()
+    bench.disk.go.release(5)
+    began_s = time.monotonic()
+    bench.submit(1)
+    for _ in range(7):  # stuck, reopens four times, written, no longer stuck
+        bench.loop.run_one()
+    assert time.monotonic() - began_s >= 3 * 0.05
+    assert bench.disk.reopened == 4
+    assert bench.told.what[1:] == [1, "unstuck"]
     assert bench.committer.close()
 
 

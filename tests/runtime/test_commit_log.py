@@ -312,6 +312,15 @@ def test_a_write_returns_when_it_is_on_the_disk(tmp_path: Path, monkeypatch: pyt
     assert len(disk.synced) == 1, "there was nothing to wait for"
 
 
+def test_the_folder_of_a_new_log_is_durable_before_the_first_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[Path] = []
+    monkeypatch.setattr(commit_log, "sync_folder", synced.append)
+    created(tmp_path / "log")
+    assert synced == [tmp_path, tmp_path / "log"]
+
+
 def test_after_a_failed_write_a_sync_still_waits_for_what_was_written_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -45,6 +45,7 @@ class Machines:
                 starts_us=[self.world.now],
                 emptied_us=[],
                 blank=False,
+                put_out=False,
             )
             for number in range(1, count + 1)
         ]
@@ -218,6 +219,23 @@ def test_the_middle_of_a_bridge_may_be_of_either_side() -> None:
     assert machines.history.apart("n2", "n3", 0)
 
 
+@pytest.mark.parametrize("bridged", [False, True])
+def test_a_side_stays_one_as_long_as_those_that_it_meets_are_reached_by_a_bridge_only(bridged: bool) -> None:
+    """n1 was alone when n2 and n3 reached the others; now all three reach each other, and the others over n3."""
+    machines = Machines(5)
+    machines.cut(*[("n1", other) for other in ("n2", "n3", "n4", "n5")])
+    machines.wait(2 * FORK_US)
+    apart = [(one, other) for one in ("n1", "n2", "n3") for other in ("n4", "n5")]
+    machines.cut(*[pair for pair in apart if not bridged or "n3" not in pair])
+    met = machines.world.now
+    machines.wait(2 * HEAL_US)
+    assert machines.history.apart("n1", "n2", met + HEAL_US + 1) == bridged
+    machines.cut()
+    healed = machines.world.now
+    machines.wait(2 * HEAL_US)
+    assert not machines.history.apart("n1", "n2", healed + HEAL_US + 1)
+
+
 def test_a_machine_that_is_cut_off_from_everything_may_become_a_side_of_its_own() -> None:
     """Nobody reaches it meanwhile; but afterwards it may serve clients for a while, as it is."""
     machines = Machines()
@@ -255,6 +273,28 @@ def test_a_machine_whose_folder_is_lost_makes_no_majority(blank: bool) -> None:
     machines.run(3, up=False)
     machines.wait(2 * FORK_US)
     assert machines.history.apart("n1", "n3", 0) == blank
+
+
+def test_a_machine_that_is_evicted_makes_no_majority() -> None:
+    machines = Machines()
+    machines.hosts[1].put_out = True
+    machines.run(3, up=False)
+    machines.wait(2 * FORK_US)
+    assert machines.history.apart("n1", "n3", 0)
+
+
+def test_a_machine_is_away_from_another_one_since_it_reaches_it_no_more() -> None:
+    machines = Machines()
+    assert machines.history.away_since("n1", "n2") == NEVER
+    machines.wait(SECOND)
+    machines.cut(("n1", "n2"))
+    cut_us = machines.world.now
+    machines.wait(SECOND)
+    assert machines.history.away_since("n1", "n2") == cut_us
+    machines.run(1, up=False)
+    machines.wait(SECOND)
+    assert machines.history.away_since("n1", "n2") == cut_us
+    assert machines.history.away_since("n2", "n3") == NEVER
 
 
 def test_a_pause_is_no_failure() -> None:
@@ -590,6 +630,63 @@ def test_a_message_that_clears_comes_for_an_earlier_session_too(
     packet.properties = Properties()
     checker.received(records[1], machines.link(1), packet, late=False)
     assert len(machines.world.violations) == violations
+
+
+@pytest.mark.parametrize(
+    ("split_s", "made_on", "majority", "excused"),
+    [
+        (0, 1, False, False),
+        (0, 1, True, False),
+        (5, 1, False, False),  # made before the split, both sides know it
+        (-5, 1, False, True),  # made in the split
+        (-5, 2, False, False),  # on the side that takes the message
+        (-5, 1, True, False),
+    ],
+)
+def test_a_subscription_that_was_made_before_a_split_is_known_as_it_is(
+    split_s: int, made_on: int, majority: bool, excused: bool
+) -> None:
+    machines = Machines()
+    if split_s < 0:
+        machines.cut(("n1", "n3"), ("n1", "n2"))
+        machines.wait(-split_s * SECOND)
+    record = SessionRecord(0, "c", V5, NEVER_EXPIRES_S, machines.world.now)
+    record.links.append(machines.link(made_on))
+    sub = Sub(b"t", 1, 0, machines.world.now)
+    sub.since_us = machines.world.now
+    sub.link = record.links[0]
+    record.every.append(sub)
+    machines.wait(2 * SECOND)
+    if split_s > 0:
+        machines.cut(("n1", "n3"), ("n1", "n2"))
+        machines.wait(split_s * SECOND)
+    message = machines.message(1, machines.link(2))
+    message.acked_us = machines.world.now
+    assert machines.judge(majority=majority).matched_otherwise(record, message) == excused
+
+
+@pytest.mark.parametrize(
+    ("fallen", "before_s", "qos", "falls"),
+    [
+        ((), 0, 0, 0),
+        ((3,), 0, 0, 1),
+        ((3,), 0, 1, 0),  # the next leader goes on with those
+        ((3,), 1, 0, 0),  # before it was asked for
+        ((1, 2), 0, 1, 2),  # both copies of a partition
+    ],
+)
+def test_retained_messages_come_again_if_a_leader_falls_after_they_were_asked_for(
+    fallen: tuple[int, ...], before_s: int, qos: int, falls: int
+) -> None:
+    machines = Machines(copies=2)
+    machines.wait(SECOND)
+    asked_us = machines.world.now
+    if before_s:
+        asked_us += before_s * SECOND
+    for number in fallen:
+        machines.run(number, up=False)
+    machines.wait(2 * SECOND)
+    assert machines.judge().repeats_scan(asked_us, qos) == falls
 
 
 @pytest.mark.parametrize("answered", [False, True])

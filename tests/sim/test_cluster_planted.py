@@ -95,6 +95,7 @@ SCENARIOS = [
     ("unleased", "slow-clock-and-a-lease"),
     ("unleased", "stutter-and-a-lease"),
     ("stale_routes", "too-late-for-a-subscription"),
+    ("serves_scarce", "on-two-disks-or-refused"),
     ("own_time", "one-clock-of-three"),
     ("unbounded_time", "one-clock-of-three"),
     ("wall_deadlines", "one-clock-of-three"),
@@ -119,6 +120,7 @@ def shape_of(bug: Planted, *, healthy: bool = False) -> Shape:
         swarm.majority = False
         swarm.short_queues = False
         swarm.replicas = 3
+        swarm.min_in_sync = 1
         swarm.lean = True
         swarm.topics = min(swarm.topics, 4)
         swarm.partitions = 4

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,8 +14,9 @@ from folkmoot.kernel.rng import Rng
 from folkmoot.mqtt.framer import Framer
 from folkmoot.mqtt.packet import Disconnect
 from folkmoot.mqtt.reason import PROTOCOL_ERROR
-from folkmoot.sim import Options, Result, Simulation, parse_scenario, too_seldom
+from folkmoot.sim import JUDGED, Options, Result, Simulation, parse_scenario, too_seldom
 from folkmoot.sim.client import Client
+from folkmoot.sim.excuse import ANSWERS, PROGRESS, WAITING
 from folkmoot.sim.network import Link
 from folkmoot.sim.swarm import CLUSTER_FAULTS, FAULTS, TOPOLOGY_FAULTS, Swarm
 from tests.sim.test_seed import run_elsewhere
@@ -30,7 +32,7 @@ set partitions=4
 
 
 def drawn(seed: int, nodes: int = 5) -> Swarm:
-    return Swarm(Rng(seed), nodes=nodes, family=Rng(seed ^ 1))
+    return Swarm(Rng(seed), nodes=nodes, family=Rng(seed ^ 1), later=Rng(seed ^ 2))
 
 
 def test_half_of_the_seeds_have_splits_and_half_of_those_a_majority() -> None:
@@ -47,6 +49,14 @@ def test_every_fault_is_drawn_and_no_run_has_none() -> None:
     for name in TOPOLOGY_FAULTS:
         assert any(swarm.on[name] for swarm in swarms), name
     assert [swarm for swarm in swarms if not any(swarm.on[name] for name in TOPOLOGY_FAULTS)] == []
+
+
+def test_two_copies_have_to_be_in_sync_in_some_runs_with_both_policies() -> None:
+    swarms = [drawn(seed) for seed in range(400)]
+    for majority in (False, True):
+        policy = [swarm for swarm in swarms if swarm.majority == majority]
+        assert 0.15 * len(policy) < len([swarm for swarm in policy if swarm.min_in_sync == 2]) < 0.35 * len(policy)
+    assert all(swarm.min_in_sync <= swarm.replicas for swarm in swarms)
 
 
 def test_the_family_draws_the_nodes_when_nobody_says_how_many() -> None:
@@ -76,6 +86,8 @@ def test_without_faults_everything_is_judged_and_nothing_is_wrong() -> None:
     assert result.judged["A1"] > 20
     assert result.judged["A3"] > 20
     assert result.judged["A11"] > 5
+    assert result.demands[ANSWERS, JUDGED] > 20
+    assert result.demands[WAITING, JUDGED] > 20
     assert [key for key in result.excused if key[0].startswith("A")] == []
 
 
@@ -163,10 +175,39 @@ def test_only_the_links_that_are_named_stay() -> None:
     assert simulation.result.marks["links: links"] == 1
 
 
+def test_a_process_in_a_loop_is_started_again_and_again_and_the_others_go_on() -> None:
+    steps = "client a at n1\nwait\nsubscribe a t 1\nwait\nloop n3 500ms 4s\npublish a t m 1\nrun 2s\nexpect a m\nrun 4s"
+    simulation = play(steps, majority=1)
+    assert simulation.result.violations == []
+    assert len(simulation.site.hosts[2].starts_us) > 5
+    assert simulation.site.hosts[2].up
+
+
 def test_stutter_stops_and_goes_on() -> None:
     simulation = play("stutter n1 200ms 20ms 2s\nrun 3s", majority=1)
     assert simulation.result.violations == []
     assert not simulation.site.hosts[0].hung
+
+
+ONLY_COPIES = (Path(__file__).parents[1] / "scenarios" / "forget-of-the-only-copies.txt").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(("keeps", "broken"), [(True, []), (False, ["A1"])])
+def test_what_an_order_costs_is_judged(keeps: bool, broken: list[str]) -> None:
+    """A node that was forgotten by force comes back, and what only it has is merged. Nothing excuses its loss."""
+    text = ONLY_COPIES.replace("forget n2 n3", "forget n2 n3 force").partition("expect")[0]
+    text = text if keeps else text.replace("start n3", "empty n3\nstart n3")
+    result = parse_scenario(text).simulation().run()
+    assert [violation.promise for violation in result.violations] == broken
+    assert result.marks["forget taken in trouble"] == 1
+
+
+def test_a_node_that_is_evicted_is_started_again_when_all_heals() -> None:
+    simulation = play("run 2s\ncrash n3\nevict n1 n2\nrun 2s", majority=1)
+    assert simulation.result.violations == []
+    assert simulation.result.marks["evict taken in trouble"] == 1
+    assert len(simulation.site.hosts[1].starts_us) == 2
+    assert not simulation.site.hosts[1].put_out
 
 
 @pytest.mark.parametrize(
@@ -260,9 +301,12 @@ def test_a_majority_that_serves_nobody_is_found(links: str) -> None:
     assert simulation.prober is not None
     for watch in simulation.prober.watches:
         watch.step = watch.refused  # type: ignore[method-assign]
-    found = simulation.run().violations
+    result = simulation.run()
+    found = result.violations
     assert [violation.promise for violation in found] == ["A11"]
     assert "nobody serves" in found[0].text
+    looks = {why: count for (demand, why), count in result.demands.items() if demand == PROGRESS}
+    assert set(looks) == {"machines or links have changed lately", JUDGED}
 
 
 @pytest.mark.parametrize(("links", "leaving"), [("12 13 23", 0), ("12 13", 1), ("12", 1), ("", 2)])

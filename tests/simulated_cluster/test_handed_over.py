@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 
 from folkmoot.kernel.clock import MILLISECOND, SECOND
-from folkmoot.mqtt.packet import Publish, Subscribe
+from folkmoot.membership.command import Lead
+from folkmoot.mqtt.kind import PUBREC, PUBREL
+from folkmoot.mqtt.packet import Ack, Publish, Subscribe
 from tests.harness.peer import EVER
-from tests.harness.simulated_cluster import SimulatedCluster
+from tests.harness.simulated_cluster import TURNS_MAX, SimulatedCluster
 
 
 @pytest.mark.parametrize("moves", [False, True])
@@ -80,4 +82,54 @@ def test_a_later_retained_message_overtakes_none_that_went_before_the_leader_cha
     late.connect()
     late.subscribe(topic, qos=1)
     cluster.advance(SECOND)
+    assert late.payloads() == [b"new"]
+
+
+def hand(cluster: SimulatedCluster, partition: int, name: str, silent: str = "") -> None:
+    """Hand a partition to a node, until it has opened it, or waits for what one node does not say."""
+    control = cluster.controller().control
+    assert control.log is not None
+    assert control.configuration is not None
+    command = Lead(partition, control.configuration.partitions[partition].version, cluster[name].cluster_node.me.disk)
+    assert control.log.propose(command, cluster.now * 1000).handle
+    node = cluster[name].cluster_node
+    for _ in range(TURNS_MAX):
+        arrival = node.broker.leadership.recovery.arrivals.get(partition)
+        if node.state.leads[partition] or (arrival is not None and list(arrival.awaited) == [silent]):
+            return
+        if not cluster.step():
+            cluster.now += MILLISECOND
+    raise AssertionError("nobody takes over")
+
+
+def test_a_later_message_waits_for_all_of_the_former_leader_whatever_is_answered_meanwhile() -> None:
+    """The session moves while the leader of the topic does: the first message comes through the next leader, late."""
+    cluster = SimulatedCluster(4, partitions=16, replicas=2)
+    view = cluster["n1"].cluster_node.view
+    assert view is not None
+    isr = view.replicas
+    pairs = [(p, q) for p in range(16) for q in range(16) if not set(isr[p]) & set(isr[q])]
+    ours, theirs = next(pair for pair in pairs if isr[pair[0]][1] != "n4")  # which does not vote
+    (first, second), (_, heir) = isr[ours], isr[theirs]
+    cluster.hand_log_to(second)
+    state = cluster["n1"].node._state
+    name = next(f"c{n}" for n in range(999) if state.partition_of(b"c%d" % n) == ours)
+    topic = next(f"t{n}" for n in range(999) if state.partition_of(b"t%d" % n) == theirs)
+    client = cluster[first].client(name, acks=False)
+    client.connect(session_expiry=EVER)
+    cluster.held = {(first, isr[theirs][0]), (heir, first)}
+    client.send(Publish(topic.encode(), b"old", 2, True, packet_id=1))
+    hand(cluster, theirs, heir, first)
+    hand(cluster, ours, second)
+    cluster.held = {(second, heir)}
+    cluster.run()
+    assert client.take(Ack, 1).kind == PUBREC
+    client.send(Ack(PUBREL, 1))
+    client.send(Publish(topic.encode(), b"new", 1, True, packet_id=2))
+    cluster.held = set()
+    cluster.settle()
+    client.take(Ack, 2)
+    late = cluster[second].client("late")
+    late.connect()
+    late.subscribe(topic, qos=1)
     assert late.payloads() == [b"new"]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 
+import pytest
+
 from folkmoot.kernel.clock import SECOND
 from folkmoot.kernel.hash import hash64
 from folkmoot.merge.merge_session import STEP_ROWS
@@ -82,3 +84,46 @@ def test_a_long_queue_is_merged_over_many_turns() -> None:
     # It goes on when the last page of the branch has come, when it wakes, and when something was written.
     assert max(steps) <= 3 * PAGE_ROWS
     assert len([step for step in steps if not step]) >= 2 * ROWS // STEP_ROWS // 2  # and then the plan was made
+
+
+PAGE_BYTES = 2_000
+HELD = 30_000
+TOPICS = 200
+
+
+@pytest.mark.parametrize("bytes_held", [HELD, 1 << 30])
+def test_merges_hold_together_no_more_than_a_bound_or_one_partition(bytes_held: int) -> None:
+    cluster = SimulatedCluster(3, partitions=PARTITIONS)
+    for site in cluster.live():
+        site.settings.page_bytes = PAGE_BYTES
+        site.cluster_node.replication.merges.bytes_held = bytes_held
+    lone = cluster["n3"]
+    cluster.cut("n3", "n1", "n2")
+    cluster.advance(10 * SECOND)
+    for site in (lone, cluster["n1"]):
+        one = site.client(f"at {site.name}")
+        one.connect()
+        for number in range(TOPICS):
+            one.publish(f"{site.name}/{number}", bytes(500), qos=1, retain=True)
+        one.disconnect()
+    sums: list[int] = [0]
+    largest: list[int] = [0]
+
+    def look_at(site: Site, turn: Callable[[], bool]) -> Callable[[], bool]:
+        def and_look() -> bool:
+            moved = turn()
+            held = [one.held for one in site.cluster_node.replication.merges._active.values()]
+            sums.append(sum(held))
+            largest.append(max(held, default=0))
+            return moved
+
+        return and_look
+
+    for site in cluster.live():
+        site.turn = look_at(site, site.turn)  # type: ignore[method-assign]
+    cluster.heal()
+    cluster.settle(60 * SECOND)
+    assert sum(site.node.counters.retained_messages for site in cluster.live()) == 2 * TOPICS
+    assert "branch_merged" in cluster["n1"].kinds() + cluster["n2"].kinds()
+    bound = HELD + max(largest) + 4 * 2 * PAGE_BYTES
+    assert (max(sums) <= bound) == (bytes_held == HELD), f"{max(sums)} of {bound}"

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+
+from folkmoot.kernel.clock import SECOND
 from folkmoot.store.batch import Batch
 from folkmoot.store.key import QUEUE, partition_end, partition_start
 from tests.harness.peer import EVER
@@ -64,3 +67,100 @@ def test_what_nobody_has_better_is_served_all_the_same() -> None:
     reader.connect()
     reader.subscribe("t", qos=1)
     assert reader.payloads() == [b"kept"]
+
+
+READERS = [f"r{number}" for number in range(20)]
+
+
+class Lost:
+    """Three nodes with the same messages; all end, n1 without the newest of them on its disk, and n3 is lost for good.
+
+    voters: how many there are when they end. With one, that is n1, and n3 was forgotten before.
+    """
+
+    def __init__(self, voters: int, split_policy: str = "available") -> None:
+        self.cluster = SimulatedCluster(3, split_policy=split_policy)
+        n1, n3 = self.cluster["n1"], self.cluster["n3"]
+        for name in READERS:
+            reader = n1.client(name)
+            reader.connect(session_expiry=EVER)
+            reader.subscribe("t", qos=1)
+            reader.disconnect()
+        self.publish(n1, b"old")
+        if voters == 1:
+            n3.kill()
+            self.cluster.advance(5 * SECOND)
+            n1.cluster_node.membership.forget("n3", self.cluster.now)
+            self.cluster.settle()
+        log = n1.control.log
+        assert log is not None
+        assert len(log.voters) == voters
+        old = n1.store.copy()
+        self.publish(n1, b"new")
+        for site in self.cluster.live():
+            site.kill()
+        n1.store = old
+        n1.settings.incomplete = True
+
+    def publish(self, site: Site, payload: bytes) -> None:
+        writer = site.client("w")
+        writer.connect()
+        writer.publish("t", payload, qos=1)
+        writer.disconnect()
+        self.cluster.advance(SECOND)
+
+    def start(self, name: str, wait_s: int) -> None:
+        self.cluster[name].revive()
+        self.cluster.advance(wait_s * SECOND)
+
+    def read(self, name: str) -> list[list[bytes]]:
+        found = []
+        for client_id in READERS:
+            reader = self.cluster[name].client(client_id)
+            assert reader.resume().session_present
+            self.cluster.advance(SECOND // 10)
+            found.append(reader.payloads())
+            reader.disconnect()
+        return found
+
+
+@pytest.mark.parametrize("voters", [1, 3])
+@pytest.mark.parametrize("wait_s", [0, 1, 4, 15])
+@pytest.mark.parametrize("order", ["n1 n2", "n2 n1"])
+def test_what_a_complete_disk_has_is_not_lost_to_an_incomplete_one(voters: int, order: str, wait_s: int) -> None:
+    lost = Lost(voters)
+    for name in order.split():
+        lost.start(name, wait_s)
+    lost.cluster.settle(60 * SECOND)
+    assert lost.read("n1") == [[b"old", b"new"]] * len(READERS)
+
+
+@pytest.mark.parametrize("best", ["n1", "n2", "n3"])
+def test_of_copies_in_doubt_the_longest_leads(best: str) -> None:
+    cluster = SimulatedCluster(3)
+    for number in range(20):
+        reader = cluster["n1"].client(f"r{number}")
+        reader.connect(session_expiry=EVER)
+        reader.subscribe("t", qos=1)
+        reader.disconnect()
+    writer = cluster["n1"].client("w")
+    writer.connect()
+    old = {name: site.store.copy() for name, site in cluster.sites.items()}
+    for number in range(3):
+        writer.publish("t", b"%d" % number, qos=1)
+        cluster.advance(SECOND)
+        if number == 1:
+            old[best] = cluster[best].store.copy()
+    for name, site in cluster.sites.items():
+        site.kill()
+        site.store = old[name]
+        site.settings.incomplete = True
+    for site in cluster.sites.values():
+        site.revive()
+    cluster.settle(60 * SECOND)
+    assert "cluster_forked" not in [kind for site in cluster.sites.values() for kind in site.kinds()]
+    for number in range(20):
+        reader = cluster["n1"].client(f"r{number}")
+        assert reader.resume().session_present
+        cluster.advance(SECOND // 10)
+        assert reader.payloads() == [b"0", b"1"]

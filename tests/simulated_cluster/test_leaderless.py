@@ -163,7 +163,7 @@ def test_a_partition_whose_last_copy_is_damaged_is_tried_again_at_each_start_and
     cluster[holder].kill()
     cluster.advance(5 * SECOND)
     assert other.node.cluster_node is not None
-    other.node.cluster_node.membership.forget(holder, cluster.now)
+    other.node.cluster_node.membership.forget(holder, cluster.now, True)
     cluster.advance(5 * SECOND)
     assert losses(other).damaged == {}
     assert [(loss.partitions, loss.nodes) for loss in losses(other).past] == [(1, [holder])]

@@ -106,3 +106,14 @@ def test_who_waits_for_a_leader_that_is_cut_off_with_the_only_copy_is_closed() -
     again.send(Connect(5, "c", False, 0, None, None, None, properties(session_expiry=EVER)))
     cluster.advance(SECOND)
     assert again.take(Connack).code == 0x88, "nobody was asked"
+
+
+@pytest.mark.parametrize(("at", "code"), [("n1", 0x9C), ("n3", 0x89)])
+def test_a_leader_without_room_names_its_other_server_to_its_own_clients_only(at: str, code: int) -> None:
+    """The other server of n1 may be n3; and whichever node a client of n3 asks, n1 refuses it."""
+    cluster = SimulatedCluster(3, partitions=PARTITIONS, limits={"sessions_max": 1}, server_reference="n3:1883")
+    first, second = cluster["n1"].names_led("c")[:2]
+    cluster["n2"].client(first).connect()
+    refused = cluster[at].client(second).connect(code=code)
+    assert refused.properties is not None
+    assert refused.properties.server_reference == ("n3:1883" if at == "n1" else None)

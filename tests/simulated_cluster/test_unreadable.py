@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from folkmoot.kernel.clock import SECOND
 from folkmoot.kernel.hash import hash64
-from folkmoot.mqtt.packet import PUBREC, Ack, Publish, Subscribe
+from folkmoot.mqtt.packet import PUBREC, Ack, Publish, Suback, Subscribe, Will
 from folkmoot.store.key import BODY, PRODUCER, QUEUE, RETAINED, SESSION
 from tests.harness.peer import EVER, Peer, properties
 from tests.harness.simulated_cluster import SimulatedCluster
@@ -163,3 +163,31 @@ def test_whose_message_in_flight_is_not_there_at_the_next_leader_is_sent_away() 
     for client in clients:
         assert client.connect(clean_start=False, session_expiry=EVER).session_present
         assert client.payloads() == [bytes(200)]
+
+
+def test_a_will_that_may_have_been_published_holds_up_no_other_client_and_comes_from_the_next_leader() -> None:
+    cluster = SimulatedCluster(3)
+    leader, _, third = cluster.live()
+    names = leader.names_led("c")
+    partition = hash64(names[0].encode()) % cluster.partitions
+    first, second, watching = [name for name in names if hash64(name.encode()) % cluster.partitions == partition][:3]
+    watcher = third.client(watching)
+    watcher.connect(session_expiry=EVER)
+    watcher.subscribe("will", qos=1)
+    mortal, other = third.client(first), third.client(second)
+    mortal.connect(session_expiry=EVER, will=Will(b"will", b"gone", 1, False))
+    other.connect(session_expiry=EVER)
+    break_reading(cluster, leader.name, PRODUCER)
+    cluster.freeze()  # both go to the leader in one message
+    mortal.lose()
+    other.send(Subscribe(1, [(b"t", 1)]))
+    cluster.thaw()
+    cluster.advance(SECOND)
+    assert other.take(Suback).codes == [1]
+    assert "corrupt_store" in leader.kinds()
+    mortal.connect(clean_start=False, session_expiry=EVER)
+    assert watcher.payloads() == []
+    leader.kill()
+    cluster.advance(5 * SECOND)
+    assert watcher.payloads() == [b"gone"]
+    assert not mortal.closed

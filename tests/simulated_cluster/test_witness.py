@@ -120,3 +120,32 @@ def test_a_folder_with_data_does_not_become_a_witness() -> None:
     cluster.advance(5 * SECOND)
     assert [event.kind for event in site.events if event.level == "error"] == ["membership_ended"]
     assert cluster["n1"].cluster_node.membership.expected() == ["n1", "n2"]
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_a_witness_takes_no_order_to_go_on_alone(force: bool) -> None:
+    cluster = with_witness("majority")
+    for name in ("n1", "n2"):
+        cluster[name].kill()
+    cluster.advance(5 * SECOND)
+    status = NodeStatus(picture_of(cluster["w"].node))
+    for name in ("n1", "n2"):
+        why = status.forget(name, cluster.now, force)
+        assert f"w is a witness: it has no data, and cannot go on without {name}" in why
+        cluster["w"].cluster_node.membership.forget(name, cluster.now, force)
+    cluster.advance(10 * SECOND)
+    told = [event.kind for event in cluster["w"].events if event.kind in ("forget_ordered", "forget_refused")]
+    assert told == ["forget_refused", "forget_refused"] * force
+    cluster["n1"].revive()
+    cluster.settle(60 * SECOND)
+    assert serves(cluster["n1"], "again")
+
+
+def test_a_witness_under_a_lease_hands_orders_on() -> None:
+    cluster = with_witness("majority")
+    cluster["n2"].kill()
+    cluster.advance(5 * SECOND)
+    status = NodeStatus(picture_of(cluster["w"].node))
+    assert status.forget("n2", cluster.now) == ""
+    cluster.advance(2 * SECOND)
+    assert "n2" not in status.picture.known()

@@ -10,6 +10,7 @@ from folkmoot.kernel.clock import SECOND
 from folkmoot.peer.member import LEAVING
 from folkmoot.status.cluster_picture import picture_of
 from folkmoot.status.status import NodeStatus
+from tests.harness.peer import EVER
 from tests.harness.picture import Drawn, Roles
 from tests.harness.simulated_cluster import SimulatedCluster, Site
 
@@ -208,3 +209,68 @@ def test_what_is_left_without_a_quorum_is_a_cluster_again_by_order() -> None:
         found = status(site)
         assert (found["apart"], found["voters"], found["copies_missing"]) == (False, ["n1"], [])
         assert found["partitions"]["open"] == found["partitions"]["total"]
+
+
+def cut_off(cluster: SimulatedCluster) -> None:
+    """Let n3 take a message on its own side of a split, come back, and die before that is merged."""
+    reader = cluster["n1"].client("reader")
+    reader.connect(session_expiry=EVER)
+    reader.subscribe("t", qos=1)
+    reader.disconnect()
+    cluster.advance(SECOND)
+    cluster.cut("n3", "n1", "n2")
+    cluster.advance(8 * SECOND)
+    writer = cluster["n3"].client("writer")
+    writer.connect()
+    writer.publish("t", b"only n3 has it", qos=1)
+    cluster.advance(SECOND)
+    configuration = cluster["n1"].control.configuration
+    assert configuration is not None
+    cluster.heal()
+    cluster.freeze()
+    for _ in range(10_000):
+        configuration = cluster["n1"].control.configuration
+        if configuration is not None and configuration.branches:
+            break
+        if not cluster.step():
+            cluster.now += SECOND // 100
+    assert configuration is not None
+    assert configuration.branches
+    cluster["n3"].kill()
+    cluster.thaw()
+    cluster.advance(5 * SECOND)
+
+
+def test_what_was_acknowledged_in_a_split_is_not_forgotten_by_a_slip_before_it_is_merged() -> None:
+    cluster = SimulatedCluster(3)
+    cut_off(cluster)
+    site = cluster["n1"]
+    why = of(site).forget("n3", cluster.now)
+    assert "n3 has acknowledged changes of " in why
+    assert "on another side of a split" in why
+    assert "folkmoot forget n3 --force" in why
+    site.cluster_node.membership.forget("n3", cluster.now)  # as a node would that does not know it yet
+    cluster.advance(2 * SECOND)
+    (refused,) = [event.fields for event in site.events if event.kind == "forget_refused"]
+    assert refused["node"] == "n3"
+    assert "not merged yet" in str(refused["why"])
+    assert refused["partitions"] == 0
+    assert "would be lost" in str(refused["why"])
+    assert "n3" in of(site).picture.known()
+    cluster["n3"].revive()
+    cluster.settle(60 * SECOND)
+    reader = cluster["n1"].client("reader")
+    reader.resume()
+    assert reader.payloads() == [b"only n3 has it"]
+
+
+def test_what_is_given_up_by_force_is_told() -> None:
+    cluster = SimulatedCluster(3)
+    cut_off(cluster)
+    assert of(cluster["n1"]).forget("n3", cluster.now, True) == ""
+    cluster.advance(2 * SECOND)
+    assert "n3" not in of(cluster["n1"]).picture.known()
+    (given_up,) = [event.fields for site in cluster.live() for event in site.events if event.kind == "given_up"]
+    assert given_up["node"] == "n3"
+    assert given_up["partitions"] == 0
+    assert f"changes of {given_up['unmerged']} partitions (" in str(given_up["why"])

@@ -24,7 +24,7 @@ from folkmoot.store.record import encode_record
 from folkmoot.store.writer import Writer
 from folkmoot.streams.block import MERGE_BYTES_MAX
 from folkmoot.streams.config import StreamConfig
-from folkmoot.streams.leftover import absorb
+from folkmoot.streams.leftover import Leftovers
 from folkmoot.streams.log import MARK_FLUSHES, StreamLog
 from folkmoot.streams.page import Page
 from folkmoot.streams.table import Streams
@@ -57,9 +57,22 @@ class Side:
     def end(self) -> None:
         self.streams.flush(self.writer)
         batch = self.writer.take()
-        assert batch is not None
-        self.store.apply(batch)
-        self.streams.written(batch.token)
+        if batch is not None:
+            self.store.apply(batch)
+            self.streams.written(batch.token)
+
+    def absorb(self) -> int:
+        """Take in all that is left over, as a leader does; return the number of turns."""
+        leftovers = Leftovers(self.streams, self.store)
+        leftovers.open(0, self.writer, self.now)
+        self.end()
+        turns = 1
+        while leftovers.runnable(self.writer.token):
+            leftovers.step(self.writer, self.now, self.writer.token)
+            self.end()
+            turns += 1
+        assert not leftovers.fault
+        return turns
 
     def texts(self) -> list[str]:
         page = self.log.read(0, 1 << 40, 1 << 20)
@@ -110,8 +123,7 @@ def test_records_of_the_other_side_come_behind_once_and_those_of_before_the_fork
     for text in ("theirs 1", "theirs 2", "theirs 3"):
         theirs.append(text)
     leave_over(mine, theirs)
-    assert absorb(mine.streams, 0, mine.store, mine.writer, mine.now) == 3
-    mine.end()
+    mine.absorb()
     assert mine.texts() == ["old 1", "old 2", "mine 1", "mine 2", "theirs 1", "theirs 2", "theirs 3"]
     prefix = kind_prefix(0, LEFTOVER)
     assert mine.store.scan(prefix, prefix + b"\xff", 10) == []
@@ -121,8 +133,7 @@ def test_a_side_that_has_nothing_new_takes_all() -> None:
     mine, theirs = fork("old")
     theirs.append(*[f"theirs {number}" for number in range(40)])
     leave_over(mine, theirs)
-    assert absorb(mine.streams, 0, mine.store, mine.writer, mine.now) == 40
-    mine.end()
+    mine.absorb()
     assert len(mine.texts()) == 41
 
 
@@ -158,8 +169,7 @@ def test_records_of_the_trunk_keep_their_offsets_and_those_of_the_fork_go_behind
     mine.streams.abandon_in(0)
     mine.log.known = None  # another node opens it
     mine.open()
-    absorb(mine.streams, 0, mine.store, mine.writer, mine.now)
-    mine.end()
+    mine.absorb()
     expected = ["old 1", "old 2", "old 3", *given, *own]
     assert mine.texts() == expected
     known = times(theirs)
@@ -192,8 +202,7 @@ def open_elsewhere(side: Side) -> None:
     side.streams.abandon_in(0)
     side.log.known = None
     side.open()
-    absorb(side.streams, 0, side.store, side.writer, side.now)
-    side.end()
+    side.absorb()
 
 
 @pytest.mark.parametrize(("lost", "gone_on"), [(7, 8), (8, 7)])
@@ -241,8 +250,7 @@ def test_where_records_came_from_is_known_although_they_move() -> None:
     mine.append("mine")
     theirs.append("theirs 1", "theirs 2")
     leave_over(mine, theirs)
-    absorb(mine.streams, 0, mine.store, mine.writer, mine.now)
-    mine.end()
+    mine.absorb()
     assert spans(mine) == [(2, 4, 7, 1)]
     trunk.append("trunk 1", "trunk 2")
     leave_over(mine, trunk, of_trunk=True, epoch=8)
@@ -263,15 +271,37 @@ def test_a_row_that_cannot_be_read_leaves_everything_as_it_was() -> None:
     mine.append("mine")
     theirs.append("theirs")
     leave_over(mine, theirs, of_trunk=True)
-    mine.writer.put(0, leftover_key(chunk_key(0, b"s", 0, 9), 9, False), b"damaged")
+    mine.writer.put(0, leftover_key(chunk_key(0, b"s", 0, 9), 9, True), b"damaged")
     mine.end()
     mine.streams.hold(0, False)
     mine.streams.abandon_in(0)
     mine.log.known = None
     mine.open()
     with pytest.raises(CorruptStore):
-        absorb(mine.streams, 0, mine.store, mine.writer, mine.now)
+        Leftovers(mine.streams, mine.store).open(0, mine.writer, mine.now)
     assert mine.writer.take() is None, "nothing is removed"
+
+
+def test_a_row_without_an_offset_that_cannot_be_read_waits_until_it_is_repaired() -> None:
+    mine, theirs = fork("old")
+    theirs.append("theirs")
+    leave_over(mine, theirs)
+    prefix = kind_prefix(0, LEFTOVER)
+    key, sound = mine.store.scan(prefix, prefix + b"\xff", 1)[0]
+    mine.writer.put(0, key, b"damaged")
+    mine.end()
+    leftovers = Leftovers(mine.streams, mine.store)
+    leftovers.open(0, mine.writer, mine.now)
+    leftovers.step(mine.writer, mine.now, 99)
+    assert leftovers.fault
+    assert not leftovers.runnable(99)
+    assert mine.writer.take() is None, "nothing is removed"
+    mine.writer.put(0, key, sound[16:])
+    mine.end()
+    leftovers.retry()
+    leftovers.step(mine.writer, mine.now, 99)
+    mine.end()
+    assert mine.texts() == ["old", "theirs"]
 
 
 def test_offsets_that_were_given_out_here_stay() -> None:
@@ -280,8 +310,7 @@ def test_offsets_that_were_given_out_here_stay() -> None:
     theirs.append("theirs")
     leave_over(mine, theirs, of_trunk=True)
     reopen(mine)
-    absorb(mine.streams, 0, mine.store, mine.writer, mine.now)
-    mine.end()
+    mine.absorb()
     assert mine.texts() == ["old", "mine", "theirs"]
 
 
@@ -290,7 +319,7 @@ def test_leftovers_of_a_stream_that_is_not_configured_stay() -> None:
     key = name_prefix(0, LEFTOVER, b"other") + u16(0) + u64(7) + u64(0)
     mine.writer.put(0, key, b"whatever")
     mine.end()
-    assert absorb(mine.streams, 0, mine.store, mine.writer, mine.now) == 0
+    mine.absorb()
     assert mine.store.get(key) is not None
 
 
@@ -333,8 +362,7 @@ def test_a_copy_that_was_filled_in_a_fork_shows_nothing_that_was_readable_in_ano
         mine.writer.put(0, key, value[16:])
     mine.end()
     mine.streams.open_in(0)
-    absorb(mine.streams, 0, mine.store, mine.writer, mine.now)
-    mine.end()
+    mine.absorb()
     mine.streams.hold(0, False)
     assert mine.texts() == ["old", "mine", "theirs"]
 

@@ -188,6 +188,8 @@ class WaitingDesk(Desk):
             return
         ack = b"\x62\x02" + self.number.to_bytes(2, "big")
         token = self.token() if wait else 0
+        if own and wait and token < self.state.writer.token:  # this turn has changed nothing
+            token = 0 if token <= self.commits.committed_token else self.state.writer.token
         line.append((ack, max(token, line[-1][1] if line else 0), own or not wait))
         self.commits.acknowledge(connection, ack, wait, own=own)
 
@@ -387,7 +389,7 @@ def test_receipts_and_packets_keep_to_their_acknowledgements_when_earlier_ones_a
     assert desk.connections[0].take_output()[-4:] == b"\x40\x02\x12\x34"
 
 
-def test_what_is_acknowledged_late_in_a_turn_of_which_nothing_was_left_leaves_in_its_place() -> None:
+def test_an_acknowledgement_of_a_turn_that_changes_nothing_leaves_in_its_place() -> None:
     """[MQTT-4.6.0-2] behind an earlier one of its connection, and not later than that."""
     desk = behind_an_old_turn()
     desk.step("ask", 0)
@@ -395,15 +397,27 @@ def test_what_is_acknowledged_late_in_a_turn_of_which_nothing_was_left_leaves_in
     desk.seal()
     for _ in range(100):
         answer_one(desk, 1)
-    late = desk.state.writer.token - 1
     desk.commits._records_max = 0
     desk.go_on()
-    assert late not in desk.commits._turns
     desk.owe(0, True, True)
-    assert late in desk.commits._turns
+    desk.owe(1, True, True)
+    assert [connection.held for connection in desk.connections] == [2, 0, 0]
     desk.check()
     desk.step("answer", 1)
     desk.check()
+    assert desk.connections[0].held == 0
+
+
+def test_no_answer_overtakes_the_packet_that_marks_what_a_former_leader_had_under_way() -> None:
+    desk = behind_an_old_turn()
+    remote = Remote("other", 1, 1)
+    desk.connections[0].remote = remote
+    remote.received_seq = remote.marked_seq = 1
+    remote.received_seq = 2
+    answer_one(desk, 0)
+    assert desk.connections[0].held == 1
+    assert remote.handled_seq == 0
+    desk.step("answer", 0)
     assert desk.connections[0].held == 0
 
 

@@ -23,7 +23,7 @@ from folkmoot.store.batch import Batch
 from folkmoot.streams.table import Streams
 from folkmoot.turn.commit import PendingTurn
 from folkmoot.turn.fabric import Fabric
-from folkmoot.turn.message import CONFIRM
+from folkmoot.turn.message import LANDED
 from folkmoot.turn.parts import TurnParts
 from folkmoot.turn.state import (
     TIMER_ABSENT,
@@ -296,6 +296,7 @@ class Broker:
             self._serve()
         for client_id in self.proxy.pending_closes.settle():
             self.protocol.admission.go_on(client_id)
+        self.protocol.admission.settle()
         self.delivery.shared.pass_on_lost()
         if self.delivery.shared.homeless:
             self.delivery.entries.pass_on()
@@ -375,12 +376,21 @@ class Broker:
         """Hand over the messages to other nodes, rows excepted."""
         self.delivery.routes.refresh()
         self.delivery.interest.flush()
-        for confirmation in self.turn.barrier.take(self.turn.commits.committed_token):
-            self.fabric.send(confirmation.node_id, CONFIRM, varint(confirmation.number))
+        if self.turn.barrier.is_asked and not self.leadership.is_opening():
+            self._tell_landed()
         self.channel.forward_sender.flush()
         self.proxy.pending_closes.speak()
+        self.protocol.inbound.speak()
         self.proxy.relays.flush()
         self.leadership.hosting.flush()
+
+    def _tell_landed(self) -> None:
+        """Answer those that ask whether retained messages have landed."""
+        for landing in self.turn.barrier.take(self.turn.commits.committed_token):
+            if landing.node_id == self.fabric.node_id:
+                self.turn.landings.landed(landing.node_id, landing.number)
+            else:
+                self.fabric.send(landing.node_id, LANDED, varint(landing.number) + varint(self.fabric.epoch))
 
     def _serve(self) -> None:
         """Handle input that waits for its turn, as far as the steps of this turn reach."""
@@ -448,6 +458,7 @@ class Broker:
             self.shedding.step()
         if self.delivery.transactions.waiting:
             self.delivery.publications.step()
+        self._absorb()
         if self._trimming:
             self._trimming = self.streams.trim(self.state.clock.expiry_time, self.state.writer)
             if self.streams.fault:
@@ -455,6 +466,14 @@ class Broker:
                 self.streams.fault = ""
             self.state.counters.stream_trimmed_records = self.streams.trimmed_records
             self.state.counters.stream_trimmed_bytes = self.streams.trimmed_bytes
+
+    def _absorb(self) -> None:
+        """Append a page of what another side of a split has written into streams."""
+        leftovers = self.leadership.restore.leftovers
+        leftovers.step(self.state.writer, self.state.clock.time, self.turn.commits.durable_token)
+        if leftovers.fault:
+            self.state.event(ERROR, "corrupt_store", {"what": leftovers.fault})
+            leftovers.fault = ""
 
     def _excuse(self, late_us: int) -> None:
         """Start keep alive over for all clients: this server stood still, and nothing was read."""
@@ -474,6 +493,7 @@ class Broker:
             or self.partition.producers.busy()
             or self.protocol.judging.busy()
             or self.shedding.busy()
+            or self.leadership.restore.leftovers.runnable(self.turn.commits.durable_token)
             or self.delivery.publications.runnable()
             or self.delivery.event_publisher.runnable()
             or self.state.writer.dirty  # rows were added after the end of the turn
@@ -488,6 +508,7 @@ class Broker:
             self.report.tables.due()
         elif kind == TIMER_RETENTION:
             self._trimming = True
+            self.leadership.restore.leftovers.retry()
             self.state.timers.set(self.state.now + _RETENTION_INTERVAL_US, TIMER_RETENTION, 0)
         else:
             self.protocol.deadlines.due(kind, subject)

@@ -10,7 +10,7 @@ from folkmoot.channel.parts import ChannelParts
 from folkmoot.delivery.parts import DeliveryParts
 from folkmoot.kernel.errors import CorruptStore
 from folkmoot.kernel.event import ERROR
-from folkmoot.kernel.pack import get_varint
+from folkmoot.kernel.pack import get_varint, varint
 from folkmoot.leadership.hosting import UNKNOWN_CLIENT
 from folkmoot.leadership.leadership import Leadership
 from folkmoot.mqtt.error import MalformedPacket
@@ -23,6 +23,8 @@ from folkmoot.session.connection import CLOSING
 from folkmoot.session.session import PACKET_IDS
 from folkmoot.turn.message import (
     ANNOUNCE,
+    ASKS_CONFIRM,
+    ASKS_LANDED,
     ATTACHED,
     CONFIRM,
     ENTER,
@@ -30,6 +32,7 @@ from folkmoot.turn.message import (
     FORWARD,
     FORWARD_ACK,
     HOST,
+    LANDED,
     OUTPUT,
     OWN,
     QUERY,
@@ -183,12 +186,22 @@ class Dispatch:
             if epoch > self.fabric.epoch:  # the leaders of that view are not known here yet
                 self._keep(node_id, kind, body)
                 return
-            number = self.interest.receive(node_id, body)
+            number, asks = self.interest.receive(node_id, body)
             self.inquiries.opened()  # the node may lead a partition now for which it refused to answer
             self.leadership.routes.refresh()  # messages that follow in this turn use the new routes
-            self.forward_sender.barrier.announced(node_id, number, self.forward_sender.commits.newest_token())
+            if asks & ASKS_CONFIRM:
+                self.fabric.send(node_id, CONFIRM, varint(number))
+            if asks & ASKS_LANDED:
+                self.forward_sender.barrier.asked(node_id, number, self.forward_sender.commits.newest_token())
         elif kind == CONFIRM:
             self.interest.confirmed(node_id, get_varint(body, 0)[0])
+        elif kind == LANDED:
+            number, pos = get_varint(body, 0)
+            if get_varint(body, pos)[0] > self.fabric.epoch:
+                # What that node had under way may wait for the leaders of that view, which are not known here yet.
+                self._keep(node_id, kind, body)
+            else:
+                self.interest.landings.landed(node_id, number)
         elif kind == HOST:
             self._host(node_id, body)
         else:

@@ -88,14 +88,34 @@ class ForwardSender:
         """Whether something is not committed yet."""
         return bool(self._parked or self._outgoing or [sent for sent in self._sent.values() if sent])
 
-    def is_asking(self, connection: Connection) -> bool:
-        """Whether a message published over a connection, or in the same turns, is on its way or will be."""
-        if self._outgoing and connection.forwarded_seq > self.acks.sent_seq:
+    def is_under_way(self, connection: Connection, seq: int) -> bool:
+        """Whether a message published over a connection up to this request, or in the same turns, may not have arrived.
+
+        What no node confirms is followed by a flush marker (`mark`), whose answer tells it.
+        """
+        return seq > 0 and (self._is_asking(connection, seq) or len(self.acks.unconfirmed(seq)) > 0)
+
+    def _is_asking(self, connection: Connection, seq: int) -> bool:
+        if self._outgoing and seq > self.acks.sent_seq:
             return True
         for messages in self._sent.values():
-            if messages and next(iter(messages)) <= connection.forwarded_seq:
+            if messages and next(iter(messages)) <= seq:
                 return True
         return connection.parked_count > 0 and (connection.outbox_order > 0 or not connection.broken)
+
+    def mark(self, seq: int) -> None:
+        """Send flush markers behind a request that not all nodes confirm; to be called when the turn's are sent."""
+        for node_id in self.acks.unconfirmed(seq):
+            if self.acks.needs_flush(node_id, seq):
+                self.fabric.send(node_id, FORWARD, varint(self.acks.sent_seq) + varint(0))
+
+    def _note(self, connection: Connection, qos: int) -> None:
+        seq = self.acks.sent_seq + 1
+        connection.forwarded_seq = seq
+        if qos == 1:
+            connection.forwarded_qos1_seq = seq
+        elif qos == 0:
+            connection.forwarded_qos0_seq = seq
 
     def begin(self, epoch: int) -> None:
         """A view was installed: number messages beyond those of earlier processes of this node, in earlier views.
@@ -129,7 +149,7 @@ class ForwardSender:
         blank.order = self.order
         blank.connection = connection
         if connection is not None:
-            connection.forwarded_seq = self.acks.sent_seq + 1
+            self._note(connection, message.qos)
         if message.retain and [task for task in tasks if task.bits & RETAIN]:
             blank.ticket = self.barrier.begin()
         _ask_for(blank, self.commits.receipts.current)
@@ -153,10 +173,10 @@ class ForwardSender:
         self.state.counters.dropped_absent += len(tasks) - len(found)
         return found
 
-    def publish_run(self, body: bytes, nodes: list[str], connection: Connection) -> None:
+    def publish_run(self, body: bytes, qos: int, nodes: list[str], connection: Connection) -> None:
         """Send a run of packets to nodes with transient subscribers, after all that goes there before it."""
         self._sequence += 1
-        connection.forwarded_seq = self.acks.sent_seq + 1
+        self._note(connection, qos)
         for node_id in nodes:
             self._outgoing.setdefault(node_id, []).append(Envelope(self._sequence, 0, LIVE | RUN, body))
 
@@ -303,7 +323,8 @@ class ForwardSender:
             self._parked[partition] = waiting
         for part in parked:
             _count(part.envelope, -1)
-            self.barrier.end(part.envelope.ticket)  # a subscription waits only for messages that can come
+            if part.task.bits & RETAIN:
+                self.barrier.end(part.envelope.ticket)  # a subscription waits only for messages that can come
             if part.envelope.entry is None:
                 self.commits.fail(part.envelope.token)
                 self.end(part)

@@ -169,6 +169,7 @@ class Outbox:
             entry.flags |= ASKED_AGAIN
             if not self.fabric.planted.outbox_forgotten:
                 self._add(memory, entry)
+        self.forward_sender.barrier.found()
 
     def renumber(self) -> None:
         """A view was installed: a number belongs to one view, so that none is given twice in a lineage."""

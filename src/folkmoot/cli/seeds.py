@@ -17,9 +17,9 @@ from types import FrameType
 
 import click
 
-from folkmoot.sim import JUDGED_MIN_PERCENT, Options, Result, share_of, too_seldom
+from folkmoot.sim import DEMANDS, JUDGED, JUDGED_MIN_PERCENT, Options, Result, share_of, too_seldom
 
-__all__ = ["judgement_lines", "print_marks", "run_in_process", "run_many"]
+__all__ = ["demand_lines", "judgement_lines", "print_marks", "run_in_process", "run_many"]
 
 SHOWN_FAILURES = 10
 SHOWN_SEEDS = 8
@@ -44,6 +44,7 @@ class Policy:
         self.kinds: dict[str, list[int]] = {}  # the seeds that failed, by how
         self.judged: dict[str, int] = {}
         self.excused: dict[tuple[str, str], int] = {}
+        self.demands: dict[tuple[str, str], int] = {}
 
     def add(self, result: Result) -> None:
         """Add the result of one run."""
@@ -55,6 +56,8 @@ class Policy:
             self.judged[promise] = self.judged.get(promise, 0) + count
         for key, count in result.excused.items():
             self.excused[key] = self.excused.get(key, 0) + count
+        for key, count in result.demands.items():
+            self.demands[key] = self.demands.get(key, 0) + count
 
     def lines(self) -> list[str]:
         """Return the summary: failures by kind, judged and excused cases by promise."""
@@ -62,7 +65,7 @@ class Policy:
         for kind, seeds in sorted(self.kinds.items(), key=lambda item: (-len(item[1]), item[0])):
             shown = " ".join([str(seed) for seed in seeds[:SHOWN_SEEDS]])
             found.append(f"  {len(seeds):5d} {kind} (seeds {shown}{' ...' if len(seeds) > SHOWN_SEEDS else ''})")
-        return found + judgement_lines(self.judged, self.excused)
+        return found + judgement_lines(self.judged, self.excused) + demand_lines(self.demands)
 
 
 def judgement_lines(judged: dict[str, int], excused: dict[tuple[str, str], int]) -> list[str]:
@@ -74,6 +77,21 @@ def judgement_lines(judged: dict[str, int], excused: dict[tuple[str, str], int])
         for (name, condition), count in sorted(excused.items()):
             if name == promise:
                 found.append(f"  {count:9d} {condition}")
+    return found
+
+
+def demand_lines(demands: dict[tuple[str, str], int]) -> list[str]:
+    """Return how many looks at each demand were judged, and why the others were not."""
+    found = []
+    for demand in DEMANDS:
+        looks = {why: count for (name, why), count in sorted(demands.items()) if name == demand}
+        if looks:
+            total = sum(looks.values())
+            judged = looks.pop(JUDGED, 0)
+            found.append(
+                f"  {demand}: judged {judged}, not judged {total - judged} ({100 * judged / total:.1f} % judged)"
+            )
+            found += [f"  {count:9d} {why}" for why, count in looks.items()]
     return found
 
 

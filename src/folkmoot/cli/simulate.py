@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from folkmoot.cli.error import Refusal
-from folkmoot.cli.seeds import judgement_lines, print_marks, run_many
+from folkmoot.cli.seeds import demand_lines, judgement_lines, print_marks, run_many
 from folkmoot.sim import Options, Scenario, ScriptError, Shrinker, UnknownOption, parse_scenario
 
 __all__ = ["simulate"]
@@ -129,7 +129,7 @@ def run_one(scenario: Scenario, command: str, trace: bool, verbose: bool, marks:
         print("\n".join(simulation.world.trace.tail(TAIL_LINES)))
     if marks:
         print_marks(result.marks)
-    for line in judgement_lines(result.judged, result.excused):
+    for line in judgement_lines(result.judged, result.excused) + demand_lines(result.demands):
         print(line)
     for violation in result.violations:
         print(f"violation {violation!r}")

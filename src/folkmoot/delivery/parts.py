@@ -27,7 +27,7 @@ class DeliveryParts:
 
     def __init__(self, turn: TurnParts, channel: ChannelParts, partition: PartitionParts) -> None:
         state, fabric, streams = turn.state, turn.fabric, turn.streams
-        self.interest = Interest(fabric, turn.commits, state.partitions)
+        self.interest = Interest(fabric, turn.commits, turn.barrier, turn.landings, state.partitions)
         self.routes = Routes(state, fabric, self.interest, streams)
         self.shared = Shared(partition.queue, self.routes)
         self.keeping = Keeping(

@@ -105,7 +105,7 @@ class Runs:
             self.counters.dropped_qos0_slow += count * (len(nodes) - len(heard))
             nodes = heard
         body = encode_run(run.publisher, run.v5, int(run.total), int(run.head), run.data[pos:end])
-        self.forward_sender.publish_run(body, nodes, connection)
+        self.forward_sender.publish_run(body, int(run.qos), nodes, connection)
         self.counters.cluster_messages_sent += count * len(nodes)
 
     def deliver(self, body: bytes) -> None:

@@ -21,6 +21,7 @@ from folkmoot.session.subscription import Subscription
 from folkmoot.store.key import CURSOR, name_prefix
 from folkmoot.store.message import Message
 from folkmoot.turn.commit import Commits
+from folkmoot.turn.landing import Landings
 from folkmoot.turn.state import State
 
 __all__ = ["BLOCKED", "DONE", "MORE", "WAITING", "Feed", "Feeds", "cursor_key"]
@@ -41,13 +42,14 @@ def cursor_key(session: Session, name: bytes) -> bytes:
 class Feed(Waiter):
     """A source of messages for one subscription.
 
-    token: the batch after which the store shows all rows that it must read; source: the packet that began it, see
-    `folkmoot.turn.source`.
+    token: the batch after which the store shows all rows that it must read; landing: what must have landed before, see
+    `folkmoot.turn.landing`; source: the packet that began it, see `folkmoot.turn.source`.
     """
 
     def __init__(self, subscription: Subscription, token: int) -> None:
         self.subscription = subscription
         self.token = token
+        self.landing = 0
         self.source = b""
 
     @abstractmethod
@@ -127,18 +129,29 @@ class Rota:
 class Feeds:
     """All feeds of the node, at most one per subscription.
 
-    Each is in one place: `fresh` until its batch is durable, `active` while it runs, `parked` until its session takes
+    Each is in one place: `fresh` until its batch is committed, `landing` until what it must read has landed, `active`
+    while it runs, `parked` until its session takes
     more, `tailing` at the end of its stream, `waiting` for an answer of another node. Any feed can be removed from the
     first two queues at once: so a client that subscribes and unsubscribes at will leaves nothing behind.
     """
 
-    def __init__(self, state: State, commits: Commits, queue: Queue, inquiries: Inquiries, tails: Tails) -> None:
+    def __init__(
+        self,
+        state: State,
+        commits: Commits,
+        landings: Landings,
+        queue: Queue,
+        inquiries: Inquiries,
+        tails: Tails,
+    ) -> None:
         self.state = state
         self.commits = commits
+        self.landings = landings
         self.queue = queue
         self.inquiries = inquiries
         self.tails = tails
         self.fresh: OrderedDict[Feed, None] = OrderedDict()
+        self.landing: OrderedDict[Feed, None] = OrderedDict()
         self.active = Rota()
         self.parked: dict[str, dict[Feed, None]] = {}  # by client id
         self.tailing: dict[Feed, None] = {}
@@ -148,11 +161,11 @@ class Feeds:
         self._growth = 0  # of the ends of streams elsewhere, when they were last checked
 
     def __len__(self) -> int:
-        waiting = len(self.tailing) + len(self.waiting)
+        waiting = len(self.landing) + len(self.tailing) + len(self.waiting)
         return len(self.fresh) + len(self.active) + waiting + sum([len(of) for of in self.parked.values()])
 
     def start(self, feed: Feed) -> None:
-        """Run a feed as soon as its batch is durable; it replaces an older one of its subscription."""
+        """Run a feed as soon as its batch is committed; it replaces an older one of its subscription."""
         subscription = feed.subscription
         client_id = subscription.session.client_id
         known = self._known.get(client_id)
@@ -165,8 +178,15 @@ class Feeds:
         known[subscription.name] = feed
         subscription.session.feeds += 1
         feed.begin(self)
-        if feed.token > self.commits.complete_token:
+        if feed.token > self.commits.committed_token:
             self.fresh[feed] = None
+        else:
+            self._let_land(feed)
+
+    def _let_land(self, feed: Feed) -> None:
+        """Its batch is committed: have a feed run when what it must read has landed."""
+        if feed.landing:
+            self.landing[feed] = None
         else:
             self.active.add(feed)
 
@@ -216,6 +236,8 @@ class Feeds:
         parked = self.parked.get(session.client_id)
         if feed in self.fresh:
             del self.fresh[feed]
+        elif feed in self.landing:
+            del self.landing[feed]
         elif self.active.remove(feed):
             pass
         elif feed in self.tailing:
@@ -231,9 +253,15 @@ class Feeds:
         """Run the next feed that can run, for one page."""
         while self.fresh:
             feed = next(iter(self.fresh))
-            if feed.token > self.commits.complete_token:
+            if feed.token > self.commits.committed_token:
                 break
             del self.fresh[feed]
+            self._let_land(feed)
+        while self.landing:
+            feed = next(iter(self.landing))
+            if not self.landings.has_landed(feed.landing):
+                break
+            del self.landing[feed]
             self.active.add(feed)
         if self._growth != self.tails.growth:
             self.grown()
@@ -244,7 +272,9 @@ class Feeds:
         """Whether a feed can continue now; those that wait for a batch are in the order of their batches."""
         if not self.active.is_empty() or (self.tailing and self._growth != self.tails.growth):
             return True
-        return bool(self.fresh) and next(iter(self.fresh)).token <= self.commits.complete_token
+        if self.fresh and next(iter(self.fresh)).token <= self.commits.committed_token:
+            return True
+        return bool(self.landing) and self.landings.has_landed(next(iter(self.landing)).landing)
 
     def _run(self, feed: Feed) -> None:
         session = feed.subscription.session
@@ -322,7 +352,7 @@ class Feeds:
         elif feed in self.tailing:
             del self.tailing[feed]
             self.active.add(feed)
-        elif not self.active.has(feed) and feed not in self.fresh:
+        elif not self.active.has(feed) and feed not in self.fresh and feed not in self.landing:
             feed.rest()
 
     def remember(self, live: list[tuple[int, bytes]]) -> None:

@@ -17,4 +17,4 @@ class FeedParts:
     def __init__(self, turn: TurnParts, partition: PartitionParts) -> None:
         self.inquiries = Inquiries(turn.fabric)
         self.tails = Tails(self.inquiries)
-        self.feeds = Feeds(turn.state, turn.commits, partition.queue, self.inquiries, self.tails)
+        self.feeds = Feeds(turn.state, turn.commits, turn.landings, partition.queue, self.inquiries, self.tails)

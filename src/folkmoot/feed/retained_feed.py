@@ -55,8 +55,9 @@ class RetainedFeed(Feed):
         self._fault = ""
 
     def begin(self, feeds: Feeds) -> None:
-        """Begin to note live messages."""
+        """Begin to note live messages, and wait until what was published before is where it will be read (A8)."""
         self._feeds = feeds
+        self.landing = feeds.landings.join()
         self.since = self.retained.begin()
 
     def end(self) -> None:
@@ -245,15 +246,15 @@ class RetainedFeed(Feed):
 
 
 def maybe_retained_feed(subscription: Subscription, feeds: Feeds, retained: Retained) -> RetainedFeed | None:
-    """Return a feed for a new subscription, or None when there cannot be a retained message for it."""
+    """Return a feed for a new subscription, or None when there cannot be a retained message for it.
+
+    In a cluster there may always be one: a message that another node has published may be under way.
+    """
     state = feeds.state
     topic_filter = subscription.topic_filter
-    if has_wildcard(topic_filter):
-        if state.alone and not state.counters.retained_messages:
-            return None
-        left = [partition for partition in range(state.partitions) if retained.may_have(partition)]
-    else:
-        left = [state.partition_of(topic_filter)]
-        if not retained.may_have(left[0]):
-            return None
+    if state.alone and not state.counters.retained_messages:
+        return None
+    left = list(range(state.partitions)) if has_wildcard(topic_filter) else [state.partition_of(topic_filter)]
+    if state.alone:
+        left = [partition for partition in left if retained.may_have(partition)]
     return RetainedFeed(subscription, feeds.commits.newest_token(), retained, left, b"") if left else None

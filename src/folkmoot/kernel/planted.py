@@ -20,14 +20,17 @@ PLANTED: Final[list[str]] = [
     "early_ack",
     "gaps",
     "leader_alone",
+    "moves_unseen",
     "nameless_packets",
     "no_barrier",
+    "no_landing",
     "no_stamps",
     "outbox_forgotten",
     "own_time",
     "own_tail",
     "partial_counts",
     "same_ids",
+    "serves_scarce",
     "stale_routes",
     "tail_kept",
     "unasked",
@@ -62,6 +65,7 @@ class Planted:
         self.partial_counts: bool = "partial_counts" in names  # a copy that is being filled counts as complete
         self.deaf_digests: bool = "deaf_digests" in names  # copies that differ are left as they are
         self.clears_kept: bool = "clears_kept" in names  # a retained message is cleared at its leader only
+        self.serves_scarce: bool = "serves_scarce" in names  # `min_in_sync` is not looked at
         self.no_stamps: bool = "no_stamps" in names  # changes during a split are not dated
         self.endless_turns: bool = "endless_turns" in names  # a turn handles all its input, however much that is
         # Leases
@@ -72,6 +76,9 @@ class Planted:
         self.unbounded_time: bool = "unbounded_time" in names  # the clock that is furthest ahead pulls all
         self.wall_deadlines: bool = "wall_deadlines" in names  # deadlines follow the wall clock
         # MQTT across nodes
+        # retained messages are read while they may wait in the outbox of a partition between two leaders
+        self.moves_unseen: bool = "moves_unseen" in names
+        self.no_landing: bool = "no_landing" in names  # retained messages are read while others are under way
         self.unmarked: bool = "unmarked" in names  # what is asked again is applied again
         # packets that two leaders have got are not told from others
         self.nameless_packets: bool = "nameless_packets" in names

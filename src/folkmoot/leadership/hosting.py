@@ -21,10 +21,10 @@ from folkmoot.mqtt.error import MalformedPacket
 from folkmoot.mqtt.kind import PUBLISH
 from folkmoot.mqtt.packet import Connect
 from folkmoot.partition.parts import PartitionParts
-from folkmoot.protocol.closing import ANOTHER, OTHER_SIDE
+from folkmoot.protocol.closing import ANOTHER, ENDED_BEFORE, OTHER_SIDE
 from folkmoot.protocol.inbound import UNFINISHED
 from folkmoot.protocol.parts import ProtocolParts
-from folkmoot.proxy.relay import BLOCKED, CLOSED, GOODBYE, UNBLOCKED, HostedClient, HostRequest
+from folkmoot.proxy.relay import BLOCKED, CLOSED, GOODBYE, MARKED, UNBLOCKED, HostedClient, HostRequest
 from folkmoot.session.connection import CLOSED as CONNECTION_CLOSED
 from folkmoot.session.connection import CLOSING, OPEN, Connection, PeerInfo, Task
 from folkmoot.session.relay import ENTRY_BYTES, Lane, Remote
@@ -208,6 +208,8 @@ class Hosting:
                 return False
         elif first == CLOSED or first == GOODBYE:
             self.lost(connection, first == GOODBYE)
+        elif first == MARKED:
+            remote.marked_seq = packet
         if packet:
             self._note(connection, remote, packet)
         return True
@@ -312,9 +314,13 @@ class Hosting:
         return True
 
     def lost(self, connection: Connection, goodbye: bool) -> None:
-        """The connection at the other node has ended."""
+        """The connection at the other node has ended; goodbye: with DISCONNECT, before this node has ended it."""
+        remote = connection.remote
+        assert remote is not None, "a hosted connection is elsewhere"
         if connection.state < CLOSING:
             self.lifecycle.detach(connection, goodbye)
+        elif connection.session is not None:
+            self.lifecycle.detach(connection, remote.without_will)
         connection.state = CONNECTION_CLOSED
         self._drop(connection)
         self.admission.go_on(connection.client_id)
@@ -425,9 +431,19 @@ class Hosting:
         return b"".join(out)
 
     def _close(self, connection: Connection) -> None:
+        """Have a connection closed; one with a session waits here until its node says that it is (`lost`)."""
         remote = connection.remote
         assert remote is not None, "a hosted connection is elsewhere"
+        if connection.state == CONNECTION_CLOSED:
+            return
         self.expel(remote, remote.code, remote.why)
+        if connection.session is not None:
+            remote.expelled = True
+            if connection.backlog:
+                remote.received_seq = max(remote.received_seq, connection.backlog[-1][0])
+            connection.drop_task()
+            self._forget_backlog(connection)
+            return
         connection.state = CONNECTION_CLOSED
         self._drop(connection)
         self.admission.go_on(connection.client_id)
@@ -447,6 +463,7 @@ class Hosting:
     def attach(self, node_id: str, client: HostedClient, merged: bool) -> None:
         """Attach a client that another node reports as connected to its session, which was just restored.
 
+        If the session has no connection by its row, an earlier leader has ended this one, and published its will.
         merged: two sides of a split have met, and the session may be as another connection left it on the other side.
         """
         persistent = client.persistent
@@ -463,6 +480,9 @@ class Hosting:
         # again. SESSION_TAKEN_OVER would tell it to stay away.
         if merged and elsewhere and session is not None and session.connection is None:
             self.turn_away(node_id, client)
+            return
+        if session is not None and session.ends_us and not merged:
+            self.expel(remote, reason.SERVER_BUSY, ENDED_BEFORE)
             return
         if session is None or elsewhere or session.persistent != persistent:
             why = "the session is not there" if session is None else ANOTHER

@@ -19,12 +19,14 @@ from folkmoot.kernel.pack import varint
 from folkmoot.leadership.hosting import Hosting
 from folkmoot.leadership.recovery import Arrival, Recovery
 from folkmoot.leadership.restore import Restore
+from folkmoot.mqtt import reason
 from folkmoot.mqtt.connect import decode_connect
 from folkmoot.mqtt.decode import decode
 from folkmoot.mqtt.error import MalformedPacket
 from folkmoot.mqtt.kind import DISCONNECT
 from folkmoot.mqtt.packet import Disconnect
 from folkmoot.partition.parts import PartitionParts
+from folkmoot.protocol.closing import ENDED_BEFORE
 from folkmoot.protocol.parts import ProtocolParts
 from folkmoot.proxy.parts import ProxyParts
 from folkmoot.proxy.relay import HostedClient, decode_attached
@@ -149,6 +151,7 @@ class Leadership:
             self.met[node_id] = since.get(node_id, epoch)
         self.routes.forget_all()
         self.inquiries.installed()
+        self.interest.landings.installed()
         self.hosting.installed(change.fresh)
         self._again()
 
@@ -337,6 +340,16 @@ class Leadership:
             self.hosting.expecting = True
             self.hosting.want(begun)
 
+    def is_opening(self) -> bool:
+        """Whether this node leads a partition that it has not opened: it does not know what is in its outbox."""
+        if self.fabric.planted.moves_unseen:
+            return False
+        leaders, leads = self.fabric.leaders, self.state.leads
+        for partition in range(self.state.partitions):
+            if leaders[partition] == self.fabric.node_id and not leads[partition]:
+                return True
+        return False
+
     def told(self, node_id: str, body: bytes) -> None:
         """Take a node's list of its connected clients. Raises ValueError if it is malformed."""
         epoch, partitions, clients = decode_attached(body)
@@ -457,6 +470,9 @@ class Leadership:
         if session is None or session.connection is not None or not session.persistent or not home:
             self.closing.close(connection)
             return
+        if session.ends_us and connection.client_id not in homes:
+            self.closing.disconnect(connection, reason.SERVER_BUSY, ENDED_BEFORE)
+            return
         self.attaching.resume(connection, session, packet, list(relay.flights.values()))
         self.outbox.follow(session, connection)
         self._end_flows(connection.client_id, homes)
@@ -511,6 +527,7 @@ class Leadership:
         self.lifecycle.wills.leave(partition)
         self.outbox.forget(memory)
         self.orders.leave(partition)
+        self.restore.leftovers.leave(partition)
         self.streams.close_in(partition)
         self.led.drop(partition)
         self.feeds.grown()  # replays at the end of its streams must ask another node from now on

@@ -25,7 +25,7 @@ from folkmoot.session.session import Session
 from folkmoot.session.subscription import REPLAY_PREFIX, Subscription, excess_of
 from folkmoot.store.key import WILL, left_name, plain_key
 from folkmoot.store.row import CursorRow
-from folkmoot.streams.leftover import absorb
+from folkmoot.streams.leftover import Leftovers
 from folkmoot.topics.name import split_share
 from folkmoot.turn.parts import TurnParts
 from folkmoot.turn.state import TIMER_SESSION, TIMER_WILL
@@ -59,6 +59,7 @@ class Restore:
         self.feeds = feed.feeds
         self.transactions = delivery.transactions
         self.streams = turn.streams
+        self.leftovers = Leftovers(turn.streams, turn.state.reader)
         self._fresh: list[Session] = []
         # Wills of transient sessions, which end unless their client shows up, and those that are left (`left_name`)
         self.strays: dict[str, Session] = {}
@@ -107,7 +108,7 @@ class Restore:
         state = self.state
         try:
             self.streams.open_in(partition)
-            absorb(self.streams, partition, state.reader, state.writer, state.clock.time)
+            self.leftovers.open(partition, state.writer, state.clock.time)
         except CorruptStore:
             self.streams.abandon_in(partition)
             raise
@@ -206,10 +207,7 @@ class Restore:
             feed = ReplayFeed(subscription, 0, wish.stream, wish.start, offsets)
             feed.source = row.key
         else:
-            # As for a new subscription: the others may not know it yet, and are told in this turn. What they publish
-            # meanwhile must be there when it is read (A8).
-            token = self.state.writer.token if self.fabric.others else 0
-            scan = RetainedFeed(subscription, token, self.retained, row.positions, row.key)
+            scan = RetainedFeed(subscription, 0, self.retained, row.positions, row.key)
             scan.live = dict.fromkeys(row.live)
             feed = scan
         self.feeds.start(feed)

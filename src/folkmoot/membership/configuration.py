@@ -148,23 +148,20 @@ class ClusterConfiguration:
     def prunable(self, keep: int) -> int:
         """Return the highest counter up to which ancestors can be forgotten, but for the newest ones; 0: none can."""
         assert keep > 0, "the parent is known"
-        named = self._named_by_members()
+        needed = self._needed()
         found = 0
         for lineage, counter in self.ancestors[:-keep]:
-            if lineage not in named:
+            if lineage not in needed:
                 found = counter
         return found
 
     def prune(self, upto: int) -> bool:
-        """Forget the ancestors up to a counter, but for those in which a member came up: its epoch names them.
-
-        Tell whether there were any.
-        """
-        named = self._named_by_members()
+        """Forget the ancestors up to a counter, but for those that are needed; tell whether there were any."""
+        needed = self._needed()
         kept: list[tuple[int, int]] = []
         floor = self.floor
         for lineage, counter in self.ancestors:
-            if counter > upto or lineage in named:
+            if counter > upto or lineage in needed:
                 kept.append((lineage, counter))
             else:
                 floor = max(floor, counter)
@@ -176,15 +173,25 @@ class ClusterConfiguration:
         self.floor = floor
         return True
 
-    def _named_by_members(self) -> set[int]:
-        """Return the ancestors of the time at which members came up last."""
-        named: set[int] = set()
+    def _needed(self) -> set[int]:
+        """Return the ancestors that are not forgotten.
+
+        They are those of the time at which members came up last, because epochs name them, and those with which a
+        founder in doubt has shared nothing (`fork_of`): copies may have later changes of theirs than the floor says. So
+        is the one before such a one, by which it is known.
+        """
+        needed: set[int] = set()
         for member in self.members.values():
             for lineage, counter in self.ancestors:
                 if 0 < member.started <= counter:
-                    named.add(lineage)
+                    needed.add(lineage)
                     break
-        return named
+        before = (0, 0)
+        for ancestor in self.ancestors:
+            if ancestor[1] == before[1] + 1:
+                needed.update([before[0], ancestor[0]])
+            before = ancestor
+        return needed
 
     def has_few_up(self) -> bool:
         """Tell whether no majority of the members is up; those that never were do not count."""

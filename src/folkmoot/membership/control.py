@@ -21,7 +21,7 @@ from folkmoot.kernel.rng import Rng
 from folkmoot.membership.addresses import Addresses
 from folkmoot.membership.cluster_member import DATA, ID_MAX, KINDS, ClusterMember
 from folkmoot.membership.cluster_settings import dropped_keys
-from folkmoot.membership.command import Found, Join, Leave, Prune, Stay, encode_command
+from folkmoot.membership.command import FORGOTTEN, Found, Join, Leave, Prune, Remove, Stay, encode_command
 from folkmoot.membership.configuration import ClusterConfiguration
 from folkmoot.membership.configuration_log import ConfigurationLog, lineage_of
 from folkmoot.membership.control_message import (
@@ -71,6 +71,7 @@ from folkmoot.membership.log_rows import (
     retire_lineage,
     retire_lineages,
 )
+from folkmoot.membership.loss import cost_of
 from folkmoot.membership.neighbours import Neighbour, Neighbours
 from folkmoot.membership.phase import (
     ENTER,
@@ -91,7 +92,7 @@ from folkmoot.membership.planted import PlantedControl
 from folkmoot.membership.projection import BranchSource
 from folkmoot.membership.requests import Requests
 from folkmoot.membership.splits import Splits
-from folkmoot.membership.transition import ACCEPTED, NAME_TAKEN, WAS_EVICTED, Result
+from folkmoot.membership.transition import ACCEPTED, NAME_TAKEN, REASONS, WAS_EVICTED, Result
 from folkmoot.peer.kind import CONFIGURATION_LOG, CONTROL
 from folkmoot.peer.member import Member
 from folkmoot.raft.recovery import Persisted
@@ -560,6 +561,21 @@ class Control:
                 self.events.append(Event(ERROR, "name_taken", {"why": why}))
             return
         self.requests.replied(reply, now)
+        for command, reason in self.requests.refusals:
+            self._tell_refusal(self.configuration, command.disk, reason)
+        self.requests.refusals.clear()
+
+    def _tell_refusal(self, configuration: ClusterConfiguration, disk: int, why: int) -> None:
+        """Tell that the log has refused to forget a member, and what would be lost with it, as far as is known here."""
+        member = configuration.members.get(disk)
+        if member is None:
+            return
+        cost = cost_of(configuration, disk)
+        lost = f": {cost.text()} would be lost" if cost.text() else ""
+        fields: dict[str, object] = {"node": member.node_id, "partitions": len(cost.copies)}
+        fields["unmerged"] = len(cost.branches)
+        fields["why"] = f"{REASONS[why]}{lost}"
+        self.events.append(Event(WARNING, "forget_refused", fields))
 
     # Requests
 
@@ -575,22 +591,27 @@ class Control:
         """Put the process of a member out until it is started again."""
         self.requests.evict(self.configuration, node_id)
 
-    def forget(self, node_id: str, now: int) -> None:
-        """Remove a member that is away; what nobody else has is lost.
+    def forget(self, node_id: str, now: int, force: bool = False) -> None:
+        """Remove a member that is away; only by force if something is lost with it, as the log finds.
 
-        Without a lease this process cannot know who is away: it remembers the order, and may fork because of it.
+        Without a lease this process cannot know who is away: it remembers an order by force, and may fork by it.
         """
         configuration = self.configuration
         member = None if configuration is None else configuration.named(node_id)
         if member is None or configuration is None or member.disk == self.me.disk:
             return
-        if not self.is_live(now) and self.log is not None:
+        if force and not self.is_live(now) and self.log is not None:
+            if self.me.kind != DATA and not self._planted.orders_witness:
+                why = "this node is a witness: it has no data, and founds no fork"
+                fields: dict[str, object] = {"node": node_id, "partitions": 0, "unmerged": 0, "why": why}
+                self.events.append(Event(WARNING, "forget_refused", fields))
+                return
             if member.disk not in self._splits.forgotten:
                 self._splits.forgotten.append(member.disk)
             waits = self._splits.missing(configuration, self.log.voters, self.log.index)
             names = [configuration.members[disk].node_id for disk in waits if disk in configuration.members]
             self.events.append(Event(WARNING, "forget_ordered", {"node": node_id, "for": sorted(set(names))}))
-        self.requests.forget(configuration, member.disk)
+        self.requests.forget(configuration, member.disk, force)
 
     def withdraw(self, partitions: list[int], damaged: list[int]) -> None:
         """Say that copies here are behind, or damaged; see `Requests.withdraw`."""
@@ -673,6 +694,7 @@ class Control:
             self._look_in_doubt(self._doubt, log, now)
             if self._is_over:
                 return
+        self._splits.in_doubt = self._doubt is not None
         if self._goes_over(log, now):
             return
         doubt = self._doubt
@@ -706,6 +728,7 @@ class Control:
         if (self.stopping and not self.leaving) or self._opening is not None:
             return False
         is_led = log.leader > 0
+        alone = False
         if self._doubt is None:
             leads = log.is_leader and log.may_grant(now)
             lineage = self._splits.better(self.cluster, log.lineage, configuration, leads, is_led, now)
@@ -717,13 +740,18 @@ class Control:
                 self._leave_lineage(CurrentLineage(self.cluster, lineage))
                 return True
         elif log.voters == [self.me.disk]:
-            return False  # it goes on soon
+            alone = self._doubt.forks
+            if not alone:
+                return False  # it goes on soon
         if configuration is None:
             return self._splits.waited(now) and self._go_back()
-        if self._is_refused_by_others(now) or log.is_leader or self.stopping:
+        if self._is_refused_by_others(now) or (log.is_leader and not alone) or self.stopping:
             return False
         awaits = is_led and not self._abstains  # one that abstains does not notice that its leader is gone
-        if not self._splits.forks(configuration, log.voters, log.index, awaits, now):
+        if alone:
+            if not self._splits.forks_alone(configuration, now):
+                return False
+        elif not self._splits.forks(configuration, log.voters, log.index, awaits, now):
             return False
         lineage = 1 + self._rng.below(ID_MAX - 1)
         self._found = self._fork(configuration, lineage)
@@ -759,13 +787,15 @@ class Control:
         anew = self.is_up_in(configuration) and configuration.counter() < self.seen
         lost = [disk for disk in self._splits.forgotten if self.neighbours.of(disk) is None]
         lost = [disk for disk in lost if disk in configuration.members]
-        forked = fork_of(configuration, lineage, absent, self.me.disk, lost, anew=anew)
+        in_doubt = self._doubt is not None and not self._planted.fork_in_doubt
+        forked = fork_of(configuration, lineage, absent, self.me.disk, lost, anew=anew, in_doubt=in_doubt)
         gone = [disk for disk, _incarnation in absent]
         up = [disk for disk in configuration.disks() if is_up(configuration.members[disk].state)]
         fields: dict[str, object] = {"before": configuration.lineage, "lineage": lineage}
         fields["members"] = [configuration.members[disk].node_id for disk in up if disk not in gone]
         fields["partitions"] = forked.strength
         fields["forgotten"] = [configuration.members[disk].node_id for disk in lost]
+        fields["lost"] = len([index for index in forked.lost.values() if index == forked.index])
         self.events.append(Event(WARNING, "cluster_forked", fields))
         return ConfigurationLog.fork(forked, self.me.disk)
 
@@ -1037,6 +1067,7 @@ class Control:
         for result in log.results:
             changed = self._is_change(result) or changed
             self._see_stay(result)
+            self._see_removal(log.configuration, result)
         if changed:
             self._forget_loads(log.configuration)
         self._see_lineages(writer, log, changed)
@@ -1151,6 +1182,20 @@ class Control:
         elif isinstance(command, Stay) and command.disk == self.me.disk and result.is_accepted() and self._is_told:
             self._is_told = False
             self.leaving = False
+
+    def _see_removal(self, configuration: ClusterConfiguration, result: Result) -> None:
+        """Tell, as the controller, what was given up with a member that was forgotten by force."""
+        command = result.command
+        cost = result.cost
+        if self.controller is None or cost is None or not isinstance(command, Remove) or not result.is_accepted():
+            return
+        if command.why == FORGOTTEN and cost.text():
+            names = [removal.node_id for removal in configuration.removed if removal.disk == command.disk]
+            fields: dict[str, object] = {"node": names[-1] if names else ""}
+            fields["partitions"] = len(cost.copies)
+            fields["unmerged"] = len(cost.branches)
+            fields["why"] = f"it was forgotten by force, with {cost.text()}"
+            self.events.append(Event(ERROR, "given_up", fields))
 
     def _forget_loads(self, configuration: ClusterConfiguration) -> None:
         """Forget the figures of disks that were removed; one that is no member may be one whose entry is on its way."""

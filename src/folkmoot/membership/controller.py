@@ -77,11 +77,12 @@ from folkmoot.membership.control_option import ControlOptions
 from folkmoot.membership.held_answers import HeldAnswers
 from folkmoot.membership.lease import GrantedLeases
 from folkmoot.membership.lifecycle import JOINING, is_leaving, is_up
+from folkmoot.membership.loss import cost_of
 from folkmoot.membership.neighbours import Neighbour, Neighbours
 from folkmoot.membership.placement import PlacementMemo
 from folkmoot.membership.placement_plan import plan
 from folkmoot.membership.planted import PlantedControl
-from folkmoot.membership.transition import INVALID, KNOWN_DISK, NAME_TAKEN, NO_NUMBERS, UNCHANGED, Result
+from folkmoot.membership.transition import INVALID, KNOWN_DISK, NAME_TAKEN, NO_NUMBERS, RUNS, UNCHANGED, Result
 from folkmoot.membership.voters import next_change, one_votes
 from folkmoot.raft.ready import COMMITTED
 from folkmoot.store.epoch import COUNTER_MAX
@@ -279,6 +280,8 @@ class Controller:
             self._take_join(disk, number, command, now)
         elif isinstance(command, Evict):
             self._take_eviction(disk, number, command, now)
+        elif isinstance(command, Remove) and not command.force and self._neighbours.is_linked(command.disk):
+            self.out.append((disk, Reply(number, 0, RUNS, False)))
         elif self._may_ask(disk, number, command):
             proposal = self.log.propose(command, now)
             if proposal.handle:
@@ -735,9 +738,8 @@ class Controller:
             away = MarkAway(disk, former.incarnation, former.version, ENDED)
             self._propose(disk, former.incarnation, away, now)
             return True
-        alone = [
-            number for number, partition in enumerate(self.log.configuration.partitions) if partition.isr == [disk]
-        ]
+        cost = cost_of(self.log.configuration, disk)
+        alone = sorted([*cost.copies, *cost.branches])
         fields: dict[str, object] = {"node": former.node_id, "partitions": len(alone)}
         if alone:
             fields["why"] = "the node came back with another disk, and nothing else had what was on the former one"

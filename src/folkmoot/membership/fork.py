@@ -7,6 +7,10 @@ them has what was committed in the parent, so whichever comes first leads it.
 Who was forgotten by an operator, because it will not come back, is no member of the fork.
 Counters go on from those of the parent, so that what the fork writes is newer than what it shares.
 
+A founder *in doubt* (`membership/doubt`) may lack what it has confirmed in the parent. Its fork shares with the parent
+no more than the parent itself began with: so whatever any copy has of the parent, also that of the founder, is a branch
+in the fork, and what one of them has and the others lack is merged. Which of them comes first does not matter then.
+
 When lineages meet, one of them is the *trunk*, and the others are merged into it. An ancestor comes before all that
 descend from it: it goes on only with a quorum of its voters, and its descendants are what did not have that. Of others
 the one that had leaders for more partitions when it began has more to merge into. Between two lineages that is
@@ -74,6 +78,7 @@ def fork_of(
     forgotten: list[int] | None = None,
     *,
     anew: bool = False,
+    in_doubt: bool = False,
 ) -> ClusterConfiguration:
     """Return the configuration with which a fork begins, for `ConfigurationLog.fork`; the argument is unchanged.
 
@@ -88,32 +93,41 @@ def fork_of(
             removed, and what only they had is lost.
         anew: So does the founder, which has applied more of the parent before than this configuration has. The
             partitions stay its own of which it has a copy in sync.
+        in_doubt: The founder may lack what it has confirmed in the parent: see the module's text.
     """
     known = {configuration.lineage}
     known.update([one[0] for one in configuration.ancestors])
     assert lineage not in known, "a fork is new"
     gone = [] if forgotten is None else sorted(forgotten)
-    both = _descend(configuration, lineage, sorted(absent), gone, 0)  # with all that are on the side of the founder
+    shared = _begun(configuration) if in_doubt else configuration.counter()
+    # With all that are on the side of the founder:
+    both = _descend(configuration, lineage, shared, sorted(absent), gone, 0)
     fork = both
     if founder:
         others = [disk for disk in configuration.disks() if disk != founder or anew]
         away = [(disk, configuration.members[disk].incarnation) for disk in others]
-        fork = _descend(configuration, lineage, away, gone, founder if anew else 0)
+        fork = _descend(configuration, lineage, shared, away, gone, founder if anew else 0)
     fork.strength = len([state for state in both.partitions if state.leader])
     fork.check()
     return fork
 
 
+def _begun(configuration: ClusterConfiguration) -> int:
+    """Return the counter with which a lineage began: all that come from it have what was before."""
+    return configuration.ancestors[-1][1] + 1 if configuration.ancestors else 1
+
+
 def _descend(
     configuration: ClusterConfiguration,
     lineage: int,
+    shared: int,
     absent: list[tuple[int, int]],
     forgotten: list[int],
     founder: int,
 ) -> ClusterConfiguration:
     """Return a copy that begins a lineage in which these processes are away; see `Transition.begin`."""
     fork = decode_configuration(encode_configuration(configuration))
-    fork.ancestors = [*fork.ancestors, (fork.lineage, fork.counter())]
+    fork.ancestors = [*fork.ancestors, (fork.lineage, shared)]
     assert len(fork.ancestors) <= ANCESTORS_MAX, "who forks has seen that it may (`Splits.forks`)"
     fork.parent = fork.lineage
     fork.parent_index = fork.index

@@ -13,6 +13,7 @@ from mypy_extensions import mypyc_attr
 __all__ = [
     "COMPLETE",
     "DAMAGED",
+    "DOUBTFUL",
     "FORGOTTEN",
     "HISTORY_MAX",
     "NONE",
@@ -27,6 +28,7 @@ NONE: Final = 0  # nothing was ever stored
 PARTIAL: Final = 1  # is being filled, or was when its node stopped: it has holes
 COMPLETE: Final = 2  # everything up to its position; also nothing, if the node is a replica of an empty partition
 DAMAGED: Final = 3  # a checksum or digest shows that rows are wrong or missing
+DOUBTFUL: Final = 4  # everything up to its position, but what it has confirmed after that may be missing
 
 FORGOTTEN: Final = 0  # in a history, in place of an epoch: from there up to the next entry epochs were forgotten
 HISTORY_MAX: Final = 1024  # entries of a history at most; reached only while a copy is being filled over so many epochs

@@ -1,12 +1,18 @@
-"""What a configuration has lost: partitions whose copies in sync are all away or damaged, and copies lost for good."""
+"""What a configuration has lost: partitions whose copies in sync are all away or damaged, and copies lost for good.
+
+And what it would lose with one member: `cost_of` is a rule of the log, see `transition`.
+"""
 
 from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["LOSSES_MAX", "Loss", "Losses"]
+from folkmoot.membership.configuration import ClusterConfiguration
+
+__all__ = ["LOSSES_MAX", "Cost", "Loss", "Losses", "cost_of", "named"]
 
 LOSSES_MAX: Final = 16  # the newest are reported
+_NAMED_MAX: Final = 8  # partitions in a sentence
 
 
 class Loss:
@@ -25,15 +31,62 @@ class Loss:
         return f"Loss(entry={self.entry} partitions={self.partitions} nodes={self.nodes!r})"
 
 
+def named(partitions: list[int]) -> str:
+    """Return the number of partitions and the first of them."""
+    text = ", ".join([str(partition) for partition in partitions[:_NAMED_MAX]])
+    more = len(partitions) - _NAMED_MAX
+    return f"{len(partitions)} partitions ({text}{f' and {more} more' if more > 0 else ''})"
+
+
+class Cost:
+    """What is given up if a member is removed: its copies that nobody else has, and its branches, as partitions."""
+
+    def __init__(self) -> None:
+        self.copies: list[int] = []
+        self.branches: list[int] = []
+
+    def text(self) -> str:
+        """Return it for people; "" if there is none."""
+        parts: list[str] = []
+        if self.copies:
+            parts.append(f"the only copies of {named(self.copies)}")
+        if self.branches:
+            parts.append(f"changes of {named(self.branches)} from another side of a split that are not merged")
+        return " and ".join(parts)
+
+    def __repr__(self) -> str:
+        return f"Cost(copies={self.copies} branches={self.branches})"
+
+
+def cost_of(configuration: ClusterConfiguration, disk: int) -> Cost:
+    """Return what the configuration knows that would be lost with a member.
+
+    Its copy counts where it is the last one in sync, and where none is in sync any more: which of those that are left
+    is the newest is not known before they are back. A branch counts as long as its member is not in sync: the
+    configuration does not say whether another copy of the same branch was merged.
+    """
+    cost = Cost()
+    for number, state in enumerate(configuration.partitions):
+        if configuration.is_branch(number, disk):
+            cost.branches.append(number)
+        elif state.isr == [disk] or (not state.isr and disk in state.replicas):
+            cost.copies.append(number)
+    return cost
+
+
 class Losses:
     """What is not served, or is lost.
 
     missing: by partition the ids of absent nodes that have the only copies. damaged: by partition the id of the node
-    that has the only copy, and cannot read it. past: permanent losses, oldest first.
+    that has the only copy, and cannot read it. leftover: by partition of which no copy is in sync the ids of absent
+    nodes that have one. unmerged: by partition the ids of absent nodes with changes from another side of a split. past:
+    permanent losses, oldest first.
     """
 
     def __init__(self) -> None:
         self.missing: dict[int, list[str]] = {}
+        self.leftover: dict[int, list[str]] = {}
+        self.unmerged: dict[int, list[str]] = {}
         self.damaged: dict[int, str] = {}
         self.past: list[Loss] = []
 

@@ -477,10 +477,10 @@ class Membership:
         self._due_us = min(self._due_us, now)
         self.control.evict(node_id)
 
-    def forget(self, node_id: str, now: int) -> None:
-        """Stop expecting a node that is away: what nobody else has is lost. Without a lease see `membership/splits`."""
+    def forget(self, node_id: str, now: int, force: bool = False) -> None:
+        """Stop expecting a node that is away; force: with what only it has. Without a lease see `membership/splits`."""
         self._due_us = min(self._due_us, now)
-        self.control.forget(node_id, now * _US)
+        self.control.forget(node_id, now * _US, force)
 
     # Turns
 

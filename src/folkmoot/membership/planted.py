@@ -16,6 +16,7 @@ PLANTED: Final[list[str]] = [
     "drops_early",
     "follows_the_old",
     "fork_beside",
+    "fork_in_doubt",
     "found_beside",
     "grant_alone",
     "ignores_links",
@@ -23,6 +24,7 @@ PLANTED: Final[list[str]] = [
     "keeps_few",
     "keeps_lease",
     "keeps_promises",
+    "orders_witness",
     "stays_set_back",
     "trusts_numbers",
     "trusts_proofs",
@@ -42,6 +44,7 @@ class PlantedControl:
         self.drops_early: bool = "drops_early" in names  # a former leader's copy goes before it has stopped
         self.follows_the_old: bool = "follows_the_old" in names  # a lineage that all have left is as good as any
         self.fork_beside: bool = "fork_beside" in names  # a process forks beside one that has a lease
+        self.fork_in_doubt: bool = "fork_in_doubt" in names  # an incomplete disk founds a fork as a complete one does
         self.found_beside: bool = "found_beside" in names  # any process founds a cluster, not the first one
         self.grant_alone: bool = "grant_alone" in names  # a leader that may be deposed answers heartbeats
         self.ignores_links: bool = "ignores_links" in names  # members without a link between them stay
@@ -49,6 +52,7 @@ class PlantedControl:
         self.keeps_few: bool = "keeps_few" in names  # a few members stay up in place of most that are linked
         self.keeps_lease: bool = "keeps_lease" in names  # a process speaks on that others may take for ended
         self.keeps_promises: bool = "keeps_promises" in names  # a leader counts on voters that may take it for ended
+        self.orders_witness: bool = "orders_witness" in names  # a witness takes an order that it cannot carry out
         self.stays_set_back: bool = "stays_set_back" in names  # a folder that was set back goes on as it is
         self.trusts_numbers: bool = "trusts_numbers" in names  # a start number names one process for ever
         self.trusts_proofs: bool = "trusts_proofs" in names  # a leader that was taken for ended has granted nothing

@@ -163,6 +163,11 @@ def _losses_of(configuration: ClusterConfiguration) -> Losses:
             losses.damaged[number] = configuration.members[configuration.damaged[number]].node_id
         elif state.isr and not state.leader:
             losses.missing[number] = sorted([configuration.members[disk].node_id for disk in state.isr])
+        elif not state.isr and state.replicas:
+            losses.leftover[number] = _absent_of(configuration, state.replicas)
+        unmerged = _absent_of(configuration, configuration.branches.get(number, []))
+        if unmerged:
+            losses.unmerged[number] = unmerged
     given_up: dict[int, int] = {}
     for index in configuration.lost.values():
         given_up[index] = given_up.get(index, 0) + 1
@@ -170,6 +175,12 @@ def _losses_of(configuration: ClusterConfiguration) -> Losses:
         nodes = [removal.node_id for removal in configuration.removed if removal.index == index]
         losses.past.append(Loss(index, given_up[index], nodes))
     return losses
+
+
+def _absent_of(configuration: ClusterConfiguration, disks: list[int]) -> list[str]:
+    """Return the ids of those of some members that are away."""
+    members = [configuration.members[disk] for disk in disks]
+    return sorted([member.node_id for member in members if not is_up(member.state)])
 
 
 def branches_of(holdings: list[Holding], configuration: ClusterConfiguration, disk: int = 0) -> list[int]:

@@ -30,7 +30,7 @@ from folkmoot.membership.control_message import Reply, Request
 from folkmoot.membership.control_option import ControlOptions
 from folkmoot.membership.isr import isr_request
 from folkmoot.membership.lifecycle import is_leaving, is_up
-from folkmoot.membership.transition import ACCEPTED, INVALID, OLD_VERSION, REASONS
+from folkmoot.membership.transition import ACCEPTED, INVALID, LAST_COPY, OLD_VERSION, REASONS, RUNS, UNMERGED
 
 __all__ = ["NOT_ASKED", "TICKETS_MAX", "UNKNOWN_FATE", "Requests", "SettingAnswer"]
 
@@ -90,6 +90,7 @@ class Requests:
         self.answers: list[SettingAnswer] = []
         self.removals: list[Removal] = []
         self.are_removals_changed: bool = False
+        self.refusals: list[tuple[Remove, int]] = []  # orders that were refused, and why; taken by the owner
         self._disk = disk
         self._incarnation = incarnation
         self._options = options
@@ -216,12 +217,12 @@ class Requests:
         if member is not None and member.evicted < member.incarnation:
             self._wish(f"evict {member.disk} {member.incarnation}", Evict(member.disk, member.incarnation))
 
-    def forget(self, configuration: ClusterConfiguration, disk: int) -> None:
-        """Remove a member that is away; what nobody else has is lost."""
+    def forget(self, configuration: ClusterConfiguration, disk: int, force: bool) -> None:
+        """Remove a member that is away; only by force if something is lost with it, as the log finds (`transition`)."""
         member = configuration.members[disk]
         if not is_up(member.state):
-            remove = Remove(disk, member.version, FORGOTTEN, True)
-            self._wish(f"forget {disk} {member.version}", remove)
+            remove = Remove(disk, member.version, FORGOTTEN, force)
+            self._wish(f"forget {disk} {member.version} {force}", remove)
 
     def withdraw(self, configuration: ClusterConfiguration | None, partitions: list[int], damaged: list[int]) -> None:
         """Say that copies here are behind, or damaged: they are in sync no more, if there are others that are.
@@ -273,7 +274,7 @@ class Requests:
                 elif isinstance(command, Stay):
                     self.stay(configuration, member.node_id)
                 else:
-                    self.forget(configuration, command.disk)
+                    self.forget(configuration, command.disk, command.force)
 
     def _ask_isr(self, configuration: ClusterConfiguration, now: int) -> None:
         """Ask for the ISRs with the learners that are filled, all with one request."""
@@ -353,6 +354,10 @@ class Requests:
                     self._wish(f"stay {request.stays} {reply.index}", Stay(request.stays, reply.index))
                 elif reply.refused == OLD_VERSION and request.stays == 0 and request.times == 1:
                     self._again.append((decode_command(request.command), reply.index))
+                elif reply.refused in (LAST_COPY, UNMERGED, RUNS):
+                    command = decode_command(request.command)
+                    if isinstance(command, Remove):
+                        self.refusals.append((command, reply.refused))
             return
 
 

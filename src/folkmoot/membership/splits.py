@@ -6,9 +6,13 @@ while: its best informed member founds a lineage that goes on from what it has, 
 - A process that is linked to one that has a lease, or leads the log, does not fork: the cluster goes on, if without
   this process. So a member that was cut off by some never makes a cluster beside theirs. Nor does it fork while its
   log has a leader, which a quorum has just elected: its lease comes with the next heartbeats.
+- Who reaches a quorum of the voters waits twice as long: they elect a leader in less time than a fork and its merge
+  take, if anything lets them.
 - A process that stood still, or was just started, knows nothing of the others: its silence counts from then.
 - Of the silent processes of one lineage on a side the one with the newest log forks; of equal ones that with the lowest
   disk; the next ones, if it does not, a while later.
+- A process *in doubt* (`membership/doubt`) does not fork beside a complete copy on its side, and waits longer for one
+  to come. Where all are in doubt, the one with the newest log forks. Such a fork shares nothing certain (`fork_of`).
 
 *By order.* With the policy that does not fork, a side that has lost the quorum of the voters for good would stand still
 for ever. So an operator may say that members will not come back (`forget`). When the voters that are left are a quorum
@@ -44,7 +48,7 @@ from folkmoot.membership.lifecycle import is_up
 from folkmoot.membership.neighbours import Neighbour, Neighbours
 from folkmoot.membership.planted import PlantedControl
 
-__all__ = ["Splits"]
+__all__ = ["Splits", "shares_all"]
 
 
 class Splits:
@@ -56,6 +60,7 @@ class Splits:
     def __init__(self, me: Neighbour, neighbours: Neighbours, options: ControlOptions, planted: PlantedControl) -> None:
         self.since_ns: int = 0
         self.forgotten: list[int] = []
+        self.in_doubt: bool = False  # set by the owner: the disk may lack what it has confirmed in this lineage
         self._me = me
         self._neighbours = neighbours
         self._options = options
@@ -68,6 +73,7 @@ class Splits:
         """Count from now on: this process takes part in another lineage."""
         self.since_ns = now
         self.forgotten.clear()
+        self.in_doubt = False
         self._is_fresh = True
 
     def look(self, is_live: bool, now: int) -> None:
@@ -88,7 +94,8 @@ class Splits:
         """Return the disks for which an order to fork waits; nothing if it can be carried out, or there is none.
 
         It waits for voters until a quorum of those that were not forgotten is linked (for members, if no voter is
-        left), for forgotten ones until they are not linked, and for one that knows more, which has to get the order.
+        left), for forgotten ones until they are not linked, and for one that knows more, which has to get the order: it
+        has a newer log, or is complete while this one is in doubt.
         """
         left = [disk for disk in voters if disk not in self.forgotten]
         if not left:
@@ -102,7 +109,28 @@ class Splits:
             if neighbour is not None and neighbour.greeting is not None and self._follows(configuration, disk):
                 if neighbour.greeting.index > index and neighbour.kind == DATA:
                     found.append(disk)
-        return sorted(found) if self.forgotten else []
+        found.extend([disk for disk in self.complete(configuration) if self._follows(configuration, disk)])
+        return sorted(set(found)) if self.forgotten else []
+
+    def complete(self, configuration: ClusterConfiguration) -> list[int]:
+        """Return the complete disks on the side of this process, if it is in doubt: one of them is to go on before it.
+
+        It may be founding a fork just now, so its lineage does not count. Who was never up has nothing, and who was put
+        out, or is to be forgotten, founds nothing.
+        """
+        found: list[int] = []
+        if not self.in_doubt or self._planted.fork_in_doubt:
+            return found
+        for disk in configuration.disks():
+            member = configuration.members[disk]
+            neighbour = self._neighbours.of(disk)
+            if neighbour is None or neighbour.greeting is None or member.kind != DATA or member.started == 0:
+                continue
+            if disk in self.forgotten or member.evicted >= neighbour.incarnation or neighbour.greeting.in_doubt:
+                continue
+            if neighbour.greeting.cluster == configuration.cluster:
+                found.append(disk)
+        return found
 
     def _follows(self, configuration: ClusterConfiguration, disk: int) -> bool:
         """Tell whether a process is linked and has the same lineage."""
@@ -126,7 +154,8 @@ class Splits:
         is_ordered = len(self.forgotten) > 0 and not self.missing(configuration, voters, index)
         if not options.forks and not is_ordered:
             return False
-        if not self._is_silent_for(options.fork_ns, now):
+        patience_ns = self._patience(configuration, voters)
+        if not self._is_silent_for(patience_ns, now) or self.complete(configuration):
             return False
         before = 0
         own = self._lineage_in(configuration)
@@ -145,9 +174,29 @@ class Splits:
                 continue
             if greeting.lineage != configuration.lineage:
                 before += 1  # it is on its way to another lineage, which it may have founded, or has no lease there yet
+            elif greeting.in_doubt and not self.in_doubt and not self._planted.fork_in_doubt:
+                continue  # it waits for this one
             elif (-greeting.index, neighbour.disk) < (-index, self._me.disk):
                 before += 1
-        return self._is_silent_for(options.fork_ns + before * options.fork_ns // 2, now)
+        return self._is_silent_for(patience_ns + before * options.fork_ns // 2, now)
+
+    def _patience(self, configuration: ClusterConfiguration, voters: list[int]) -> int:
+        """Return for how long the log must have been silent before this process forks, if it is the first to do so."""
+        options = self._options
+        patience_ns = options.fork_ns
+        if self.in_doubt and not self._planted.fork_in_doubt:
+            patience_ns += options.found_ns
+        here = [disk for disk in voters if disk == self._me.disk or self._follows(configuration, disk)]
+        if len(here) > len(voters) // 2 and not self._planted.fork_beside:
+            patience_ns += options.fork_ns
+        return patience_ns
+
+    def forks_alone(self, configuration: ClusterConfiguration, now: int) -> bool:
+        """Tell whether the only voter, in doubt, is to fork; it decides (`Doubt.forks`): a complete one goes first."""
+        if len(configuration.ancestors) >= self._options.ancestors_max:
+            return False
+        waits = self._options.forks and len(self.complete(configuration)) > 0
+        return self._is_silent_for(2 * self._options.fork_ns if waits else self._options.found_ns, now)
 
     def absent(self, configuration: ClusterConfiguration) -> list[tuple[int, int]]:
         """Return the members that are up and not on this side, as (disk, incarnation)."""
@@ -198,7 +247,7 @@ class Splits:
             met[greeting.lineage] = _lineage_of(greeting)
             welcome[greeting.lineage] = greeting.welcome or welcome.get(greeting.lineage, False)
             if configuration is not None:
-                follows = follows or _shares_all(configuration, greeting)
+                follows = follows or shares_all(configuration, greeting)
         if configuration is None and not self.waited(now):
             return 0
         only_away = follows and leads and self._is_fresh and self._is_silent_for(self._options.lease_ns // 2, now)
@@ -231,7 +280,7 @@ def _lineage_of(greeting: Greeting) -> Lineage:
     return Lineage(greeting.lineage, greeting.ancestors, greeting.strength, began, greeting.floor)
 
 
-def _shares_all(configuration: ClusterConfiguration, greeting: Greeting) -> bool:
+def shares_all(configuration: ClusterConfiguration, greeting: Greeting) -> bool:
     """Tell whether the lineage of a process descends from everything that a configuration has."""
     for ancestor, shared in zip(greeting.ancestors, greeting.shared, strict=True):
         if ancestor == configuration.lineage:

@@ -25,6 +25,10 @@ replica. A leadership begins with it, also of the same member: all others close 
 whichever configurations they install, and no leader adds a member whose changes it has not seen. A later START does not
 end it, and who has one is removed only by force.
 
+What a removal costs is judged here, when the entry is applied (`loss.cost_of`), and nowhere else for certain: who asks
+for it knows an earlier configuration. So of two removals that are harmless each and together give up the last copy, the
+second one is refused.
+
 Damage. A member whose copy cannot be read leaves the ISR (WITHDRAW). Where it is the last one it stays: what it has may
 be restored. But it must not lead, else it would take writes into a copy that it cannot read: the partition has no
 leader, and lists it as `damaged`, until the member starts again, because its operator has restored the copy or wants it
@@ -99,6 +103,7 @@ from folkmoot.membership.lifecycle import (
     is_up,
     next_state,
 )
+from folkmoot.membership.loss import Cost, cost_of
 from folkmoot.membership.partition_state import PartitionState, unplaced
 from folkmoot.store.epoch import COUNTER_MAX, is_sane
 
@@ -121,6 +126,7 @@ __all__ = [
     "NO_NUMBERS",
     "OTHER_NUMBER",
     "REASONS",
+    "RUNS",
     "Result",
     "Transition",
     "UNCHANGED",
@@ -154,6 +160,7 @@ NO_ROOM: Final = 19
 LACKS_FEATURES: Final = 20
 UNMERGED: Final = 21
 NO_NUMBERS: Final = 22  # by the controller: the command is no entry
+RUNS: Final = 23  # by the controller, too
 REASONS: Final[list[str]] = [
     "accepted",
     "the cluster is founded already",
@@ -178,6 +185,7 @@ REASONS: Final[list[str]] = [
     "a member lacks a feature that is on, or is to be",
     "the member has changes from another lineage that are not merged yet: force gives them up",
     "the cluster has no numbers left for changes of settings, only for those of roles",
+    "the process of the member runs, and may have what nobody else has: force gives it up",
 ]
 """Why a command was refused, as texts for people."""
 
@@ -197,6 +205,7 @@ class Result:
         self.disks: list[int] = []
         self.partitions: list[int] = []
         self.keys: list[str] = []
+        self.cost: Cost | None = None  # what a removal by force has given up, or one without it would
         self.skipped: list[tuple[int, int]] = []
         self.features: bool = False
         self.founded: bool = False
@@ -619,13 +628,11 @@ class Transition:
         assert state == GONE, "a member that is removed is gone"
         if member.state == LEAVING and configuration.holds(disk):
             return HOLDS_COPIES
-        if not command.force:
-            for partition in configuration.partitions:
-                if partition.isr == [disk]:
-                    return LAST_COPY
-            for branches in configuration.branches.values():
-                if disk in branches:
-                    return UNMERGED
+        cost = result.cost = cost_of(configuration, disk)
+        if not command.force and cost.copies:
+            return LAST_COPY
+        if not command.force and cost.branches:
+            return UNMERGED
         for number, partition in enumerate(configuration.partitions):
             if disk in partition.replicas:
                 self._drop(number, partition, disk)

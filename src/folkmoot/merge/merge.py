@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from folkmoot.kernel.errors import CorruptStore
-from folkmoot.kernel.pack import get_u16, get_u64, u64
+from folkmoot.kernel.pack import get_u16, get_u64, u16, u64
 from folkmoot.membership.divergence import YES, has_change
 from folkmoot.membership.holding import COMPLETE, Holding
 from folkmoot.merge.merge_session import NOBODY, STEP_ROWS, THEIRS, SessionMerge
@@ -49,20 +49,26 @@ from folkmoot.store.key import (
     SENT,
     SESSION,
     STAMP,
+    STREAM,
     SUBSCRIPTION,
     TRANSACTION,
     WILL,
+    bounds_key,
+    is_bounds,
     is_of_trunk,
     leftover_key,
     log_of_chunk,
     log_of_leftover,
+    log_of_stream,
     of_no_trunk,
     sequence_of,
 )
 from folkmoot.store.mark_row import merge_marks
 from folkmoot.store.message import decode_message
 from folkmoot.store.producer_row import merge_numbers
+from folkmoot.store.reader import Reader
 from folkmoot.store.row import decode_queue
+from folkmoot.store.stream_row import decode_stream
 from folkmoot.store.writer import VERSION_BYTES, body_of, version_of
 
 __all__ = ["Merge", "Unit"]
@@ -70,6 +76,8 @@ __all__ = ["Merge", "Unit"]
 _NAMED: Final = (SUBSCRIPTION, QUEUE, RELEASED, RECEIVED, CURSOR)  # the client id stands behind its length
 _PLAIN: Final = (SESSION, WILL, SENT)
 _LAST: Final = b"\xff"
+_RECORDS: Final = b"\xff\1"  # records come last: there may be more of them than fit into the memory
+_UNVERSIONED: Final = bytes(VERSION_BYTES)
 _SWEEP_ROWS: Final = 16_384  # in one step, where next to nothing is done with each
 
 
@@ -110,11 +118,16 @@ class Merge:
         self.they_live = True  # the other side's process has made its copy: clients may be connected there
         self.trunk = -1  # the tag of the lineage that gives out offsets of streams (`store.epoch`)
         self.taken: list[TakenBranch] = []  # by mine, and mine itself (`merged.as_taken`)
+        self.reader: Reader | None = None  # of this side, for what is not in its rows: LEFTOVER
         self.lines: list[Holding] = [branch, *theirs.seen]  # of theirs, and those from which it has records
         self._trunk_epoch = 0  # the newest of the trunk that mine has seen
         self._bodies: dict[int, bool] = {}  # that queue rows name afterwards
         self._spans: dict[bytes, list[Span]] = {}  # by stream log: what the other side has absorbed, in order
         self._superfluous: dict[bytes, bool] = {}  # keys of stamps of both sides: there may be fewer of them
+        # By stream log: offsets at the other side of records that both had and that were moved here, [first, end)
+        self._moved_from: dict[bytes, list[tuple[int, int]]] = {}
+        self._bounds_of: dict[bytes, bytes] = {}  # the other side's STREAM rows, by log
+        self._bounded: dict[bytes, bool] = {}  # stream logs whose bounds at the other side are kept
         self._ends: dict[bytes, dict[bytes, int]] = {}  # by position: up to where mine knows the records that it had
 
     def steps(self) -> Iterator[None]:
@@ -126,6 +139,17 @@ class Merge:
         self._trunk_epoch = self._mine.newest_epoch(self.trunk)
         for key in sorted([key for key in self._theirs.rows if key[2] == ABSORBED]):
             self._spans.setdefault(log_of_chunk(key), []).append(decode_span(key, self._theirs.rows[key]))
+        for key, value in self._theirs.rows.items():
+            if key[2] == STREAM:
+                self._bounds_of[log_of_stream(key)] = value
+        for key in sorted([key for key in self._mine.rows if key[2] == ABSORBED]):
+            span = decode_span(key, self._mine.rows[key])
+            origin = span.origin
+            if has_change(self._theirs.seen[0], *version_of(origin.version)) == YES:
+                place = (origin.first, origin.first + span.end - span.first)
+                self._moved_from.setdefault(log_of_chunk(key), []).append(place)
+        for places in self._moved_from.values():
+            places.sort()
         self._count_stamps()
         yield from self._sessions()
         keys: dict[bytes, bool] = {}
@@ -149,6 +173,31 @@ class Merge:
             self._add(b"1" + bytes([TRANSACTION]) + app, ops)
         self._unnamed_bodies()
         self.units.sort(key=_name_of)
+
+    def forget(self) -> None:
+        """Free the rows of both sides, after all steps; what is still to come is records."""
+        self.units = []
+        self._mine.rows = {}
+        self._theirs.rows = {}
+        self._bodies = {}
+        self._superfluous = {}
+
+    def records(self, rows: list[tuple[bytes, bytes]]) -> list[Unit]:
+        """Return the units of rows CHUNK and LEFTOVER of the other side, after all steps and in order of the keys.
+
+        Raises CorruptStore, IndexError or ValueError when a row cannot be read.
+        """
+        self.units = []
+        for key, value in rows:
+            self._record(key, value)
+        return self.units
+
+    def _record(self, key: bytes, value: bytes) -> None:
+        name = _RECORDS + key[2:]
+        if key[2] == LEFTOVER:
+            self._leftover(name, key, value)
+        elif not self._mine.knows(value):
+            self._chunk(name, key, value)
 
     def _add(self, name: bytes, ops: list[tuple[int, bytes, bytes]]) -> None:
         if ops:
@@ -229,13 +278,13 @@ class Merge:
                 self._add(name, [(PUT, key, mark)])
         elif kind == STAMP and len(key) > 3:  # that theirs was begun from nothing says nothing of mine
             self._stamp(name, key, mine, theirs)
-        elif kind == LEFTOVER:
-            self._leftover(name, key, theirs)
+        elif kind == LEFTOVER or kind == CHUNK:
+            self._record(key, theirs)
         elif kind == OUTBOX and mine is None and not self._mine.knows(theirs):
             self.summary.outbox += 1  # it goes on under its number: who has got it there does not get it here
             self._add(name, [(PUT, key, body_of(theirs))])
-        elif kind == CHUNK and not self._mine.knows(theirs):
-            self._chunk(name, key, theirs)
+        elif kind == STREAM and not self._mine.knows(theirs) and decode_stream(theirs).oldest:
+            self._add(name, self._bounds(log_of_stream(key)))
 
     def _chunk(self, name: bytes, key: bytes, value: bytes) -> None:
         """Have the records of a chunk appended again, but for those that are known here."""
@@ -253,11 +302,33 @@ class Merge:
                 place = leftover_key(key[: len(key) - 8] + u64(first), get_u64(self._branch, 0), of_trunk)
                 rest = cut_chunk(chunk, first, piece.end) if piece.end - first < head.count else chunk
                 ops.append((PUT, place, encode_origin(piece.origin.behind(known)) + rest))
-        self.summary.chunks += 1 if ops else 0
+        if ops:
+            self.summary.chunks += 1
+            ops.extend(self._bounds(log))
         self._add(name, ops)
+
+    def _bounds(self, log: bytes) -> list[tuple[int, bytes, bytes]]:
+        """Keep the bounds of a log at the other side: which of the records were given out there, and by whom."""
+        row = self._bounds_of.get(log)
+        if row is None or log in self._bounded:
+            return []
+        self._bounded[log] = True
+        key = bounds_key(u16(self._partition) + bytes([STREAM]) + log, get_u64(self._branch, 0))
+        return self._kept_bounds(key, body_of(row))
+
+    def _kept_bounds(self, key: bytes, body: bytes) -> list[tuple[int, bytes, bytes]]:
+        """Return the operation that keeps bounds, unless those of a longer copy of the branch are there."""
+        mine = self._kept_here(key)
+        is_longer = (
+            mine is not None and decode_stream(mine).next_offset > decode_stream(_UNVERSIONED + body).next_offset
+        )
+        return [] if is_longer else [(PUT, key, body)]
 
     def _leftover(self, name: bytes, key: bytes, value: bytes) -> None:
         """Keep what the other side has kept of a third one, of which it may have known less than is known here."""
+        if is_bounds(key):
+            self._add(name, self._kept_bounds(key, body_of(value)))
+            return
         origin = decode_origin(value, VERSION_BYTES)
         head = decode_head(value, LEFTOVER_CHUNK_AT)
         if head is None:
@@ -277,9 +348,14 @@ class Merge:
 
     def _end_of_leftover(self, key: bytes) -> int:
         """Return up to where this side has kept these records of the same branch, perhaps of a shorter copy; else 0."""
-        mine = self._mine.rows.get(key)
+        mine = self._kept_here(key)
         head = None if mine is None else decode_head(mine, LEFTOVER_CHUNK_AT)
         return 0 if head is None else head.end
+
+    def _kept_here(self, key: bytes) -> bytes | None:
+        """Return a row LEFTOVER of this side."""
+        mine = self._mine.rows.get(key)
+        return mine if mine is not None or self.reader is None else self.reader.get(key)
 
     def _known(self, log: bytes, origin: Origin, count: int) -> int:
         """Return how many of the first of some records this side has or had, by where they were written first.
@@ -291,7 +367,12 @@ class Merge:
         ends = self._ends.get(origin.branch)
         if ends is None:
             ends = self._ends[origin.branch] = self._ends_at(origin.branch)
-        return min(count, max(0, ends.get(log, 0) - origin.first))
+        known = max(0, ends.get(log, 0) - origin.first)
+        if origin.branch == self._branch:
+            for first, end in self._moved_from.get(log, []):
+                if first <= origin.first + known < end:
+                    known = end - origin.first
+        return min(count, known)
 
     def _ends_at(self, position: bytes) -> dict[bytes, int]:
         """Return by stream log up to where this side knows the records of the copy that had a position."""

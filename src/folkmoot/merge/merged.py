@@ -24,7 +24,7 @@ from folkmoot.store.key import (
 from folkmoot.store.reader import Reader
 from folkmoot.store.writer import VERSION_BYTES, version_of
 
-__all__ = ["TakenBranch", "as_taken", "decode_mark", "encode_mark", "ends_of", "known_ends", "mark_key"]
+__all__ = ["TakenBranch", "as_taken", "decode_mark", "encode_mark", "ends_of", "known_ends", "mark_key", "note_ends"]
 
 _FORMAT: Final = b"\3"
 _LOGS_MAX: Final = 65_536  # stream logs of one partition
@@ -44,15 +44,20 @@ class TakenBranch:
         self.ends: dict[bytes, list[tuple[int, int]]] = {}
 
 
-def ends_of(rows: dict[bytes, bytes], known: dict[bytes, list[tuple[int, int]]]) -> dict[bytes, list[tuple[int, int]]]:
-    """Return `TakenBranch.ends` of a branch by its chunks; known: what was known of it before."""
-    newest: dict[bytes, dict[int, tuple[int, int]]] = {}  # by log and epoch
-    for key, value in rows.items():
+def note_ends(newest: dict[bytes, dict[int, tuple[int, int]]], rows: list[tuple[bytes, bytes]]) -> None:
+    """Note of a branch, by log and epoch, the newest change that wrote a chunk, and where its records end."""
+    for key, value in rows:
         head = decode_head(value, VERSION_BYTES) if key[2] == CHUNK else None
         if head is not None:
             epoch, seq = version_of(value)
             epochs = newest.setdefault(log_of_chunk(key), {})
             epochs[epoch] = max(epochs.get(epoch, (0, 0)), (seq, head.end))
+
+
+def ends_of(
+    newest: dict[bytes, dict[int, tuple[int, int]]], known: dict[bytes, list[tuple[int, int]]]
+) -> dict[bytes, list[tuple[int, int]]]:
+    """Return `TakenBranch.ends` of a branch by its chunks (`note_ends`); known: what was known of it before."""
     ends = dict(known)
     for log, epochs in newest.items():
         ends[log] = sorted({*known.get(log, []), *epochs.values()})[-_ENDS_MAX:]

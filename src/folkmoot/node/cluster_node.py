@@ -129,7 +129,8 @@ class ClusterNode:
         clock.follow_all = fabric.planted.unbounded_time
         clock.follow_own = fabric.planted.own_time
         self.clock_sharing = ClockSharing(config, fabric.node_id, clock, self.peers)
-        self.scarcity = Scarcity(state, fabric, self.replication, config.min_in_sync)
+        least = 1 if fabric.planted.serves_scarce else config.min_in_sync
+        self.scarcity = Scarcity(state, fabric, self.replication, least)
         self.pace = Pace(self.replication.copies)
         self.opening = Opening(state, broker, self.replication)
         self.meter = Meter(state.counters, self.peers, self.membership, self.replication)

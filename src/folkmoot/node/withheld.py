@@ -32,9 +32,9 @@ What other nodes get, which pass it on to clients under their own lease
 - Messages of the broker (kinds from BROKER_FIRST on) wait, all of them and in their order. Those that need the lease
   are answers of a leader: OUTPUT, OWN, EXPEL, QUERY_ANSWER, FORWARD_ACK. Another node may not know yet that this one
   leads no more; it would pass an old value on under its own, valid lease. Requests (FORWARD, RELAY, HOST, QUERY,
-  WANTED) and facts about this node itself (ANNOUNCE, CONFIRM, ATTACHED) are true without a lease. They wait because
-  receivers rely on the order: a number that overtakes a withheld one hides it. To the others, this node hangs for
-  that time.
+  WANTED) and facts about this node itself (ANNOUNCE, CONFIRM, LANDED, ATTACHED) are true without a lease. They wait
+  because receivers rely on the order: a number that overtakes a withheld one hides it. To the others, this node hangs
+  for that time.
 - A forwarded message of QoS 0 is such a request. That a client has published it is true whoever leads; the receiver
   delivers it under its own lease.
 - Messages of membership do not wait: without them there is no lease. Messages of replication do not wait: they are

@@ -151,14 +151,14 @@ class Acknowledging:
         received = session.received
         if received is None or packet_id not in received:
             code = reason.PACKET_IDENTIFIER_NOT_FOUND if connection.v5 else 0
-            self.answer(connection, PUBCOMP, packet_id, code, "", session.persistent)
+            self.answer(connection, PUBCOMP, packet_id, code, "", session.persistent, own=True)
             return
         del received[packet_id]
         if connection.received_before is not None:
             connection.received_before.discard(packet_id)
         if session.persistent:
             self.state.writer.delete(session.partition, _received_key(session, packet_id))
-        self.answer(connection, PUBCOMP, packet_id, 0, "", session.persistent)
+        self.answer(connection, PUBCOMP, packet_id, 0, "", session.persistent, own=True)
 
 
 def _received_key(session: Session, packet_id: int) -> bytes:

@@ -67,6 +67,8 @@ class Admission:
         self.early: list[tuple[Connection, bool]] = []
         self._early_max = _EARLY_MIN  # so many are looked through for those that have gone
         self._parked: dict[str, tuple[Connection, bool]] = {}  # by client id
+        self._newcomers: list[str] = []  # of these, clients of other nodes that take a session over in this turn
+        self._settling = False  # they do so now
 
     def wait(self, connection: Connection, assigned: bool) -> None:
         """Make a client wait until all subscriptions are known: the will of its older connection may be due as well."""
@@ -77,8 +79,11 @@ class Admission:
         self.early.append((connection, assigned))
 
     def refuse_crowd(self, connection: Connection, why: str) -> None:
-        """Refuse a client because the node has no room for another one."""
-        code = reason.USE_ANOTHER_SERVER if self.state.identity.server_reference else reason.SERVER_BUSY
+        """Refuse a client because the node has no room for another one.
+
+        One at another node would get the same answer there, and may be at the very server that this node names.
+        """
+        code = self.closing.elsewhere if connection.remote is None else reason.SERVER_BUSY
         self.closing.refuse(connection, code, why)
 
     def admit(self, connection: Connection, assigned: bool) -> None:
@@ -195,7 +200,8 @@ class Admission:
         """Park the client if an older connection must end first, and have that one closed; False: it need not wait.
 
         A connection at another node is expelled (A6). One that was here must have no message under way that the new
-        one, at another node, could overtake (A3).
+        one, at another node, could overtake (A3). A client at another node waits for the end of the turn: its CONNECT
+        may have come late, with the end of its connection behind it, and would end a newer connection of the client.
         """
         other = None if old is None else old.connection
         remote = None if other is None else other.remote
@@ -204,6 +210,10 @@ class Admission:
             return True
         if self.fabric.planted.unfenced or (remote is None and connection.remote is None):
             return False
+        if other is not None and connection.remote is not None and not self._settling:
+            self._park(connection, assigned)
+            self._newcomers.append(connection.client_id)
+            return True
         if remote is None:
             pending_closes = self.lifecycle.pending_closes
             if other is not None and pending_closes.is_left_by(other):
@@ -225,6 +235,16 @@ class Admission:
             self.closing.taken_over(waiting[0])
         self._parked[connection.client_id] = (connection, assigned)
         connection.state = REGISTERING
+
+    def settle(self) -> None:
+        """Let the clients of other nodes that came in this turn take their sessions over, if they are still there."""
+        if self._newcomers:
+            newcomers = self._newcomers
+            self._newcomers = []
+            self._settling = True
+            for client_id in newcomers:
+                self.go_on(client_id)
+            self._settling = False
 
     def go_on(self, client_id: str) -> None:
         """Admit the client that waited for the end of its older connection, if it is still connected."""

@@ -24,9 +24,10 @@ from folkmoot.session.relay import ASKED
 from folkmoot.turn.fabric import Fabric
 from folkmoot.turn.state import TIMER_CONNECT, TIMER_KEEP_ALIVE, TIMER_QUOTA, State
 
-__all__ = ["ANOTHER", "OTHER_SIDE", "Closing"]
+__all__ = ["ANOTHER", "ENDED_BEFORE", "OTHER_SIDE", "Closing"]
 
 ANOTHER: Final = "another connection uses this client id"
+ENDED_BEFORE: Final = "the connection has ended at the former leader of its session"
 OTHER_SIDE: Final = "the session is at the other side of a split"
 
 # A reason may quote a string of the client, which has up to 65,535 bytes.
@@ -144,10 +145,8 @@ class Closing:
             self.state.counters.received_disconnect += 1
             self.lifecycle.change_expiry(connection.session, packet)
         connection.said = packet.code
-        if packet.code == reason.DISCONNECT_WITH_WILL or packet.code >= 0x80:
-            self.close(connection)
-        else:
-            self.goodbye(connection)
+        if connection.state < CLOSING:
+            self._end(connection, packet.code != reason.DISCONNECT_WITH_WILL and packet.code < 0x80)
 
     def hear_goodbye(self, connection: Connection) -> bool:
         """A connection ends while packets wait that will not be handled: of these only DISCONNECT counts (A7).
@@ -273,6 +272,20 @@ class Closing:
         self._part(connection, True)
 
     def _part(self, connection: Connection, goodbye: bool) -> None:
+        """End a connection; one at another node keeps its session until that node says that it has ended (A6, A7).
+
+        Else its client could publish through that node beside a newer connection; and if this node died before that one
+        has heard of the end, the next leader would go on with a connection whose will is published.
+        """
+        remote = connection.remote
+        if remote is None or connection.session is None or self.fabric.planted.unfenced:
+            self._end(connection, goodbye)
+        else:
+            remote.without_will = goodbye
+            connection.state = CLOSING
+            self.state.closes.append(connection)
+
+    def _end(self, connection: Connection, goodbye: bool) -> None:
         self.lifecycle.detach(connection, goodbye)
         connection.state = CLOSING
         self.state.closes.append(connection)

@@ -145,6 +145,6 @@ class Control:
         if outcome == 0x92 and connection.v5:
             data = encode(Ack(PUBREL, packet_id, reason.PACKET_IDENTIFIER_NOT_FOUND), 5)
         if session.persistent:
-            self.commits.acknowledge(connection, data, outcome == 1)
+            self.commits.acknowledge(connection, data, outcome == 1, own=True)
         else:  # none of its PUBREL waits, so they stay in order [MQTT-4.6.0-4]
             connection.put(data)

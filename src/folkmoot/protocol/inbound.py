@@ -67,6 +67,7 @@ class Inbound:
         self.receipts = commits.receipts
         self.routes = routes
         self.publishing = publishing
+        self.forward_sender = publishing.forward_sender
         self.entries = entries
         self.acknowledging = acknowledging
         self.scrutiny = Scrutiny(state, self.throttle, relays.fabric, routes, publishing.producers)
@@ -132,19 +133,31 @@ class Inbound:
         qos = first >> 1 & 3
         passed_on = qos == 2 or names_producer(properties)
         late = bool(first & 1) and not relay.is_ordered(passed_on, self.commits.complete_token)
-        if late or not (passed_on or relay.is_free()):
+        if late or (self._has_direct(connection, qos) if passed_on else not relay.is_free(qos)):
             return self._defer(connection)
         if passed_on:
             self._forward(connection, relay, first, packet_id, topic, payload, properties)
             self.scrutiny.pace(connection)
-            if first & 1:
-                relay.retained_seq = relay.packet_seq
+            relay.note_passed_on(qos, bool(first & 1))
+            if qos < 2:
+                connection.fast = False  # one that goes directly may have to wait for it
             return HANDLED
         if topic not in self.routes.cache and not self._prepare(connection, topic):
             return UNFINISHED
         self._count(qos, len(payload))
         self._accept(connection, first, qos, packet_id, topic, payload, properties)
         return HANDLED
+
+    def _has_direct(self, connection: Connection, qos: int) -> bool:
+        """Whether messages with QoS 0 or 1 are under way that this node has published, and not the session's leader.
+
+        One with the same QoS that the leader publishes would overtake them (A3). Those with QoS 2 all go there.
+        """
+        if qos == 1:
+            token = connection.direct_token
+            seq = connection.forwarded_qos1_seq
+            return token > self.commits.complete_token or self.forward_sender.is_under_way(connection, seq)
+        return qos == 0 and self.forward_sender.is_under_way(connection, connection.forwarded_qos0_seq)
 
     def _would_overtake(self, connection: Connection, properties: Properties | None) -> bool:
         """Whether a message with QoS 1 would be certain before an earlier one of its client.
@@ -161,7 +174,7 @@ class Inbound:
             return False
         if connection.direct_token <= self.commits.complete_token:
             return False
-        return self._is_behind(session) or names_producer(properties)
+        return self._is_behind(session, 1) or names_producer(properties)
 
     def _may_decide(self) -> bool:
         """Whether this node knows who is to get a message: without a lease it may not, see `Broker.doubt_routes`."""
@@ -174,9 +187,9 @@ class Inbound:
         session = connection.session
         return (qos == 2 and session is not None and session.persistent) or names_producer(properties)
 
-    def _is_behind(self, session: Session) -> bool:
+    def _is_behind(self, session: Session, qos: int) -> bool:
         """Whether messages of a session must not overtake one in the outbox of its partition."""
-        return session.ordered_token > self.commits.complete_token
+        return session.is_ordered_after(self.commits.complete_token, qos)
 
     def _defer(self, connection: Connection) -> int:
         """Let a message wait for those before it."""
@@ -187,6 +200,11 @@ class Inbound:
     def _prepare(self, connection: Connection, topic: bytes) -> bool:
         """Look up who gets the messages of a topic; False: the client's steps are spent, and it is not known yet."""
         return not self.scrutiny.may_publish(connection, topic) or self.routes.prepare(topic)
+
+    def speak(self) -> None:
+        """Send flush markers behind what messages wait for; called when all messages of the turn are sent."""
+        for connection in self._queueing.values():
+            self.forward_sender.mark(max(connection.forwarded_qos0_seq, connection.forwarded_qos1_seq))
 
     def go_on(self) -> None:
         """Go on with messages whose predecessors may have arrived."""
@@ -203,7 +221,9 @@ class Inbound:
         token = self.commits.complete_token
         if relay is None or not relay.persistent:
             return connection.direct_token <= token
-        return relay.is_free() and all(relay.is_ordered(way, token) for way in (True, False))
+        if self._has_direct(connection, 0) or self._has_direct(connection, 1):
+            return False
+        return relay.is_free(0) and relay.is_free(1) and all(relay.is_ordered(way, token) for way in (True, False))
 
     def _forward(
         self,
@@ -330,21 +350,26 @@ class Inbound:
         """Publish in this node's name, or as part of a change of the session's partition.
 
         The partition publishes QoS 2, because the packet id becomes known in the same change, and whatever must not
-        overtake such messages: all of a producer, and all behind a retained QoS 2 message until that is complete (A8).
+        overtake such messages: all of a producer, all behind one of its retained messages until that is complete (A8),
+        and all behind one of a producer with the same QoS (A3).
         """
         producer = self.scrutiny.producer
         number = self.scrutiny.number
         alone = self.relays.fabric.alone
-        ordered = self._is_behind(session) or (message.qos == 2 and message.retain)
-        if not session.persistent or alone or (message.qos < 2 and not producer and not ordered):
+        qos = message.qos
+        behind = self._is_behind(session, qos)
+        if not session.persistent or alone or (qos < 2 and not producer and not behind):
             result = self.publishing.publish(message, session, producer, number)
             if message.qos == 1:
                 connection.direct_token = self.commits.newest_token()
             return result
         result = self.entries.publish(session.partition, message, session, producer, number)
-        if ordered:
+        if message.retain or session.ordered_token > self.commits.complete_token:
             connection.fast = False
             session.ordered_token = self.commits.newest_token()
+        elif qos < 2:
+            connection.fast = False
+            session.order_after(self.commits.newest_token(), qos)
         return result
 
     def _message(

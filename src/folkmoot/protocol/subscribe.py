@@ -62,9 +62,11 @@ class SubscribeTask(Task):
         self.started: list[Subscription] = []
         self.reasons: list[str] = []
         self.newest: Newest | None = None
+        self.is_long = False  # more than one turn has added some
 
     def go_on(self) -> bool:
         """Add more of them."""
+        self.is_long = True
         return self.subscribing.add_more(self)
 
     def packet(self) -> tuple[int, bytes]:
@@ -163,7 +165,8 @@ class Subscribing:
             codes.append(code)
         # [A5] in a cluster all other members must know the subscription first
         wait = (session.persistent or not self.routes.fabric.alone) and bool(task.started)
-        self.commits.acknowledge(connection, self._suback(connection, task.source.packet_id, codes, task.reasons), wait)
+        data = self._suback(connection, task.source.packet_id, codes, task.reasons)
+        self.commits.acknowledge(connection, data, wait, own=not task.is_long)
         self.state.counters.sent_suback += 1
         for subscription in task.started:
             self.sys.welcome(subscription)
@@ -405,7 +408,7 @@ class Subscribing:
             work.steps += PACKET_STEPS
             codes.append(self._remove(connection, session, filters[len(codes)]))
         data = encode(Unsuback(task.source.packet_id, codes if connection.v5 else []), connection.version)
-        self.commits.acknowledge(connection, data, session.persistent)
+        self.commits.acknowledge(connection, data, session.persistent, own=True)
         self.state.counters.sent_unsuback += 1
         return True
 

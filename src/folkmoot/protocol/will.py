@@ -12,7 +12,8 @@ from typing import Final
 from folkmoot.delivery.keeping import REFUSED
 from folkmoot.delivery.outbox_publish import OutboxPublishing
 from folkmoot.kernel.clock import SECOND
-from folkmoot.kernel.event import WARNING
+from folkmoot.kernel.errors import CorruptStore
+from folkmoot.kernel.event import ERROR, WARNING
 from folkmoot.proxy.relay import token_of
 from folkmoot.session.session import Session, Will
 from folkmoot.store.key import WILL, client_of_left, is_left, left_name, plain_key
@@ -160,10 +161,21 @@ class Wills:
         return aside
 
     def publish(self, session: Session) -> None:
-        """Publish the will and forget it; raises CorruptStore if it cannot be read whether it was published before."""
+        """Publish the will and forget it.
+
+        If it cannot be read whether it was published before, it gets a row of its own, which the next leader finds.
+        """
         will = session.will
         if will is None:
             return
+        try:
+            self._publish(session, will)
+        except CorruptStore as fault:
+            self.state.event(ERROR, "corrupt_store", {"client": will.message.publisher, "what": str(fault)})
+            if not is_left(session.key):
+                self._set_aside(session, will)
+
+    def _publish(self, session: Session, will: Will) -> None:
         why = self._fault(session, will)
         if why:
             self._forget(session)

@@ -13,12 +13,10 @@ from typing import Final
 
 from folkmoot.channel.forward_sender import ForwardSender
 from folkmoot.kernel.clock import SECOND
-from folkmoot.kernel.pack import varint
 from folkmoot.proxy.relay import Relays, is_goodbye
 from folkmoot.session.connection import Connection
 from folkmoot.session.relay import ENDED, Relay
 from folkmoot.turn.fabric import Fabric
-from folkmoot.turn.message import FORWARD
 from folkmoot.turn.state import State
 
 __all__ = ["PendingClose", "PendingCloses"]
@@ -71,9 +69,7 @@ class PendingCloses:
         """Whether a message published over a connection is on its way; what others have published does not matter."""
         if connection.outbox_open:
             return True
-        return connection.forwarded_seq > 0 and (
-            self.forward_sender.is_asking(connection) or len(self._unconfirmed(connection)) > 0
-        )
+        return self.forward_sender.is_under_way(connection, connection.forwarded_seq)
 
     def begin(self, connection: Connection, goodbye: bool) -> None:
         """Handle the end of a connection: tell the leader of its session, at once or when all has arrived."""
@@ -99,17 +95,10 @@ class PendingCloses:
             self._left.setdefault(close.relay.number, []).append(close)
         return close
 
-    def _unconfirmed(self, connection: Connection) -> list[str]:
-        """Return the nodes that may lack messages which they do not answer."""
-        return self.forward_sender.acks.unconfirmed(connection.forwarded_seq)
-
     def speak(self) -> None:
         """Send flush markers; called when all messages of the turn are sent."""
-        acks = self.forward_sender.acks
         for close in self._closes:
-            for node_id in self._unconfirmed(close.connection):
-                if acks.needs_flush(node_id, close.connection.forwarded_seq):
-                    self.fabric.send(node_id, FORWARD, varint(acks.sent_seq) + varint(0))
+            self.forward_sender.mark(close.connection.forwarded_seq)
 
     def settle(self) -> list[str]:
         """End the pending closes whose messages have arrived; return the clients that may be admitted elsewhere."""

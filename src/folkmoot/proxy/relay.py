@@ -27,6 +27,7 @@ __all__ = [
     "BLOCKED",
     "CLOSED",
     "GOODBYE",
+    "MARKED",
     "UNBLOCKED",
     "HostRequest",
     "HostedClient",

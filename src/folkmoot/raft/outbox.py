@@ -3,11 +3,25 @@
 A *token* numbers a write; writes become durable in their order. A message speaks its term, so it waits for the write
 with the newest hard state; one that confirms entries waits for the write with these entries. Nothing else waits: a
 leader sends entries to others while it writes them itself (dissertation, 10.2.1).
+
+A disk may stand still for hours. Meanwhile the same is asked and answered with every heartbeat, so a message takes the
+place of an earlier one that waits for the same write and says no more.
 """
 
 from __future__ import annotations
 
-from folkmoot.raft.message import Message
+from folkmoot.raft.message import (
+    APPEND_RESPONSE,
+    CHUNK_REQUEST,
+    FETCH,
+    GRANTED,
+    HEARTBEAT_RESPONSE,
+    PRE_VOTE,
+    PRE_VOTE_RESPONSE,
+    VOTE,
+    VOTE_RESPONSE,
+    Message,
+)
 
 __all__ = ["Outbox"]
 
@@ -39,7 +53,17 @@ class Outbox:
         if token <= self.durable_token:
             self._ready.append(message)
         else:
-            self._held.append((token, message))
+            self._hold(token, message)
+
+    def _hold(self, token: int, message: Message) -> None:
+        """Keep a message back, in place of an earlier one that says no more."""
+        held = self._held
+        for at in range(len(held) - 1, -1, -1):
+            if held[at][0] == token and _says_as_much(message, held[at][1]):
+                message.round = max(message.round, held[at][1].round)
+                held[at] = (token, message)
+                return
+        held.append((token, message))
 
     def send_now(self, message: Message) -> None:
         """Queue a message that waits for nothing."""
@@ -83,3 +107,19 @@ class Outbox:
             else:
                 held.append((waits_for, message))
         self._held = held
+
+
+def _says_as_much(message: Message, earlier: Message) -> bool:
+    """Tell whether a message says what an earlier one of the same member has said, so that this one need not arrive."""
+    kind = message.kind
+    if kind != earlier.kind or message.to != earlier.to or message.term != earlier.term:
+        return False
+    if message.verdict != earlier.verdict:
+        return False
+    if kind == APPEND_RESPONSE:
+        if message.verdict == GRANTED:
+            return message.index >= earlier.index  # within a term, what has matched goes on to match
+        return message.commit == earlier.commit
+    if kind == CHUNK_REQUEST:
+        return message.index == earlier.index and message.log_term == earlier.log_term
+    return kind in (HEARTBEAT_RESPONSE, PRE_VOTE, PRE_VOTE_RESPONSE, VOTE, VOTE_RESPONSE, FETCH)

@@ -11,6 +11,8 @@ member sends is ignored. Wrong use is an assertion.
 
 from __future__ import annotations
 
+from bisect import insort
+
 from folkmoot.kernel.rng import Rng
 from folkmoot.raft.configuration import PROMOTE
 from folkmoot.raft.election import Election
@@ -281,7 +283,8 @@ class Raft:
     def _proposed(self, entry: Entry) -> Proposal:
         assert entry.term == self.term, "an entry is of the term of its leader"
         self._handle += 1
-        self._pending.append((entry.index, entry.term, self._handle))
+        # Those of an earlier term of this leader may be behind it: their entries are gone, their places not decided.
+        insort(self._pending, (entry.index, entry.term, self._handle))
         return Proposal(self._handle, entry.index, ACCEPTED, self.me)
 
     def read_index(self, context: int, now: int) -> int:

@@ -1,9 +1,10 @@
 """Merging the branches of a healed split, at the leader: before it opens a partition, while nobody serves it.
 
 One branch after the other, each page or step in a turn of its own: ask the branch's node for all rows, read this node's
-rows, make the plan (`merge`), write it as changes of the partition, about `_TURN_BYTES` per turn. A row MERGED records
-the progress, so that another leader can continue, and finally that the branch is merged, with all branches that it has
-merged itself. The branch's node then follows as a learner. The store is read only when earlier changes are on the disk.
+rows, make the plan (`merge`), write it as changes of the partition, about `_TURN_BYTES` per turn. Records of streams
+come last, a page at a time: there may be more of them than fit into the memory. A row MERGED records the progress, so
+that another leader can continue, and finally that the branch is merged, with all branches that it has merged itself.
+The branch's node then follows as a learner. The store is read only when earlier changes are on the disk.
 """
 
 from __future__ import annotations
@@ -13,8 +14,17 @@ from typing import Final
 from folkmoot.kernel.errors import CorruptStore
 from folkmoot.kernel.event import ERROR, INFO, WARNING, Event
 from folkmoot.membership.holding import COMPLETE, Holding, later
-from folkmoot.merge.merge import Merge
-from folkmoot.merge.merged import TakenBranch, as_taken, decode_mark, encode_mark, ends_of, known_ends, mark_key
+from folkmoot.merge.merge import Merge, Unit
+from folkmoot.merge.merged import (
+    TakenBranch,
+    as_taken,
+    decode_mark,
+    encode_mark,
+    ends_of,
+    known_ends,
+    mark_key,
+    note_ends,
+)
 from folkmoot.merge.side import Side, last_shared_counter
 from folkmoot.merge.summary import HealSummary
 from folkmoot.peer.kind import ASK_OFFER
@@ -37,6 +47,7 @@ from folkmoot.store.key import (
     STREAM,
     end_of,
     kind_prefix,
+    log_of_leftover,
     partition_end,
     partition_start,
 )
@@ -48,19 +59,24 @@ _TAKEN_MAX: Final = 16  # branches of a partition that are remembered
 _HEALS_MAX: Final = 16
 _DONE: Final = b"\xff\xff"
 _TRIES: Final = 3  # to read a branch, before it counts as lost
-_ROWS_HELD: Final = 500_000  # of all partitions that merge at the same time, both sides; a single one may have more
+_BYTES_HELD: Final = 256 << 20
+"""The rows of both sides of all partitions that merge at the same time; of a single partition there may be more."""
+
+_ROW_BYTES: Final = 200  # what a row or an operation takes in memory besides its key and value, approximately
 
 
 class Merges:
     """The partitions that merge branches; `done`: those that have finished, to be taken.
 
-    heals: summaries of the newest heals, oldest first.
+    heals: summaries of the newest heals, oldest first; bytes_held: which all merges together hold before they read one
+    after the other.
     """
 
     def __init__(self, context: ReplicaContext, lead: Lead) -> None:
         self.context = context
         self.lead = lead
         self.done: list[Replica] = []
+        self.bytes_held: int = _BYTES_HELD
         self._homes: dict[Replica, dict[str, tuple[bool, list[str]]]] = {}
         self.heals: list[dict[str, object]] = []
         self._active: dict[Replica, Intake] = {}
@@ -126,16 +142,26 @@ class Merges:
         self.step()
 
     def runnable(self) -> bool:
-        """Whether there is something to write at once."""
+        """Whether there is something to write or to read at once."""
         for merging in self._active.values():
-            if (merging.planned or merging.offered) and self._settled(merging.replica):
+            if (merging.paused or merging.offered) and not merging.planned and not self._may_grow(merging):
+                continue
+            if merging.paused or ((merging.planned or merging.offered) and self._settled(merging.replica)):
                 return True
         return False
+
+    def _may_grow(self, merging: Intake) -> bool:
+        """Whether a merge may read more: one at a time while all together hold much."""
+        if sum([one.held for one in self._active.values()]) <= self.bytes_held:
+            return True
+        for one in self._active.values():
+            if one.held:
+                return one is merging
+        return True
 
     def step(self) -> None:
         """Advance a few merges, fewer if they are large: a page or a step of the plan each."""
         running = 0
-        rows = sum([len(merging.rows) + len(merging.own) for merging in self._active.values()])
         for replica in list(self._active):
             if running >= self.context.config.copy_parallel:
                 return
@@ -143,10 +169,13 @@ class Merges:
             if replica.phase != MERGING:
                 del self._active[replica]
                 continue
-            if running and rows > _ROWS_HELD and not merging.source:
+            if not merging.planned and not self._may_grow(merging):
                 continue
             running += 1
-            if self._settled(replica):
+            if merging.paused:
+                merging.paused = False
+                self._ask(merging)
+            elif self._settled(replica):
                 self._go_on(merging)
 
     def _settled(self, replica: Replica) -> bool:
@@ -161,7 +190,10 @@ class Merges:
             self._write(merging)
         elif merging.offered:
             try:
-                self._prepare(merging)
+                if merging.records:
+                    self._plan_records(merging)
+                else:
+                    self._prepare(merging)
             except (CorruptStore, ValueError, IndexError) as fault:
                 self._give_up(merging, str(fault))
         elif not merging.source:
@@ -175,17 +207,7 @@ class Merges:
             holding = self._holding_of(replica, node_id)
             if holding is None or replica.knows(holding):
                 continue
-            merging.source = node_id
-            merging.taken = {}
-            merging.ends = {}
-            merging.summary = HealSummary()
-            merging.cursor = partition_start(replica.number)
-            merging.forget_rows()
-            merging.offered = False
-            merging.reached = partition_start(replica.number)
-            merging.side = []
-            merging.units = []
-            merging.next = 0
+            merging.begin(node_id, partition_start(replica.number))
             self._sources[node_id] = True
             self._ask(merging)
             return
@@ -212,19 +234,32 @@ class Merges:
         merging = self._active.get(replica)
         if merging is None or merging.source != node_id or merging.cursor != offer.start:
             return
-        if merging.planned or merging.offered:
+        if merging.offered or (merging.planned and not merging.records):
             return
         if not offer.end:
             self._give_up(merging, f"{node_id} cannot read its copy")
             return
+        if merging.records:
+            merging.page = [row for row in offer.rows if _is_of_record(row[0])]
+            merging.held += _size_of(merging.page)
+            merging.cursor = _next_of_records(replica.number, offer.end)
+            merging.offered = True
+            return
         merging.side = offer.side
         merging.lineage = offer.lineage
         merging.lives = offer.lives
-        for key, value in offer.rows:
-            merging.rows[key] = value
-        merging.cursor = offer.end
-        if offer.end < partition_end(replica.number):
-            self._ask(merging)
+        rows = [row for row in offer.rows if not _is_of_record(row[0])]
+        merging.rows.update(rows)
+        merging.held += _size_of(rows)
+        for key, _value in offer.rows:
+            if key[2] == LEFTOVER:
+                merging.kept[log_of_leftover(key)] = key
+        merging.cursor = _behind_chunks(replica.number, offer.end)
+        if merging.cursor < partition_end(replica.number):
+            if self._may_grow(merging):
+                self._ask(merging)
+            else:
+                merging.paused = True
             return
         merging.offered = True
 
@@ -234,7 +269,7 @@ class Merges:
         It counts as merged for nobody: another copy of it may come, now or later, which can be read.
         """
         replica = merging.replica
-        if merging.offered and merging.reached < partition_end(replica.number):
+        if merging.offered and not merging.records and merging.reached < partition_end(replica.number):
             del self._active[replica]  # the branch is sound, but this copy is not
             replica.spoil(why)
             return
@@ -284,10 +319,12 @@ class Merges:
             merge.trunk = tag_of(view.trunk)
         merge.they_live = merging.lives
         merge.taken = [branch for branch in replica.marks.values() if branch.cursor == _DONE]
-        merging.ends = ends_of(merging.rows, known_ends(merge.taken, holding))
+        merge.reader = context.reader
+        merging.ends = known_ends(merge.taken, holding)
         try:
             own = replica.holding()
-            merge.taken.append(as_taken(own, merge.lines, merging.rows, context.reader))
+            with_records = {**merging.rows, **dict.fromkeys(merging.kept.values(), b"")}
+            merge.taken.append(as_taken(own, merge.lines, with_records, context.reader))
         except CorruptStore as fault:
             del self._active[replica]  # as in `_give_up`
             replica.spoil(str(fault))
@@ -301,14 +338,47 @@ class Merges:
         holding = self._holding_of(replica, merging.source)
         assert merge is not None, "it was begun"
         assert holding is not None, "it was asked because of its report"
-        mark = replica.marks.get(mark_key(replica.number, holding))
-        merging.units = [unit for unit in merge.units if mark is None or unit.name > mark.cursor]
         merging.summary = merge.summary
-        merging.planned = True
+        units = merge.units
         homes = self._homes.setdefault(replica, {})
         for client, here in merge.homes.items():
             homes[client.decode()] = (here, merging.side)
+        merge.forget()
         merging.forget_rows()
+        merging.merge = merge
+        merging.offered = False
+        self._begin_writing(merging, holding, units)
+
+    def _begin_writing(self, merging: Intake, holding: Holding, units: list[Unit]) -> None:
+        """Write what is planned, but for what an earlier leader has written."""
+        mark = merging.replica.marks.get(mark_key(merging.replica.number, holding))
+        merging.units = [unit for unit in units if mark is None or unit.name > mark.cursor]
+        merging.next = 0
+        merging.planned = True
+        for unit in merging.units:
+            merging.held += sum([len(key) + len(body) + _ROW_BYTES for _kind, key, body in unit.ops])
+
+    def _begin_records(self, merging: Intake) -> None:
+        """Ask for the records of streams: they are merged page by page, and not held."""
+        merging.records = True
+        merging.cursor = kind_prefix(merging.replica.number, CHUNK)
+        self._ask(merging)
+
+    def _plan_records(self, merging: Intake) -> None:
+        """Plan a page of records, and ask for the next one meanwhile; raises CorruptStore, ValueError, IndexError."""
+        holding = self._holding_of(merging.replica, merging.source)
+        assert merging.merge is not None, "its other rows are merged"
+        assert holding is not None, "it was asked because of its report"
+        page = merging.page
+        units = merging.merge.records(page)
+        note_ends(merging.newest, page)
+        merging.page = []
+        merging.held = 0
+        merging.offered = False
+        merging.last = not merging.cursor
+        self._begin_writing(merging, holding, units)
+        if merging.cursor:
+            self._ask(merging)
 
     def _read_own(self, merging: Intake) -> None:
         """Read a page of this copy's rows, without records of streams: these are only appended to."""
@@ -319,7 +389,9 @@ class Merges:
         start = merging.reached
         end = chunks if start < chunks else partition_end(replica.number)
         page, following = read_page(context.reader, start, end, context.config.page_bytes)
-        merging.own.update({key: value for key, value in page if key[2] != HISTORY and key[2] != STREAM})
+        rows = [(key, value) for key, value in page if key[2] not in (HISTORY, STREAM, LEFTOVER)]
+        merging.own.update(rows)
+        merging.held += _size_of(rows)
         merging.reached = behind if following == chunks else following
 
     def _write(self, merging: Intake) -> None:
@@ -338,15 +410,23 @@ class Merges:
                 size += len(key) + len(body)
         holding = self._holding_of(replica, merging.source)
         assert holding is not None, "it was asked because of its report"
-        cursor = _DONE if merging.next == len(merging.units) else merging.units[merging.next - 1].name
-        if cursor == _DONE:  # only now all of what the branch has taken in is here
-            for key, taken in merging.taken.items():
+        finished = merging.next == len(merging.units)
+        if finished and merging.last:
+            for key, taken in merging.taken.items():  # only now all of what the branch has taken in is here
                 self._mark(replica, key, taken)
-        branch = TakenBranch(holding, cursor)
-        branch.ends = merging.ends
-        self._mark(replica, mark_key(replica.number, holding), branch)
-        if cursor == _DONE:
+            branch = TakenBranch(holding, _DONE)
+            branch.ends = ends_of(merging.newest, merging.ends)
+            self._mark(replica, mark_key(replica.number, holding), branch)
             self._end(merging, holding)
+            return
+        if merging.next:
+            branch = TakenBranch(holding, merging.units[merging.next - 1].name)
+            self._mark(replica, mark_key(replica.number, holding), branch)
+        if finished:
+            merging.end_plan()
+            merging.held = _size_of(merging.page)
+            if not merging.records:
+                self._begin_records(merging)
 
     def _mark(self, replica: Replica, key: bytes, branch: TakenBranch) -> None:
         """Note how far a branch is taken in, unless it is known that it is further."""
@@ -374,9 +454,10 @@ class Merges:
             self._absorbs[replica] = None
         level = WARNING if merging.summary.dropped else INFO
         self.context.events.append(Event(level, "branch_merged", fields))
-        merging.planned = False
         merging.offered = False
         merging.source = ""
+        merging.end_plan()
+        merging.forget_rows()
 
     def _report(self) -> None:
         """Report the heal when all its partitions are merged here."""
@@ -439,3 +520,26 @@ class Merges:
             if mark.cursor != _DONE:
                 writer.delete(replica.number, key)
                 del replica.marks[key]
+
+
+def _is_of_record(key: bytes) -> bool:
+    return key[2] == CHUNK or key[2] == LEFTOVER
+
+
+def _behind_chunks(partition: int, start: bytes) -> bytes:
+    """Return where a page begins that has no chunks."""
+    chunks = kind_prefix(partition, CHUNK)
+    return end_of(chunks) if chunks <= start < end_of(chunks) else start
+
+
+def _next_of_records(partition: int, start: bytes) -> bytes:
+    """Return where the next page of records begins; empty after the last one."""
+    leftovers = kind_prefix(partition, LEFTOVER)
+    if start < end_of(kind_prefix(partition, CHUNK)) or leftovers <= start < end_of(leftovers):
+        return start
+    return leftovers if start < leftovers else b""
+
+
+def _size_of(rows: list[tuple[bytes, bytes]]) -> int:
+    """Return what rows take in memory, approximately."""
+    return sum([len(key) + len(value) + _ROW_BYTES for key, value in rows])

@@ -10,7 +10,7 @@ from typing import Final
 
 from folkmoot.kernel.pack import get_u16, get_u64, u16, u64, varint
 from folkmoot.membership.history import put_history, take_history
-from folkmoot.membership.holding import DAMAGED, Holding
+from folkmoot.membership.holding import DOUBTFUL, Holding
 from folkmoot.peer.cursor import Cursor, put_bytes
 from folkmoot.store.key import partition_end, partition_start
 
@@ -83,7 +83,7 @@ def decode_report(body: bytes, partitions: int) -> list[Report]:
         partition = _partition(cursor, partitions)
         flags = cursor.byte()
         state = flags & ~_MAY_DIVERGE
-        if state > DAMAGED:
+        if state > DOUBTFUL:
             raise ValueError("a report of copies has an unknown state")
         epoch = cursor.integer()
         seq = cursor.integer()

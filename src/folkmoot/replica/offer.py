@@ -20,7 +20,7 @@ from folkmoot.peer.kind import OFFER
 from folkmoot.replica.context import ReplicaContext
 from folkmoot.replica.page import read_page
 from folkmoot.replica.replica import Replica
-from folkmoot.store.key import CHUNK, HISTORY, RETAINED, STREAM, partition_end, partition_start
+from folkmoot.store.key import CHUNK, HISTORY, RETAINED, partition_end, partition_start
 from folkmoot.store.writer import VERSION_BYTES, version_of
 
 __all__ = ["AskNotice", "OfferNotice", "Offers", "decode_ask", "decode_offer", "encode_ask", "encode_offer"]
@@ -180,7 +180,7 @@ def _offered(rows: list[tuple[bytes, bytes]], seen: list[Holding], mine: Holding
     found: list[tuple[bytes, bytes]] = []
     for key, value in rows:
         kind = key[2]
-        if kind == HISTORY or kind == STREAM:
+        if kind == HISTORY:
             continue
         if kind == RETAINED or kind == CHUNK:
             epoch, seq = version_of(value)

@@ -11,7 +11,7 @@ from folkmoot.kernel.errors import CorruptStore
 from folkmoot.kernel.event import ERROR, Event
 from folkmoot.membership.divergence import YES, has_change, includes
 from folkmoot.membership.history import decode_history, encode_history, extended, read_history, trimmed
-from folkmoot.membership.holding import COMPLETE, DAMAGED, FORGOTTEN, HISTORY_MAX, NONE, PARTIAL, Holding
+from folkmoot.membership.holding import COMPLETE, DAMAGED, DOUBTFUL, FORGOTTEN, HISTORY_MAX, NONE, PARTIAL, Holding
 from folkmoot.membership.view import View
 from folkmoot.merge.merged import TakenBranch
 from folkmoot.merge.stamp import Stamps
@@ -166,6 +166,7 @@ class Replica:
         """Say that what is here of another lineage is removed, and that nobody has merged it."""
         holding = self.holding()
         fault = {PARTIAL: "the copy here is incomplete", DAMAGED: "the copy here is damaged"}
+        fault[DOUBTFUL] = fault[PARTIAL]
         why = f"{fault.get(holding.state, 'the copy here could not be read')} and was not merged: of its changes of "
         why += f"another lineage, up to {holding.epoch}:{holding.seq}, those that no other node has are lost"
         self.event(ERROR, "branch_lost", why)
@@ -351,6 +352,8 @@ class Replica:
         self.history = history
         # From nothing on it has every change since the first.
         state = COMPLETE if self.state == NONE else self.state
+        if state == DOUBTFUL and self._is_certain(change.epoch):
+            state = COMPLETE
         writer.raw(ops, size_of(ops))
         writer.adopt(self.number, change.epoch, change.seq, state)
         if not context.planted.gaps:
@@ -416,9 +419,17 @@ class Replica:
         self.context.writer.adopt(self.number, epoch, seq, state)
 
     def doubt(self) -> None:
-        """Acknowledged changes may be missing at its end: it is partial until it is filled."""
+        """Acknowledged changes may be missing at its end, until a leader of a later time has added to it."""
         if self.state == COMPLETE:
-            self.rate(PARTIAL)
+            self.rate(DOUBTFUL)
+
+    def _is_certain(self, epoch: int) -> bool:
+        """Whether a leader that has written a change of an epoch has taken over since this process came up.
+
+        It has what the longest copy in sync had, and has sent everything before that change.
+        """
+        view = self.context.view
+        return view is not None and epoch >= view.bases.get(self.context.node_id, epoch + 1)
 
     def spoil(self, why: str) -> None:
         """Mark the copy as damaged: it must not lead, and is to be filled anew."""

@@ -182,7 +182,7 @@ class Replication:
         self.takeover.cannot_read(self.replicas[partition], why)
 
     def doubt(self) -> None:
-        """Mark all copies partial until they are filled: acknowledged changes may be missing at their ends.
+        """Mark all copies as doubtful: acknowledged changes may be missing at their ends.
 
         A disk that becomes another one need not: nobody counts on its copies.
         """

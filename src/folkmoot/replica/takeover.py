@@ -13,7 +13,7 @@ from folkmoot.kernel.clock import NEVER, SECOND
 from folkmoot.kernel.event import ERROR, WARNING, Event
 from folkmoot.kernel.pack import get_u16, u16, u64
 from folkmoot.membership.divergence import YES, includes
-from folkmoot.membership.holding import COMPLETE, DAMAGED, PARTIAL, Holding, later
+from folkmoot.membership.holding import COMPLETE, DAMAGED, DOUBTFUL, NONE, PARTIAL, Holding, later
 from folkmoot.peer.kind import TAIL
 from folkmoot.replica.change import decode_changes
 from folkmoot.replica.context import ReplicaContext
@@ -137,19 +137,18 @@ class Takeover:
         replicas = context.view.replicas[replica.number] if context.view.replicas else []
         longest = mine
         source = ""
-        others_complete = False
+        best = self._best_state(replica, replicas)
         for node_id in replicas:  # what only others have was not acknowledged
             report = replica.reports.get(node_id)
-            if report is None or report.holding.state != COMPLETE or report.holding.seq == 0:
+            if best == NONE or report is None or report.holding.state != best or report.holding.seq == 0:
                 continue
-            others_complete = True
             if later(report.holding, longest):
                 longest = report.holding
                 source = node_id
-        if mine.state == PARTIAL:
+        if mine.state in (PARTIAL, DOUBTFUL):
             # The last copy in sync stays so, whatever becomes of it; or this one has lost rows since it was in sync.
-            if others_complete:
-                replica.spoil("the copy here is partial, and another member has a complete one")
+            if best == COMPLETE or (best == DOUBTFUL and mine.state == PARTIAL):
+                replica.spoil("the copy here is partial, and another member has a better one")
                 return
             replica.event(ERROR, "partial_leads", "no member has a complete copy, and the best one is partial")
         if context.planted.own_tail or not source:
@@ -160,6 +159,20 @@ class Takeover:
             replica.withdraw()
         else:
             self._fetch(replica, source, mine)
+
+    def _best_state(self, replica: Replica, replicas: list[str]) -> int:
+        """Return of which worth the copies of others are that this one is compared with; NONE: none can be better.
+
+        Those that are complete; if none is here either, those in doubt: each has everything up to its position.
+        """
+        states = [replica.state]
+        for node_id in replicas:
+            report = replica.reports.get(node_id)
+            if report is not None and report.holding.seq > 0 and node_id != self.context.node_id:
+                states.append(report.holding.state)
+        if COMPLETE in states[1:] or states[0] == COMPLETE:
+            return COMPLETE
+        return DOUBTFUL if DOUBTFUL in states[1:] else NONE
 
     def _fetch(self, replica: Replica, source: str, mine: Holding) -> None:
         self._asked[replica] = source

@@ -18,9 +18,11 @@ from folkmoot.kernel.pack import get_varint, varint
 from folkmoot.session.subscription import SUBSCRIPTION_BYTES, excess_of
 from folkmoot.topics.name import split_share
 from folkmoot.topics.tree import Tree
+from folkmoot.turn.barrier import Barrier
 from folkmoot.turn.commit import Commits
 from folkmoot.turn.fabric import Fabric
-from folkmoot.turn.message import ANNOUNCE
+from folkmoot.turn.landing import Landings
+from folkmoot.turn.message import ANNOUNCE, ASKS_CONFIRM, ASKS_LANDED
 from folkmoot.turn.work import SUBSCRIPTION_STEPS
 
 __all__ = ["Interest", "Location", "SharedLocation", "announced_bytes", "location_name"]
@@ -28,6 +30,7 @@ __all__ = ["Interest", "Location", "SharedLocation", "announced_bytes", "locatio
 # in an announced number: the lower bits count the subscribers, the upper ones those that are absent
 _ABSENT_BIT: Final = 32
 _SCARCE_WAIT_US: Final = 5 * SECOND  # clients wait for copies to be filled
+_ANNOUNCED_MIN: Final = 256  # filters: with fewer, nobody looks for those that are known to all
 _Table = tuple[str, int, bool, list[tuple[bytes, int]]]
 
 
@@ -75,9 +78,11 @@ class SharedLocation:
 class Interest:
     """What the other nodes have announced, and what is to be announced to them."""
 
-    def __init__(self, fabric: Fabric, commits: Commits, partitions: int) -> None:
+    def __init__(self, fabric: Fabric, commits: Commits, barrier: Barrier, landings: Landings, partitions: int) -> None:
         self.fabric = fabric
         self.commits = commits
+        self.barrier = barrier
+        self.landings = landings
         self.tree = Tree()  # of other nodes: Location, or SharedLocation for shared subscriptions
         self.changed: list[bytes] = []  # filters whose routes are out of date; the owner of the routes clears it
         self._told: dict[str, None] = {}  # the other members that have announced everything
@@ -96,6 +101,9 @@ class Interest:
         self._absent: list[dict[bytes, int]] = [{} for _ in range(partitions)]  # by full filter of shared subscriptions
         self._news: dict[tuple[int, bytes], None] = {}
         self._urgent = False  # a SUBACK waits for these changes
+        # By partition and filter: the turn that has announced subscribers; some are complete and not forgotten yet
+        self._announced: dict[tuple[int, bytes], int] = {}
+        self._announced_max = _ANNOUNCED_MIN
         self._sent: dict[str, dict[int, list[int]]] = {}  # per node: announcements without confirmation -> turns
         self._count = 0
 
@@ -116,9 +124,13 @@ class Interest:
             names[name] = count
         else:
             del names[name]
-        first_or_last = count == 0 or (count == 1 and change > 0)
-        if self.fabric.others and (first_or_last or name.startswith(b"$share/")):
-            self._news[(partition, name)] = None
+        is_news = count == 0 or (count == 1 and change > 0) or name.startswith(b"$share/")
+        key = (partition, name)
+        if not is_news and change > 0 and key in self._announced:
+            # Others may not know it yet: this turn asks anew, so that its SUBACK waits for no other turn.
+            is_news = self._announced[key] > self.commits.complete_token
+        if self.fabric.others and is_news:
+            self._news[key] = None
             self._urgent = True
             if change > 0:
                 self.commits.asked = True  # a SUBACK of this turn waits for the other nodes
@@ -161,12 +173,14 @@ class Interest:
         """Begin to lead the partition: its subscriptions are known from its rows."""
         self._set_all(self._locations[partition], [])
         self._untold[partition] = False
+        self.landings.opened(partition, self.fabric.node_id)
         self.from_other_side.pop(partition, None)
         self._know(partition)
 
     def moved(self, partition: int) -> None:
         """The partition has another leader, or is opened anew, and will be announced as a whole."""
         self._untold[partition] = True
+        self.landings.moved(partition)
 
     def begin_anew(self, was_out: bool) -> None:
         """This node starts over with all others: they have not waited for it when clients subscribed.
@@ -211,21 +225,37 @@ class Interest:
         return -1
 
     def flush(self) -> None:
-        """Announce the changes of this turn."""
-        if not self._news:
+        """Announce the changes of this turn, and ask what has to be known of retained messages under way."""
+        landings = self.landings
+        if not self._news and not landings.asks_all and not landings.asks:
             return
         news = self._news
         urgent = self._urgent
         self._news = {}
         self._urgent = False
-        if not self.fabric.others:
-            return
         tables: dict[int, list[tuple[bytes, int]]] = {}
-        for partition, name in news:
+        for key in news:
+            partition, name = key
             tables.setdefault(partition, []).append((name, self._told_of(partition, name)))
+            if urgent:
+                self._announced[key] = self.commits.state.writer.token
+        self._forget_announced()
         body = self._pack([self._table(partition, False, entries) for partition, entries in tables.items()])
         for node_id in self.fabric.others:
-            self._send(node_id, body, urgent)
+            if tables or landings.is_asked(node_id):
+                self._send(node_id, body, urgent)
+        if landings.is_asked(self.fabric.node_id):
+            self._count += 1
+            landings.asked(self.fabric.node_id, self._count)
+            self.barrier.asked(self.fabric.node_id, self._count, self.commits.newest_token())
+        landings.end_turn()
+
+    def _forget_announced(self) -> None:
+        """Forget what all others know; each is looked at about twice."""
+        if len(self._announced) >= self._announced_max:
+            for key in [key for key, token in self._announced.items() if token <= self.commits.complete_token]:
+                del self._announced[key]
+            self._announced_max = max(2 * len(self._announced), _ANNOUNCED_MIN)
 
     def tell(self, node_id: str, partitions: list[int], all_of_node: bool) -> None:
         """Announce everything of some partitions that this node leads to a node, and perhaps of this node itself.
@@ -242,6 +272,7 @@ class Interest:
             # The node starts anew and has forgotten earlier announcements: its confirmation of this one covers them.
             for tokens in self._sent.pop(node_id, {}).values():
                 void += tokens
+            self.landings.again(node_id)
         self._send(node_id, self._pack(tables), True)
         if void and node_id in self._sent:
             self._sent[node_id][self._count] += void
@@ -254,10 +285,15 @@ class Interest:
 
     def _send(self, node_id: str, body: bytes, urgent: bool) -> None:
         self._count += 1
+        asks = 0
         if urgent and not self.fabric.planted.no_barrier:
             self.commits.ask(1, 0)
             self._sent.setdefault(node_id, {})[self._count] = [self.commits.state.writer.token]
-        self.fabric.send(node_id, ANNOUNCE, varint(self._count) + varint(self.fabric.epoch) + body)
+            asks = ASKS_CONFIRM
+        if self.landings.is_asked(node_id):
+            self.landings.asked(node_id, self._count)
+            asks |= ASKS_LANDED
+        self.fabric.send(node_id, ANNOUNCE, varint(self._count) + varint(self.fabric.epoch) + varint(asks) + body)
 
     def unconfirmed(self) -> list[str]:
         """Return the nodes that have not confirmed announcements."""
@@ -270,10 +306,14 @@ class Interest:
 
     # -- announcements of other nodes ---------------------------------------------------------------------------------
 
-    def receive(self, node_id: str, body: bytes) -> int:
-        """Apply an announcement; return its number, to be confirmed. Raises ValueError or IndexError if malformed."""
+    def receive(self, node_id: str, body: bytes) -> tuple[int, int]:
+        """Apply an announcement; return its number, and what it asks for.
+
+        Raises ValueError or IndexError if it is malformed.
+        """
         number, pos = get_varint(body, 0)
         _, pos = get_varint(body, pos)
+        asks, pos = get_varint(body, pos)
         tables = msgspec.msgpack.decode(body[pos:], type=list[_Table])
         for of_node, partition, whole, entries in tables:
             if of_node:
@@ -295,13 +335,14 @@ class Interest:
                 if whole:
                     self._know(partition)
                     self._untold[partition] = False
+                    self.landings.opened(partition, node_id)
                     self.from_other_side.pop(partition, None)
             if whole:
                 self._set_all(location, entries)
             else:
                 for name, count in entries:
                     self._set(location, name, count)
-        return number
+        return (number, asks)
 
     def _hear_late(self, location: Location, entries: list[tuple[bytes, int]]) -> None:
         """Apply additions that a former leader of the partition announces.
@@ -377,6 +418,7 @@ class Interest:
     def gone(self, node_id: str) -> None:
         """A node is no member any more: its transient subscribers are gone, and it confirms nothing."""
         self._told.pop(node_id, None)
+        self.landings.gone(node_id)
         location = self._nodes.pop(node_id, None)
         if location is not None:
             self._set_all(location, [])

@@ -186,7 +186,9 @@ class Committer:
                 write()
                 break
             except StoreFull as error:
-                if not stuck:
+                if stuck:  # there was room, but not for this user: each attempt takes the loop's thread
+                    threading.Event().wait(RETRY_S)
+                else:
                     stuck = True
                     self._tell(self._listener.stuck, str(error))
             except StoreError as error:

@@ -52,6 +52,7 @@ class CommitLog:
     def create(self) -> None:
         """Make the log of a new store; raises OSError. From then on, a log without a segment has lost them."""
         self.folder.mkdir(exist_ok=True)
+        sync_folder(self.folder.parent)
         if not self._starts():
             self._begin()
 

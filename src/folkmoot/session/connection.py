@@ -141,6 +141,8 @@ class Connection:
         # outbox of its session's partition are under way, and the newest request before the last of them; the newest
         # turn with a message of QoS 1 that went past that outbox, if there is one; how many requests wait for a leader
         self.forwarded_seq = 0
+        self.forwarded_qos0_seq = 0  # the same of messages with QoS 0, and with QoS 1
+        self.forwarded_qos1_seq = 0
         self.outbox_open = 0
         self.outbox_order = 0
         self.direct_token = 0

@@ -31,9 +31,9 @@ class Relay:
     token: random, tells a new leader what this connection has set at the old one; told: whether any leader knows of it;
     leader: the node that gets packets now, empty while the partition has none; log: packets whose effects are not known
     to be safe, as (number, first byte, rest); given: number of the newest packet sent to any leader; retained: number
-    of the newest packet with a retained message; promised: the packet that marks what this node had outstanding for it
-    while it was the leader; flights: queue sequences by packet id that the client has received, and whose
-    acknowledgement is not known to be safe.
+    of the newest packet with a retained message; qos0, qos1: of the newest with a message with that QoS; promised: the
+    packet that marks what this node had outstanding for it while it was the leader; flights: queue sequences by packet
+    id that the client has received, and whose acknowledgement is not known to be safe.
     """
 
     def __init__(self, connection: Connection, partition: int, body: bytes, assigned: bool, token: int) -> None:
@@ -52,6 +52,8 @@ class Relay:
         self.packet_seq = 0
         self.sent_seq = 0
         self.retained_seq = 0
+        self.qos0_seq = 0
+        self.qos1_seq = 0
         self.marker_seq = 0
         self.flights: dict[int, int] = {}
 
@@ -66,15 +68,26 @@ class Relay:
             return self.connection.kept_token <= complete_token
         return not self.log or self.log[0][0] > self.retained_seq
 
-    def is_free(self) -> bool:
-        """Whether a message published here overtakes none that the session's leader publishes for it (A3)."""
-        return not self.marker_seq or not self.log or self.log[0][0] > self.marker_seq
+    def is_free(self, qos: int) -> bool:
+        """Whether a message with QoS 0 or 1 published here overtakes none that the session's leader publishes (A3)."""
+        newest = max(self.marker_seq, self.qos1_seq if qos else self.qos0_seq)
+        return not newest or not self.log or self.log[0][0] > newest
+
+    def note_passed_on(self, qos: int, retained: bool) -> None:
+        """The newest packet is a message that the session's leader publishes."""
+        if retained:
+            self.retained_seq = self.packet_seq
+        if qos == 1:
+            self.qos1_seq = self.packet_seq
+        elif qos == 0:
+            self.qos0_seq = self.packet_seq
 
     def let_overtake(self) -> None:
         """Give up the order: the client has gone, and delivery out of order is better than none."""
-        self.retained_seq = 0
-        self.connection.kept_token = 0
-        self.marker_seq = 0
+        self.retained_seq = self.qos0_seq = self.qos1_seq = self.marker_seq = 0
+        connection = self.connection
+        connection.kept_token = connection.direct_token = 0
+        connection.forwarded_qos0_seq = connection.forwarded_qos1_seq = 0
 
     def handled(self, number: int) -> None:
         """Drop the packets up to `number` from the log: their effects are safe."""
@@ -119,13 +132,20 @@ class Remote:
         self.received_seq = 0  # the newest packet received
         self.resent_seq = 0  # the newest packet that an earlier leader received
         self.handled_seq = 0  # the newest packet whose effects are safe
+        self.marked_seq = 0  # the packet that is handled when all that the former leader had under way is done
         self.blocked = False  # the client takes no more bytes for now
         self.choked = False  # its node takes no more bytes for now
         self.opened = False  # its CONNACK is in the output
-        self.expelled = False  # its node has been told to close it, because another connection takes the session over
+        self.expelled = False  # its node has been told to close it, and has not said yet that it has
+        self.without_will = False  # if the leader has ended it: its client may not publish its will any more
         self.sequences: list[int] = []  # of the queued messages in the output
         self.code = 0  # the reason code of the DISCONNECT that closes it; 0 = no DISCONNECT
         self.why = ""
+
+    @property
+    def is_marked(self) -> bool:
+        """Whether no answer may leave ahead, since with it all packets before it count as handled."""
+        return self.marked_seq > self.handled_seq
 
     def __repr__(self) -> str:
         return f"Remote({self.node_id!r} {self.number} packets={self.received_seq} handled={self.handled_seq})"

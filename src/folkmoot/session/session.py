@@ -107,7 +107,10 @@ class Session:
         self.taken: list[tuple[int, int, bytes, int]] | None = None
         # Inbound flow: QoS 2 packet ids whose PUBREL has not been received, with the reason code of their PUBREC
         self.received: dict[int, int] | None = None
-        self.ordered_token = 0  # of the newest turn whose messages must not be overtaken by later ones
+        # Of the newest turn whose messages must not be overtaken by later ones: by any, and by those with QoS 0 and 1
+        self.ordered_token = 0
+        self.ordered_qos0_token = 0
+        self.ordered_qos1_token = 0
         self.registration_only = False  # a transient session at another node: only its client's registration is here
         self.proxy = False  # represents a session at another node for a connection at this one
         self.flights: set[int] | None = None  # queue sequences that the client has received from an earlier leader
@@ -181,6 +184,18 @@ class Session:
     def had_by(self, token: int) -> bool:
         """Whether no later connection than this one has had the session; True if that is not known."""
         return not self.token or self.token == token
+
+    def is_ordered_after(self, token: int, qos: int) -> bool:
+        """Whether a message must not overtake those of a turn after this one."""
+        newest = self.ordered_qos1_token if qos == 1 else self.ordered_qos0_token if qos == 0 else 0
+        return max(self.ordered_token, newest) > token
+
+    def order_after(self, token: int, qos: int) -> None:
+        """Let no later message with this QoS, 0 or 1, overtake those of a turn."""
+        if qos == 1:
+            self.ordered_qos1_token = token
+        else:
+            self.ordered_qos0_token = token
 
     def packet_id_of(self, sequence: int) -> int:
         """Return the packet id of the queued message `sequence`: 1 to 65535, repeated only 65535 messages later."""

@@ -5,14 +5,16 @@ A run is a function of its seed: nothing here reads a clock, a random source or 
 
 from __future__ import annotations
 
-from folkmoot.sim.excuse import EXCUSES, JUDGED_MIN_PERCENT, Excuse, share_of, too_seldom
+from folkmoot.sim.excuse import DEMANDS, EXCUSES, JUDGED, JUDGED_MIN_PERCENT, Excuse, share_of, too_seldom
 from folkmoot.sim.option import Options, UnknownOption
 from folkmoot.sim.run import Result, Simulation
 from folkmoot.sim.scenario import Scenario, ScriptError, parse_scenario
 from folkmoot.sim.shrink import Shrinker
 
 __all__ = [
+    "DEMANDS",
     "EXCUSES",
+    "JUDGED",
     "JUDGED_MIN_PERCENT",
     "Excuse",
     "Options",

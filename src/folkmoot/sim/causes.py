@@ -40,12 +40,14 @@ _AFTER_US: Final = 5 * SECOND
 class Causes:
     """Answers by the history. `majority`: the policy.
 
-    `judged`: cases by promise. `excused`: cases by (promise, condition).
+    `judged`: cases by promise. `excused`: cases by (promise, condition). `demands`: looks at what must hold during
+    faults, by (demand, why it was not judged; `JUDGED` if it was).
     """
 
     def __init__(self, history: History, *, majority: bool) -> None:
         self.judged: dict[str, int] = {}
         self.excused: dict[tuple[str, str], int] = {}
+        self.demands: dict[tuple[str, str], int] = {}
         self.history = history
         self.world = history.world
         self.majority = majority
@@ -56,6 +58,10 @@ class Causes:
     def judge(self, promise: str) -> None:
         """Count a case that nothing can excuse."""
         self.judged[promise] = self.judged.get(promise, 0) + 1
+
+    def look_at(self, demand: str, why_not: str) -> None:
+        """Count a look at a demand; why_not: the reason that it does not hold at this moment, or `JUDGED`."""
+        self.demands[demand, why_not] = self.demands.get((demand, why_not), 0) + 1
 
     def _excuse(self, promise: str, condition: str) -> bool:
         assert (promise, condition) in _TABLE, f"{promise}, {condition}: not in the table of excuses"
@@ -143,17 +149,25 @@ class Causes:
     def matched_otherwise(self, record: SessionRecord, message: Message) -> bool:
         """Whether a message may have been matched with other subscriptions than the client's present ones.
 
-        Yes, if the client changed its subscriptions on another side than the one that took the message.
+        Yes, if the client changed its subscriptions on another side than the one that took the message. A subscription
+        that was made before the sides parted is known to both of them, as it is.
         """
         changed = record.began_without_copy and not self.majority
         taken = [attempt.link for attempt in message.attempts]
         for sub in record.matching(message.topic):
+            gone = sub.until_us < NEVER or sub.gone_us < NEVER
             since = sub.gone_us if sub.gone_us < NEVER else sub.asked_us
-            if not changed:
-                until = min(message.acked_us, self.world.now)
+            until = min(message.acked_us, self.world.now)
+            if changed:
+                break
+            if gone or sub.link is None:
                 links = taken + (record.links_since(sub.asked_us) if sub.link is None else [sub.link])
                 changed = any(self._is_forked(link, since, until) for link in links)
-                changed = changed or self._is_unaware(message, since, min(max(since, sub.since_us), self.world.now))
+            else:
+                made_us = min(sub.since_us, self.world.now)
+                changed = any(self._on_two_sides([link, sub.link], since, made_us + SECOND) for link in taken)
+                changed = changed or self._is_uninformed(message, sub.link, since, made_us)
+            changed = changed or self._is_unaware(message, since, min(max(since, sub.since_us), self.world.now))
         return self._decide("A2", "subscription changed on another side", changed)
 
     def out_of_order(self, record: SessionRecord | None, message: Message, later: Message) -> bool:
@@ -194,8 +208,8 @@ class Causes:
                 return self._excuse("A3", "sent again after two crashes")
         if unanswered and len(message.attempts) > 1:
             lacks = self.history.lacks(first.link.server.name, first.sent_us - HEAL_US, ended)
-            if lacks >= self.history.copies:
-                return self._excuse("A3", "refused while all copies were away, and sent again")
+            if lacks > self.history.copies - self.history.least:
+                return self._excuse("A3", "refused while too few copies were there, and sent again")
         self.judge("A3")
         return False
 
@@ -229,12 +243,15 @@ class Causes:
             self._excuse("A2", "QoS 0: sent before it was on disk, and again after a failure")
         return more
 
-    def repeats_scan(self, record: SessionRecord) -> int:
-        """Return how often a scan of retained messages may have begun again.
+    def repeats_scan(self, asked_us: int, qos: int) -> int:
+        """Return how often a scan of retained messages, asked for since then, may have begun again.
 
-        Once for each machine that has failed since the session began.
+        Once for each machine that has failed since. The next leader begins anew with those that come with QoS 0; with
+        the others only where all copies of a partition have been away.
         """
-        falls = self.history.falls(record.created_us)
+        falls = self.history.falls(asked_us)
+        if qos and falls and self.history.away(asked_us) < self.history.copies:
+            falls = 0
         if falls:
             self._excuse("A2", "retained messages are sent again after a failure")
         return falls
@@ -261,6 +278,24 @@ class Causes:
                     name, where, since, message.first_us + _UNNOTICED_US
                 ):
                     return self._excuse("A1", "transient: its node failed, or did not reach the node of the subscriber")
+        return False
+
+    def lost_with_its_session(self, record: SessionRecord, message: Message, publisher: SessionRecord | None) -> bool:
+        """Whether a message for a transient session that has ended may be lost with its node, or on its way.
+
+        Yes, if the node failed while the message may have been under way, or afterwards, until the connection ended; or
+        if the two nodes may have been of two sides.
+        """
+        link = record.link
+        assert link is not None, "it was connected"
+        since = message.first_us - _BEFORE_US
+        if not self.alone and self.history.down(link.server.name, since, link.cut_us - 1):
+            return self._excuse("A1", "transient: its node failed, or did not reach the node of the subscriber")
+        if self.lost_on_its_way(record, message, publisher):
+            return True
+        if self._on_two_sides([link, *[attempt.link for attempt in message.attempts]], since, link.cut_us):
+            return self._excuse("A1", "transient: its node failed, or did not reach the node of the subscriber")
+        self.judge("A1")
         return False
 
     def unknown_there(self, record: SessionRecord, sub: Sub, message: Message) -> bool:
@@ -566,6 +601,10 @@ class Causes:
         No excuse: the outcome of an operation without an answer is open (Herlihy and Wing), unless nothing delays it.
         """
         return self.history.troubled(message.first_us - _BEFORE_US, ended_us)
+
+    def pending_since(self, since_us: int) -> bool:
+        """Whether something has failed since then, so that a write that was under way may be applied later."""
+        return self.history.troubled(since_us, self.world.now)
 
     # Wills
 

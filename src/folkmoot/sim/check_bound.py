@@ -135,6 +135,7 @@ def leftovers(host: Machine) -> str:
         "outbox": sum([len(led.outbox) for led in broker.partition.led]),
         "turns that wait for answers": len(broker.turn.commits._owed),
         "announcements without confirmation": len(broker.delivery.interest.unconfirmed()),
+        "questions about retained messages": len(broker.turn.landings.unanswered()),
         "feeds that wait": len(broker.feed.feeds) - len(broker.feed.feeds.tailing),
         "transactions": len(broker.delivery.transactions.waiting),
         "clients that wait": len(broker.protocol.admission.early) + len(broker.protocol.admission._parked),

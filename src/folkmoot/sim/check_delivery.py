@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from folkmoot.kernel.clock import NEVER, SECOND
 from folkmoot.mqtt.packet import Properties, Publish
+from folkmoot.sim.check_late import LATE_US, LateChecker
 from folkmoot.sim.fact import Message, SessionRecord, Sub
 from folkmoot.sim.ledger import Ledger
 from folkmoot.sim.network import Link
@@ -19,6 +20,9 @@ _LATE_US = 8 * SECOND
 _ANSWER_US = 1 * SECOND
 """How long a received message may count as unacknowledged at its node: clients take up to 400 ms to answer."""
 
+_OVERTAKEN_US = 5 * SECOND
+"""A message that was acknowledged so long before another one was sent comes before it."""
+
 _OVERHEAD_BYTES = 200
 """What the properties of a PUBLISH may add to topic and payload when a client limits the size of packets."""
 
@@ -30,6 +34,7 @@ class DeliveryChecker:
         self.ledger = ledger
         self.world = ledger.world
         self.judge = ledger.judge
+        self.late: LateChecker | None = None
 
     # While it runs
 
@@ -68,6 +73,7 @@ class DeliveryChecker:
     def held(self, record: SessionRecord, link: Link, message: Message, dup: bool) -> None:
         """A message came, and is handed to the application at PUBREL."""
         record.held[message.number] = True
+        self._check_late(record, link, message, dup)
         if message.expiry_s is not None and not dup:
             self._check_expired(record, link, message)
 
@@ -97,14 +103,27 @@ class DeliveryChecker:
         replayed = packet.retain and message.retain
         if not replayed and not groups and message.lane is not None:
             self._check_order(record, message, packet)
+        if not late and not packet.retain:
+            self._check_late(record, link, message, packet.dup)
         self._count(record, message, packet)
         self._check_copies(record, message, packet, plain, groups)
         if message.lane is not None and message.number not in record.ever:
             record.ever[message.number] = packet.qos
             if plain and not groups and not replayed:
                 self._check_gap(record, link, message)
+                if message.qos == 0:
+                    self._is_live(record, link, message, message)  # counts a case that has come out well
         else:
             record.ever.setdefault(message.number, packet.qos)
+
+    def _check_late(self, record: SessionRecord, link: Link, message: Message, dup: bool) -> None:
+        """Check that a message comes soon, the first time, if it is owed since it was acknowledged."""
+        first = not dup and message.number not in record.ever and not message.is_will and message.acked
+        plain = self._subs(record, message)[0]
+        since = [sub.since_us for sub in plain if sub.sure(message.first_us)]
+        if self.late is not None and first and since:
+            self.late.received(record, link, message, max(record.attached_us, min(since)))
+        record.got_us = self.world.now
 
     def _received_clear(self, record: SessionRecord, packet: Publish) -> None:
         # An empty payload clears a retained message; as a message it could be any of those of its topic.
@@ -237,7 +256,9 @@ class DeliveryChecker:
         allowed = applied * ((1 if plain else 0) + len(names))
         if message.retain:
             # A crash after QoS 0 messages were sent may lose the position of a scan: they come again.
-            allowed += sum([sub.asks for sub in plain]) * (1 + self.judge.repeats_scan(record))
+            asked_us = min([sub.asked_us for sub in plain], default=record.created_us)
+            again = self.judge.repeats_scan(asked_us, packet.qos)
+            allowed += sum([sub.asks for sub in plain]) * (1 + again)
         if record.link_copies[number] > allowed + (max(more, raised) if packet.qos else 0):
             self.world.violate("A2", f"{record} got {message} {record.link_copies[number]} times over one connection")
         fresh = record.fresh_copies.get((number, packet.qos), 0)
@@ -255,20 +276,24 @@ class DeliveryChecker:
 
     def _is_due(self, record: SessionRecord, message: Message) -> bool:
         """Whether an acknowledged message must reach the session (QoS 1 and 2)."""
+        sub = self._owing_sub(record, message, NEVER)
+        if sub is None or self.judge.lost_on_its_way(record, message, self.ledger.current.get(message.publisher)):
+            return False
+        return not self.judge.unknown_there(record, sub, message)
+
+    def _owing_sub(self, record: SessionRecord, message: Message, until_us: int) -> Sub | None:
+        """Return a subscription, in force until then, for which the session must get an acknowledged message."""
         if message.qos == 0 or not message.payload or message.may_expire:
-            return False
+            return None
         if message.number in record.spared:
-            return False
+            return None
         if len(message.payload) + len(message.topic) + _OVERHEAD_BYTES > record.packet_bytes_max:
-            return False
-        since = message.first_us
+            return None
         own = message.publisher == record.client_id
         for sub in record.matching(message.topic):
-            if sub.granted and not sub.group and sub.sure(since) and not (own and sub.no_local):
-                if self.judge.lost_on_its_way(record, message, self.ledger.current.get(message.publisher)):
-                    return False
-                return not self.judge.unknown_there(record, sub, message)
-        return False
+            if sub.granted and not sub.group and sub.sure(message.first_us, until_us) and not (own and sub.no_local):
+                return sub
+        return None
 
     def _check_gap(self, record: SessionRecord, link: Link, message: Message) -> None:
         """A message came: earlier ones of its lane have come too, or must not come."""
@@ -310,6 +335,8 @@ class DeliveryChecker:
     def finish(self) -> None:
         """After all faults, at rest: all acknowledged messages have come (A1, A5)."""
         for record in self.ledger.records:
+            if not record.persistent and record.link is not None and record.link.cut_us < NEVER:
+                self._finish_transient(record, record.link)
             if record.ended or record.replayer or (not record.persistent and not self._alive(record)):
                 continue
             for message in self.ledger.messages:
@@ -317,6 +344,24 @@ class DeliveryChecker:
                     self.world.violate("A1", f"{record} never got {message}, sent after SUBACK and acknowledged")
                     return
         self._finish_groups()
+
+    def _finish_transient(self, record: SessionRecord, link: Link) -> None:
+        """A transient session is over: while it was connected, it has got what was due, if it had time for it."""
+        if link.troubled or record.replayer or len(record.links) > 1:
+            return
+        sent = [self.ledger.messages[number].first_us for number in record.ever]
+        came_us = max([at for at in sent if at < NEVER], default=0)
+        for message in self.ledger.messages:
+            if not message.acked or self._owing_sub(record, message, link.cut_us) is None or self._was_full(message):
+                continue
+            # Nothing has come since, or what was sent later.
+            waited = max(message.acked_us, record.got_us) + LATE_US < link.cut_us
+            if waited or message.acked_us + _OVERTAKEN_US < min(came_us, link.cut_us):
+                if self.judge.lost_with_its_session(record, message, self.ledger.current.get(message.publisher)):
+                    continue
+                if message.number not in record.ever and message.number not in record.held:
+                    self.world.violate("A1", f"{record}, which was transient, never got {message}, acknowledged before")
+                    return
 
     def _alive(self, record: SessionRecord) -> bool:
         link = record.link

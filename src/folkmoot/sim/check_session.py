@@ -70,6 +70,7 @@ class SessionChecker:
                 record.lapsed_us = self.world.now
         record.expiry_s = record.expiry_low_s = expiry_s
         record.link = link
+        record.attached_us = self.world.now
         record.links.append(link)
         record.link_copies = {}
         link.session = record

@@ -32,6 +32,7 @@ class WillChecker:
         self.trouble = ledger.trouble
         self.judge = ledger.judge
         self.watchers = watchers
+        self.outcomes: dict[int, str] = {}  # by the number of the will, as judged last
 
     def finish(self) -> None:
         """After all faults and delays."""
@@ -44,7 +45,7 @@ class WillChecker:
         """Judge both bounds: how often a will must be published, and how often it may be."""
         will = life.will
         assert will is not None, "only lives with a will are judged"
-        outcome = self.outcome(life)
+        outcome = self.outcomes[will.number] = self.outcome(life)
         if outcome != MAYBE:
             self.world.mark(f"will {outcome}")
             self.judge.judge("A7")

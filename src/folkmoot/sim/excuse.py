@@ -8,7 +8,19 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["EXCUSES", "FORKS_ONLY", "JUDGED_MIN_PERCENT", "Excuse", "share_of", "too_seldom"]
+__all__ = [
+    "ANSWERS",
+    "DEMANDS",
+    "EXCUSES",
+    "FORKS_ONLY",
+    "JUDGED",
+    "JUDGED_MIN_PERCENT",
+    "PROGRESS",
+    "WAITING",
+    "Excuse",
+    "share_of",
+    "too_seldom",
+]
 
 
 class Excuse:
@@ -40,7 +52,7 @@ EXCUSES: Final = (
     Excuse("A3", "QoS 0: its connection ended in a change of leaders", _MOVE),
     Excuse("A3", "its publisher moved while links of its former node were slow", _MOVE),
     Excuse("A3", "sent again after two crashes", _DEATH),
-    Excuse("A3", "refused while all copies were away, and sent again", _AWAY),
+    Excuse("A3", "refused while too few copies were there, and sent again", _AWAY),
     Excuse("A4", "publisher or client on two sides", _SPLIT),
     Excuse("A4", "sent again on one side, which the other side had accepted", _SPLIT),
     Excuse("A5", "QoS 0: a node failed, or links were cut", _ANY),
@@ -68,6 +80,14 @@ FORKS_ONLY: Final = (_SPLIT,)
 
 JUDGED_MIN_PERCENT: Final = {True: 95, False: 80}
 """The share of the cases of a promise that must be judged, with the policy "majority" (True) and "available"."""
+
+JUDGED: Final = "judged"
+
+ANSWERS: Final = "a node that is ready answers"
+WAITING: Final = "no client waits for a node that is ready"
+PROGRESS: Final = "a connected quorum makes progress"
+DEMANDS: Final = (ANSWERS, WAITING, PROGRESS)
+"""What must hold during faults. Each look at one is counted, judged or not, a few times per second."""
 
 _CASES_MIN: Final = 100
 """Fewer cases say nothing about a share."""

@@ -126,9 +126,9 @@ class Sub:
         """Whether RETAIN is forwarded."""
         return bool(self.options & 8)
 
-    def sure(self, since_us: int) -> bool:
-        """Whether it must have been effective from `since_us` until now."""
-        return self.since_us <= since_us and self.until_us == NEVER
+    def sure(self, since_us: int, until_us: int = NEVER) -> bool:
+        """Whether it must have been effective from `since_us` until then, or now."""
+        return self.since_us <= since_us and self.until_us >= until_us
 
 
 class SessionRecord:
@@ -144,6 +144,8 @@ class SessionRecord:
         self.lapsed_us = -1  # when its client came back last after the expiry had passed, and found it all the same
         self.ended = False
         self.link: Link | None = None
+        self.attached_us = now  # when that was accepted
+        self.got_us = 0  # when its client got something last
         self.links: list[Link] = []
         self.packet_bytes_max = NEVER
         self.subs: dict[bytes, Sub] = {}

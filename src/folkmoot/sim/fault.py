@@ -70,7 +70,9 @@ class Faults:
             for weight, name, action in self.cluster.actions() + self.disks.actions():
                 self._add(weight, name, action)
         if mesh is not None and swarm.family is not None:
-            self.topologies = TopologyFaults(world, swarm.family, site, trouble, mesh, splits=swarm.splits)
+            self.topologies = TopologyFaults(
+                world, swarm.family, site, trouble, mesh, judge.history, splits=swarm.splits
+            )
             for weight, name, action in self.topologies.actions():
                 self._add(weight, name, action)
 

@@ -43,6 +43,7 @@ class FolderFaults(Acting):
             (2, "old folders", self.keep_copy),
             (2, "uneven power loss", self.mix_moments),
             (1, "clones", self.clone),
+            (2, "incomplete disks", self.lose_newest),
         ]
 
     def heal(self) -> None:
@@ -93,6 +94,36 @@ class FolderFaults(Acting):
             apart = 4 * SECOND if number < late else 20 * MILLISECOND
             self._until(100 * MILLISECOND + self.rng.below(apart), self.start, host)
 
+    def lose_newest(self) -> None:
+        """Copy a folder; soon all power is lost, with the newest writes of this machine, and another one for longer."""
+        running = self.site.running
+        for host in self._shuffled([host for host in running if host.member and not host.witness])[:1]:
+            if self.trouble.calm and self.trouble.affords([host]) and self.trouble.spares_disks([host]):
+                self.trouble.weaken([host])
+                self._until(self.rng.below(3 * SECOND), self._return_incomplete, host, self.copy_of(host))
+
+    def _return_incomplete(self, host: Host, copy: MemoryStore) -> None:
+        """Let a machine come back that lacks what it has confirmed last, as `durability = "os"` may have it."""
+        running = self._shuffled(self.site.running)
+        others = [other for other in running if other is not host]
+        if host.node is None or any(one.member and one.node is None for one in self.site.hosts):
+            return  # another machine may lack more than this one
+        if self.links.busy or list(self.trouble.weak) != [host.name] or self.links.mesh.slow_us:
+            return
+        if not self.trouble.affords([host, *others[:1]]):
+            return
+        self.world.mark("incomplete disk")
+        self.trouble.exhaust()
+        self.trouble.fail(running)
+        for one in running:
+            self._crash(one)
+        self.restore(host, copy)
+        host.incomplete = True
+        apart = (20 * MILLISECOND, 2 * SECOND, 12 * SECOND)[self.rng.below(3)]
+        for one in running:
+            lost_us = 30 * SECOND if one is others[0] else 0
+            self._until(100 * MILLISECOND + lost_us + self.rng.below(apart), self.start, one)
+
     def copy_of(self, host: Host) -> MemoryStore:
         """Return a copy of what a machine's disk has at present."""
         self.world.note(host.name, "folder copied")
@@ -110,7 +141,7 @@ class FolderFaults(Acting):
 
     def _replace(self, host: Host, copy: MemoryStore | None) -> None:
         """Replace a folder; an empty one perhaps after another machine was away, and with the others away then."""
-        may_fail = self.trouble.affords([host]) and self.trouble.spares_disks([host])
+        may_fail = self.trouble.affords_disk(host, []) and self.trouble.spares_disks([host])
         if host.node is None or not host.member or not may_fail:
             return
         if copy is not None:
@@ -122,10 +153,15 @@ class FolderFaults(Acting):
             return
         if not self.trouble.leaves_one([host]):
             return
-        self.trouble.weaken([host])
+        if self.trouble.affords([host]):
+            self.trouble.weaken([host])
+        else:  # others lack what was acknowledged meanwhile, but not all that have it lose their disks
+            self.world.mark("disk lost while others lack changes")
+            self.trouble.fail([host])
+            self.trouble.exhaust()
         others = self._shuffled([other for other in self.site.running if other is not host])
         stale = others[:1]
-        if len(others) < 2 or self.rng.chance(1, 2) or not self.trouble.affords([host, *stale]):
+        if len(others) < 2 or self.rng.chance(1, 2) or not self.trouble.affords_disk(host, stale):
             self._change_folder(host, copy)
             self._until(self.duration(), self.start, host)
             return

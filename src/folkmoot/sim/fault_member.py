@@ -6,6 +6,7 @@ count where a majority is needed.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
 from folkmoot.kernel.clock import SECOND
@@ -120,10 +121,11 @@ class MemberFaults(Acting):
                 if node_id in view.ids:
                     continue  # its end was not noticed yet
                 if node_id in known:
-                    if not self._lost[node_id]:
+                    force = self._lost[node_id]  # an order that was refused is given again: the disk is gone for good
+                    if not force:
                         self.world.mark("forget")
                         self._lost[node_id] = True
-                    host.operate(picture.forget, node_id)
+                    host.operate(partial(picture.forget, force=True) if force else picture.forget, node_id)
                 elif is_in_view(host):
                     del self._lost[node_id]
         if self._lost:

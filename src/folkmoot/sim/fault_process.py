@@ -21,6 +21,9 @@ __all__ = ["ProcessFaults"]
 
 _STOP_US: Final = (50 * MILLISECOND, 400 * MILLISECOND)
 _JUMPS_US: Final = (5 * SECOND, 60 * SECOND, 3600 * SECOND, 86_400 * SECOND)
+_LIVES_US: Final = (50 * MILLISECOND, 500 * MILLISECOND, 3 * SECOND)
+"""How long a process lives at most that is restarted again and again."""
+
 _WRONG_US: Final = 100 * MILLISECOND
 """A clock that is further from the right time is wrong."""
 
@@ -33,6 +36,7 @@ class ProcessFaults(Acting):
         self.links = links
         self.alone = alone
         self._stuttering: dict[str, bool] = {}
+        self._looping: dict[str, bool] = {}
         self._upgrading = False
 
     def actions(self) -> list[tuple[int, str, Action]]:
@@ -41,6 +45,7 @@ class ProcessFaults(Acting):
             (2, "stutters", self.stutter),
             (2, "kills", self.kill),
             (2, "uneven power loss", self.lose_power),
+            (4, "restart loops", self.loop),
             (1, "upgrades", self.upgrade),
             (1, "slow clocks", self.slow_clock),
             (2, "wrong clocks", self.step_clock),
@@ -50,6 +55,7 @@ class ProcessFaults(Acting):
         """End everything, for good."""
         self.end_all()
         self._stuttering.clear()
+        self._looping.clear()
         self._upgrading = False
         for host in self.site.hosts:
             self._right(host)
@@ -104,6 +110,30 @@ class ProcessFaults(Acting):
             self.trouble.fail([host])
             host.crash()
             self._until(self.duration(), self.start, host)
+
+    def loop(self) -> None:
+        """Restart a process again and again, often before the others have noticed, or before it is up."""
+        for host in self._shuffled([host for host in self.site.running if host.name not in self._looping])[:1]:
+            self.start_loop(host, self.lasting(), _LIVES_US[self.rng.below(len(_LIVES_US))])
+
+    def start_loop(self, host: Host, lasts_us: int, life_us: int) -> None:
+        """Kill a process again and again, each time after at most `life_us`, and start it soon after that."""
+        self.world.mark("restart loop")
+        self._note(f"restart loop of up to {life_us} us at", [host])
+        self._looping[host.name] = True
+        self._kill_again(host, life_us, self.world.now + lasts_us)
+
+    def _kill_again(self, host: Host, life_us: int, end_us: int) -> None:
+        if self.world.now >= end_us:
+            self._looping.pop(host.name, None)
+            return
+        if host.node is not None:
+            self.trouble.disturb()
+            self.trouble.fail([host])
+            host.crash()
+        down_us = self.rng.below((5 * MILLISECOND, 300 * MILLISECOND)[self.rng.below(2)])
+        self._until(down_us, self.start, host)
+        self._until(down_us + MILLISECOND + self.rng.below(life_us), self._kill_again, host, life_us, end_us)
 
     def lose_power(self) -> None:
         """All machines lose their power, one after the other while clients go on, and come back in another order."""

@@ -41,12 +41,16 @@ class Span:
 
 
 class History:
-    """Looks at the machines after every change. `mesh` is set when there is one. copies: of each partition."""
+    """Looks at the machines after every change. `mesh` is set when there is one.
 
-    def __init__(self, world: World, hosts: list[Host], copies: int) -> None:
+    copies: of each partition. least: of those, that have to be in sync, or it is not served.
+    """
+
+    def __init__(self, world: World, hosts: list[Host], copies: int, least: int = 1) -> None:
         self.world = world
         self.hosts = hosts
         self.copies = copies
+        self.least = least
         self.mesh: Mesh | None = None
         self.changed_us = world.now  # when something changed last, machines or links
         self._numbers: dict[str, int] = {}
@@ -82,8 +86,9 @@ class History:
             elif lasts and not down:
                 spans[-1].end_us = now
         members = sum([1 for host in self.hosts if host.member])
-        # One that has lost its folder is another member: it does not make the others a majority.
-        most = 2 * sum([1 for host in self.hosts if _runs(host) and not host.blank]) > members
+        # One that has lost its folder is another member, and one that was evicted does not vote: neither makes the
+        # others a majority.
+        most = 2 * sum([1 for host in self.hosts if _runs(host) and not (host.blank or host.put_out)]) > members
         if self._epochs and self._epochs[-1][1:] == (masks, most):
             return
         self.changed_us = now
@@ -149,6 +154,19 @@ class History:
                 most = max(most, len(away))
         return most
 
+    def away(self, since_us: int) -> int:
+        """Return how many members may have been away at once since then, at most, as any of them saw it.
+
+        One that has come back may not have caught up yet, so all count that have not run all the time.
+        """
+        members = [number for number, host in enumerate(self.hosts) if host.member]
+        most = len([number for number in members if self.down(self.hosts[number].name, since_us - HEAL_US)])
+        for _begin_us, _end_us, masks in self._epochs_in(since_us, self.world.now):
+            for mask in masks:
+                if mask:
+                    most = max(most, len([number for number in members if not mask >> number & 1]))
+        return most
+
     def is_partly_cut(self, name: str, at_us: int) -> bool:
         """Whether at this time a machine reached another one, both ways, that did not reach the same others.
 
@@ -190,6 +208,17 @@ class History:
     def fell_at(self, name: str, since_us: int) -> int:
         """Return when a machine went down first since then, or NEVER."""
         return min([at for at, host in self._failures if host == name and at >= since_us], default=NEVER)
+
+    def away_since(self, name: str, other: str) -> int:
+        """Return since when a machine has not reached another one both ways; NEVER: it does."""
+        number, there = self._numbers[name], self._numbers[other]
+        since_us = NEVER
+        for begin_us, masks, _most in self._epochs:
+            if number < len(masks) and masks[number] >> there & 1:
+                since_us = NEVER
+            else:
+                since_us = min(since_us, begin_us)
+        return since_us
 
     def lost_disk(self, name: str, since_us: int, until_us: int) -> bool:
         """Whether what the disk of a machine had was lost, or set back, in this time."""
@@ -241,6 +270,13 @@ class History:
         return [
             at for at, name in self._failures if since_us <= at <= until_us and self.hosts[self._numbers[name]].member
         ]
+
+    @property
+    def whole(self) -> bool:
+        """Whether at present all members run and reach each other, none of them slowly."""
+        slow = self.mesh is not None and bool(self.mesh.slow_us)
+        down = any(host.member and host.node is None for host in self.hosts)
+        return not slow and not down and self._is_whole(self._masks()[0])
 
     def _is_whole(self, masks: list[int]) -> bool:
         everybody = 0
@@ -309,7 +345,8 @@ class History:
     def _spans_of(self, pair: tuple[int, int]) -> list[Span]:
         found: list[Span] = []
         for span in self._cuts_of(pair):
-            end = span.end_us if span.end_us == NEVER else span.end_us + HEAL_US
+            met_us = self._met_at(pair, span.end_us)
+            end = met_us if met_us == NEVER else met_us + HEAL_US
             if found and found[-1].end_us >= span.begin_us:
                 found[-1].end_us = end
             else:
@@ -325,6 +362,20 @@ class History:
                 if span.begin_us < lost_us <= span.end_us and lost_us not in span.begins_us:
                     span.begins_us.append(lost_us)
         return found + [Span(met_us, met_us + HEAL_US) for met_us in self._moves_of(pair)]
+
+    def _met_at(self, pair: tuple[int, int], since_us: int) -> int:
+        """Return when, from a moment on, two machines reach each other and nobody who reaches more: NEVER, if not yet.
+
+        The lineage of one of them may be led by a machine that the other one does not reach: then it does not go over.
+        """
+        one, two = pair
+        for begin_us, _end_us, masks in self._epochs_in(since_us, NEVER) if since_us < NEVER else ():
+            mask = masks[one]
+            if not (mask and masks[two]):
+                return max(begin_us, since_us)  # one does not run
+            if mask == masks[two] and all(there == mask for at, there in enumerate(masks) if mask >> at & 1):
+                return max(begin_us, since_us)
+        return NEVER
 
     def _losses_of(self, pair: tuple[int, int]) -> list[int]:
         """Return when the two, which had reached each other both ways, stopped that for at least `FORK_US`."""

@@ -78,7 +78,8 @@ class Host(Machine):
         """Start a node over what the disk has."""
         assert self.node is None, "a host runs one node"
         self.life += 1
-        self._renews = self.stopping = False
+        self._renews = self.put_out = False
+        self.stopping = False
         self.started_us = self.world.now
         self.starts_us.append(self.world.now)
         self._turn_set = False

@@ -162,7 +162,7 @@ class Link:
         self.to_node.hold(why, on)
         if why == CUT:
             self.to_client.hold(why, on)
-            self.troubled = True
+            self.troubled = self.troubled or on
 
     def _arrived(self, _pipe: Pipe, chunk: bytes | None) -> None:
         if not self.server_open:

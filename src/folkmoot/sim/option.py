@@ -41,6 +41,7 @@ class Options:
         self.on: list[str] = []
         self.off: list[str] = []
         self.numbers: dict[str, int] = {}
+        self.draws_later = True  # also what was added when there were scenarios with seeds
 
     def switch(self, names: str, *, on: bool) -> None:
         """Switch features and faults on or off: names separated by commas, or a group; the last one counts.
@@ -83,6 +84,7 @@ class Options:
         other.on = list(self.on)
         other.off = list(self.off)
         other.numbers = dict(self.numbers)
+        other.draws_later = self.draws_later
         return other
 
     def with_seed(self, seed: int) -> Options:
@@ -122,7 +124,15 @@ class Options:
         nodes = self.nodes
         if self.topologies and nodes == 1:
             nodes = _SIZES[Rng(self.seed * 2 + 1).below(len(_SIZES))]
-        return Simulation(self.seed, self.steps, sink, shape=shape, nodes=nodes, topologies=self.topologies)
+        return Simulation(
+            self.seed,
+            self.steps,
+            sink,
+            shape=shape,
+            nodes=nodes,
+            topologies=self.topologies,
+            draws_later=self.draws_later,
+        )
 
 
 def _words(names: list[str]) -> str:

@@ -32,7 +32,7 @@ class Oracle:
         self.sessions = SessionChecker(ledger)
         self.deliveries = DeliveryChecker(ledger)
         self.wills = WillChecker(ledger, watchers)
-        self.retained = RetainedChecker(ledger)
+        self.retained = RetainedChecker(ledger, self.wills.outcomes)
         self.streams = StreamChecker(ledger)
         self.strict = False  # nothing has been wrong for a while
 
@@ -158,6 +158,7 @@ class Oracle:
         self.deliveries.received(record, link, packet, late)
         if packet.retain:
             self.retained.received(record, packet)
+        record.got_us = self.world.now
         message = self.ledger.by_payload.get(packet.payload)
         if message is not None and not packet.retain:
             self._check_gone(record, message)

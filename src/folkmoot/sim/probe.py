@@ -14,6 +14,7 @@ from folkmoot.kernel.clock import MILLISECOND, NEVER, SECOND
 from folkmoot.mqtt.packet import V5, Connack, Publish, Suback, Unsuback
 from folkmoot.sim.causes import Causes
 from folkmoot.sim.client import Client
+from folkmoot.sim.excuse import ANSWERS, JUDGED, PROGRESS, WAITING
 from folkmoot.sim.fact import Message, SessionRecord
 from folkmoot.sim.history import HEAL_US, History
 from folkmoot.sim.host import Host
@@ -225,7 +226,7 @@ class Prober:
         oracle: Oracle,
         history: History,
         judge: Causes,
-        copies: int,
+        spare_copies: int,
         others: Callable[[], list[Client]],
         *,
         majority: bool,
@@ -235,7 +236,7 @@ class Prober:
         self.others = others  # returns all clients of the run beside its own
         self.history = history
         self.judge = judge
-        self.copies = copies
+        self.spare_copies = spare_copies  # of each partition: without so many, it is served
         self.majority = majority
         self.watches = [Watch(rng.fork(), network, site, oracle, host) for host in site.doors]
         self._begun_us = 0  # 0: it does not run
@@ -284,7 +285,11 @@ class Prober:
         elif watch.asks:
             watch.stop()
         fit = host.up and not host.disk.full and not host.disk.slow
-        if not asked or not fit or not ready_at(host):
+        ready = asked and fit and ready_at(host)
+        if host.member:
+            why = JUDGED if ready else "it does not say that it is ready" if fit else "it is down, or its disk is"
+            self.judge.look_at(ANSWERS, why)
+        if not ready:
             watch.ready_us = 0
             return
         if watch.ready_us == 0:
@@ -305,6 +310,9 @@ class Prober:
         if link.congested or link.to_node.held or link.to_client.held or link.to_node.dead or link.to_client.dead:
             self._hindered_us[link] = now
         ready_us = max([watch.ready_us for watch in self.watches if watch.at is client.host], default=0)
+        held = self._hindered_us.get(link, 0) == now
+        why = "its bytes are held back" if held else JUDGED if ready_us else "its node is not ready"
+        self.judge.look_at(WAITING, why)
         asked_us, what = client.waits_for
         since = max(asked_us, ready_us, self._begun_us, life.accepted_us, self._hindered_us.get(link, 0))
         if ready_us and now - since > ANSWER_US:
@@ -316,17 +324,24 @@ class Prober:
     def _look_for_progress(self) -> None:
         since = max(self.history.changed_us, self._begun_us)
         if self.world.now - since < PROGRESS_US:
+            self.judge.look_at(PROGRESS, "machines or links have changed lately")
             return
         members = [host for host in self.site.hosts if host.member or host.leaving]
-        for group in self.history.reached():
+        for reached in self.history.reached():
+            group = [host for host in reached if not host.put_out]
             if self.majority and 2 * len(group) <= len(members):
+                self.judge.look_at(PROGRESS, "it is no majority")
                 continue
-            if self._is_hindered(group, members, since):
+            if not group or self._is_hindered(group, members, since):
+                self.judge.look_at(PROGRESS, "a copy may be away, or a machine cannot do its part")
                 continue
             served = self._served_us(group)
-            if served < self.world.now - PROGRESS_US:
-                if self._another_serves(group):
-                    continue
+            late = served < self.world.now - PROGRESS_US
+            if late and self._another_serves(group):
+                self.judge.look_at(PROGRESS, "another group with one of its members is served")
+                continue
+            self.judge.look_at(PROGRESS, JUDGED)
+            if late:
                 names = " ".join([host.name for host in group])
                 self.world.violate(
                     "A11",
@@ -364,7 +379,7 @@ class Prober:
             or self.history.hears_one_way(host.name, since_us - HEAL_US, since_us)
         ]
         unfit = [host for host in group if host.disk.full or host.disk.slow or host.hung]
-        return len(lacking) + self._leaving(group, lacking) >= self.copies or bool(unfit)
+        return len(lacking) + self._leaving(group, lacking) > self.spare_copies or bool(unfit)
 
     def _leaving(self, group: list[Host], lacking: list[Host]) -> int:
         """Return how many others have to leave a group, because of two without a link one cannot stay."""

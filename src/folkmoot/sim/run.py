@@ -16,6 +16,7 @@ from folkmoot.sim.causes import Causes
 from folkmoot.sim.check_bound import BoundChecker, leftovers
 from folkmoot.sim.check_cluster import ClusterChecker
 from folkmoot.sim.check_copy import CopyChecker
+from folkmoot.sim.check_late import LateChecker
 from folkmoot.sim.client import Client
 from folkmoot.sim.committer import committers
 from folkmoot.sim.core import Core
@@ -76,6 +77,7 @@ _FORK_US = 4 * SECOND
 """For so long those that lack a quorum of voters wait before they go on without the others, who may live."""
 
 _PROBES = 0x70726F626573
+_LATER = 0x6C61746572
 _TOPOLOGIES = 0x746F706F6C6F6779
 """Gives the family of topologies its own randomness: runs of the other one stay the same."""
 
@@ -100,6 +102,7 @@ class Result:
         self.marks = world.marks
         self.judged: dict[str, int] = {}
         self.excused: dict[tuple[str, str], int] = {}
+        self.demands: dict[tuple[str, str], int] = {}
         self.majority = False
 
     @property
@@ -112,7 +115,8 @@ class Simulation:
     """A run of one node or several. The classes of hosts and disks and the node itself can be replaced, to plant bugs.
 
     `script`, if given, takes the place of what the seed would do: it is called once, between start and healing.
-    `topologies`: a run of the family with arbitrary topologies, judged by causes.
+    `topologies`: a run of the family with arbitrary topologies, judged by causes. `draws_later`: with what was added to
+    the draws later.
     """
 
     def __init__(
@@ -127,12 +131,14 @@ class Simulation:
         make_core: MakeCore = Node,
         *,
         topologies: bool = False,
+        draws_later: bool = True,
     ) -> None:
         self.seed = seed
         self.steps = steps
         self.world = World(seed, Trace(sink))
         world = self.world
-        self.swarm = Swarm(world.fork(), shape, nodes, Rng(seed ^ _TOPOLOGIES) if topologies else None)
+        family = Rng(seed ^ _TOPOLOGIES) if topologies else None
+        self.swarm = Swarm(world.fork(), shape, nodes, family, Rng(seed ^ _LATER) if draws_later else None)
         self.script: Callable[[], None] | None = None
         self._make_core = make_core
         self.network = Network(world, world.fork(), self.swarm.latency_us, self.swarm.split)
@@ -140,9 +146,9 @@ class Simulation:
         self.mesh = self._connect_hosts(host_class, disk_class) if nodes > 1 else None
         hosts = self.site.hosts
         fleet = Fleet(self.swarm, world.fork())
-        self.trouble = Trouble(world, hosts, self.swarm.replicas)
+        self.trouble = Trouble(world, hosts, self.swarm.replicas, self.swarm.min_in_sync)
         self.trouble.majority = self.swarm.majority
-        self.history = History(world, hosts, self.swarm.replicas)
+        self.history = History(world, hosts, self.swarm.replicas, self.swarm.min_in_sync)
         self.judging = Causes(self.history, majority=self.swarm.majority)
         self.ledger = Ledger(world, hosts, self.trouble, self.judging)
         self.oracle = Oracle(self.ledger, [profile.client_id for profile in fleet.watchers])
@@ -181,10 +187,14 @@ class Simulation:
                 self.oracle,
                 self.history,
                 self.judging,
-                self.swarm.replicas,
+                self.swarm.replicas - self.swarm.min_in_sync,
                 lambda: self.workload.clients,
                 majority=self.swarm.majority,
             )
+        slow = any(self.swarm.has(name) for name in ("bursts", "quotas", "small memory"))
+        self.late = LateChecker(self.history, lambda: self.faults.active, asks=self.prober is None and not slow)
+        self.late.judge = self.judging.judge
+        self.oracle.deliveries.late = self.late
         self._prepare()
 
     # Building
@@ -241,6 +251,9 @@ class Simulation:
         host.node_id = host.id_of_clone or (host.name if host.births == 0 else f"{host.name}.{host.births}")
         number = self.site.hosts.index(host) + 1
         config = self.swarm.node_config(host.node_id, number, host.build, founded=self._is_founded())
+        if config.cluster is not None:
+            config.cluster.incomplete = host.incomplete
+        host.incomplete = False
         return self._make_core(config, reader, seed)
 
     def _is_founded(self) -> bool:
@@ -291,6 +304,7 @@ class Simulation:
         result = Result(self.world, self.seed, self.steps)
         result.judged = self.judging.judged
         result.excused = self.judging.excused
+        result.demands = self.judging.demands
         result.majority = self.swarm.majority
         return result
 
@@ -332,6 +346,7 @@ class Simulation:
             self.workload.step()
             self._calm_before_us = world.now if self.trouble.calm else 0
             self.faults.step()
+            self._look_for_lateness()
             pause = self._pace.below(2 * pace)
             if self._pace.chance(1, 200):
                 pause += self._pace.below(3 * SECOND)
@@ -352,6 +367,7 @@ class Simulation:
         for _ in range(_STAND_STEPS):
             if self.swarm.majority:
                 self.workload.step()
+            self._look_for_lateness()
             self.world.run(self.world.now + SECOND)
             if self.world.violations:
                 return
@@ -372,6 +388,7 @@ class Simulation:
         self.prober.start()
         for _ in range(_CALM_STEPS):
             self.workload.step()
+            self._look_for_lateness()
             self.world.run(self.world.now + 2 * self._pace.below(self.swarm.pace_us))
         self.prober.stop()
         self.workload.visitors = list(self.prober.clients)
@@ -379,6 +396,9 @@ class Simulation:
         rests = not self.world.violations and self._rest()
         self.oracle.strict = False
         return rests
+
+    def _look_for_lateness(self) -> None:
+        self.late.look(self.workload.clients)
 
     def look(self) -> None:
         """Check whether the cluster is whole, and tell the ledger of faults when it has been so for long enough."""
@@ -427,7 +447,7 @@ class Simulation:
         """Kill as many nodes as a cluster must survive (A11): the others must serve all clients; then restart them."""
         gone: list[Host] = []
         for host in self.members:
-            if self.trouble.affords([*gone, host]):
+            if len(gone) < self.swarm.replicas - self.swarm.min_in_sync and self.trouble.affords([*gone, host]):
                 gone.append(host)
         if not gone:
             return True
@@ -483,6 +503,7 @@ class Simulation:
                 world.violate("liveness", f"the world does not come to rest: {world.busy} events, {self._states()}")
                 return False
             world.run(world.now + 10 * MILLISECOND)
+            self._look_for_lateness()
         return False
 
     def _states(self) -> str:

@@ -46,6 +46,7 @@ class Scenario:
 def parse_scenario(text: str) -> Scenario:
     """Return the scenario in the text of a file; raises ScriptError with the number of the line."""
     options = Options()
+    options.draws_later = False  # a scenario says what it needs: what was added since would change it
     lines = list(enumerate(text.splitlines(), 1))
     for place, (number, line) in enumerate(lines):
         words = line.partition("#")[0].split() if line.lstrip().startswith("#") else line.split()

@@ -15,8 +15,11 @@
     reset HOST HOST    slow HOST HOST TIME
     full HOST          free HOST     stall HOST TIME       clock HOST TIME
     join HOST...       stutter HOST STOP GO TIME           (stutter: stopped and going on in turn, for that time)
+    loop HOST LIFE TIME                                    (killed and started again, each time after at most LIFE)
     pace HOST PERCENT  empty HOST                          (pace: of its clock; empty: its disk, under the same id)
+    evict HOST HOST    forget HOST HOST [force]            (orders to the first one, as over HTTP)
     copy HOST          restore HOST  clone HOST HOST       (of its folder; clone: at a machine that has no node)
+    doubt HOST                                             (its next process knows that the folder was set back)
     ask                                                    (probes demand that nodes that are ready answer)
     run TIME           wait          rest                  (wait: until clients are idle; rest: heal, check everything)
     expect NAME TEXT                 expect-not NAME TEXT  (what its application has got)
@@ -280,6 +283,11 @@ class Script:
         stop, go, lasts = [self._time(word) for word in words[1:4]]
         self._topologies.processes.start_stutter(self._host(words[0]), stop, go, lasts)
 
+    def step_loop(self, words: list[str]) -> None:
+        """Kill a process and start it, again and again."""
+        life, lasts = [self._time(word) for word in words[1:3]]
+        self._topologies.processes.start_loop(self._host(words[0]), lasts, life)
+
     def step_pace(self, words: list[str]) -> None:
         """Let a clock go at this speed."""
         self._topologies.processes.set_pace(self._host(words[0]), int(words[1]))
@@ -287,6 +295,15 @@ class Script:
     def step_empty(self, words: list[str]) -> None:
         """Empty the disk of a machine whose node is down, and keep its id."""
         self._host(words[0]).wipe(same_id=True)
+
+    def step_evict(self, words: list[str]) -> None:
+        """Order a node to evict another one."""
+        self._topologies.orders.give("evict", self._host(words[0]), self._host(words[1]))
+
+    def step_forget(self, words: list[str]) -> None:
+        """Order a node to forget another one."""
+        orders = self._topologies.orders
+        orders.give("forget", self._host(words[0]), self._host(words[1]), force="force" in words[2:])
 
     def step_copy(self, words: list[str]) -> None:
         """Copy the folder of a machine."""
@@ -299,6 +316,10 @@ class Script:
         if host.name not in self.folders:
             raise ScriptError(self._line, f"the folder of {host.name} was not copied")
         self._topologies.folders.restore(host, self.folders[host.name])
+
+    def step_doubt(self, words: list[str]) -> None:
+        """Let the next process of a machine know that its disk lacks what it has confirmed last."""
+        self._host(words[0]).incomplete = True
 
     def step_clone(self, words: list[str]) -> None:
         """Run a copy of a node's folder at another machine."""
@@ -424,10 +445,14 @@ _STEPS = {
     "clock": 2,
     "join": 1,
     "stutter": 4,
+    "loop": 3,
     "pace": 2,
     "empty": 1,
+    "evict": 2,
+    "forget": 2,
     "copy": 1,
     "restore": 1,
+    "doubt": 1,
     "clone": 2,
     "links": 1,
     "ask": 0,

@@ -94,7 +94,7 @@ CLUSTER_FAULTS = (
 QUOTA_MESSAGES = 100
 """Messages that may wait for all sessions of one user at a node, where there are quotas."""
 
-ASKED_FOR = ("lost links",)
+ASKED_FOR = ("incomplete disks", "lost links")
 """Faults of a cluster that no seed draws: they were added later, and seeds remain the same runs."""
 
 TOPOLOGY_FAULTS = (
@@ -105,6 +105,8 @@ TOPOLOGY_FAULTS = (
     "leaves at once",
     "link matrices",
     "old folders",
+    "orders",
+    "restart loops",
     "slow clocks",
     "stutters",
     "uneven power loss",
@@ -113,8 +115,8 @@ TOPOLOGY_FAULTS = (
 )
 """Faults that only the family `--topologies` draws."""
 
-_DRAWN: Final = tuple(name for name in TOPOLOGY_FAULTS if name != "slow clocks")
-"""Those that are drawn one by one; slow clocks come with wrong ones."""
+_DRAWN: Final = tuple(name for name in TOPOLOGY_FAULTS if name not in ("orders", "restart loops", "slow clocks"))
+"""Those that are drawn one by one; slow clocks come with wrong ones, the others were added later."""
 
 _WITH_TOPOLOGIES = ("crashes", "disk stalls", "restarts")
 _WITH_TOPOLOGIES_CLUSTER = ("hangs", "joins", "leaves", "mass crashes", "peer resets", "power loss", "slow links")
@@ -132,10 +134,18 @@ Shape = Callable[["Swarm"], None]
 class Swarm:
     """The description of one run: `has(name)` for the features and faults above, and the drawn numbers.
 
-    `shape` may change what was drawn; the limits of the node are drawn after it.
+    `shape` may change what was drawn; the limits of the node are drawn after it. `later`: the generator of what was
+    added later, so that a seed that does not draw it remains the same run; None: nothing of it.
     """
 
-    def __init__(self, rng: Rng, shape: Shape | None = None, nodes: int = 1, family: Rng | None = None) -> None:
+    def __init__(
+        self,
+        rng: Rng,
+        shape: Shape | None = None,
+        nodes: int = 1,
+        family: Rng | None = None,
+        later: Rng | None = None,
+    ) -> None:
         self.nodes = nodes
         self.family = family  # the generator of the family `--topologies`; None: the other one
         self.topologies = family is not None
@@ -162,6 +172,9 @@ class Swarm:
         self.short_queues = rng.chance(1, 8)
         self.rounds = rng.between(1, 3)
         self.replicas = 1
+        self.min_in_sync = 1
+        self.retained_wills = False
+        self.restless_replays = False  # their clients leave and come back in the middle
         self.majority = False
         self.stands = False  # in the end the links stay as they are for a while
         self.spares = 0  # machines that may join later
@@ -188,8 +201,11 @@ class Swarm:
         self.turn_steps = [192, 1_536, 65_536][(self.clients + self.depth) % 3]
         if family is not None and nodes > 1:
             self._draw_topologies(family)
+        if later is not None:
+            self._draw_later(later)
         if shape is not None:
             shape(self)
+        self.min_in_sync = min(self.min_in_sync, self.replicas)
         if self.has("empty restarts"):
             self.majority = False  # an id that is lost with its disk counts until an operator forgets it
         self.config = self._config(rng)
@@ -211,6 +227,7 @@ class Swarm:
         cluster.seeds = [peer_address(other) for other in range(1, self.nodes + 1)]
         cluster.gone_us = SECOND
         cluster.replicas = self.replicas
+        cluster.min_in_sync = self.min_in_sync
         cluster.zone = node_id
         cluster.partitions = common.partitions
         cluster.split_policy = "majority" if self.majority else "available"
@@ -306,6 +323,16 @@ class Swarm:
         if self.splits and rng.chance(1, 6):
             self.replicas = 1  # each side lacks partitions
         self.stands = self.splits and rng.chance(1, 3)
+
+    def _draw_later(self, rng: Rng) -> None:
+        """Draw what was added later, with a generator of its own."""
+        if rng.chance(1, 4) and self.nodes > 1:
+            self.min_in_sync = 2
+        if self.topologies:
+            self.on["orders"] = rng.chance(1, 4)
+            self.on["restart loops"] = rng.chance(1, 6)
+        self.retained_wills = rng.chance(1, 3)
+        self.restless_replays = rng.chance(1, 3)
 
     def is_witness(self, number: int) -> bool:
         """Whether a machine, by its number from 1, runs a witness."""

@@ -15,12 +15,16 @@ __all__ = ["Trouble"]
 
 
 class Trouble:
-    """The faults since the cluster was whole. `copies`: of each partition, when it is whole and has enough nodes."""
+    """The faults since the cluster was whole. `copies`: of each partition, when it is whole and has enough nodes.
 
-    def __init__(self, world: World, hosts: list[Host], copies: int) -> None:
+    `least`: of those, that have what was acknowledged (`min_in_sync`).
+    """
+
+    def __init__(self, world: World, hosts: list[Host], copies: int, least: int = 1) -> None:
         self.world = world
         self.hosts = hosts
         self.copies = copies
+        self.least = least
         self.calm = True  # there has been no fault since the cluster was whole
         self.weak: dict[str, bool] = {}  # machines that may lack changes since the cluster was whole
         self.faults = 0  # told so far
@@ -47,6 +51,14 @@ class Trouble:
             weak[host.name] = True
         members = [host for host in self.hosts if host.member and not host.witness]
         return self.alone or len(weak) < min(self.copies, len(members))
+
+    def affords_disk(self, host: Host, others: list[Host]) -> bool:
+        """Whether the budget allows this machine to lose its disk, and these others to fail too.
+
+        What was acknowledged is on `least` disks, whoever else lacks it: one less than these may be lost at any time.
+        """
+        lost = [one for one in self.hosts if one.blank or one is host]
+        return self.affords([host, *others]) or len(lost) < self.least
 
     def spares_disks(self, hosts: list[Host]) -> bool:
         """Whether these machines may lose what their disks had, with those that have lost it already.

@@ -192,7 +192,8 @@ class Workload:
         profile = client.profile
         if not profile.will_topic:
             return None
-        packet = Publish(profile.will_topic, self._payload(client.name), profile.will_qos)
+        retain = bool(self.swarm.retained_wills) and self.swarm.has("retained")
+        packet = Publish(profile.will_topic, self._payload(client.name), profile.will_qos, retain)
         if profile.v5 and self.rng.chance(1, 3):
             packet.properties = Properties()
             packet.properties.content_type = "will"
@@ -234,7 +235,10 @@ class Workload:
             client.unsubscribe([names[self.rng.below(len(names))]])
 
     def _replay(self, client: Client) -> None:
-        if client.online and client.record is not None and not client.record.subs:
+        if client.online and client.record is not None and client.record.subs:
+            if self.swarm.restless_replays:  # it goes on at another node, perhaps before its former one has noticed
+                self._drop(client) if self.rng.chance(1, 2) else client.connect()
+        elif client.online and client.record is not None:
             filters = client.profile.filters
             client.subscribe([(name, self.rng.between(1, 2)) for name in filters], 0)
 

@@ -246,9 +246,9 @@ class ClusterPicture(Picture):
             self._membership.evict(node_id, now)
         return why_not
 
-    def forget(self, node_id: str, now: int) -> str:
+    def forget(self, node_id: str, now: int, force: bool = False) -> str:
         """Ask for the removal of a member that is away, or have this side of a split go on without it."""
-        self._membership.forget(node_id, now)
+        self._membership.forget(node_id, now, force)
         return ""
 
     def leave(self, node_id: str, now: int) -> str:

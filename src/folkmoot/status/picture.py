@@ -208,8 +208,8 @@ class Picture(ABC):
         """Have a member be away until it is started again; return why not, or "" when it is under way."""
 
     @abstractmethod
-    def forget(self, node_id: str, now: int) -> str:
-        """Remove a member that is away; return why not, or "" when it is under way."""
+    def forget(self, node_id: str, now: int, force: bool = False) -> str:
+        """Remove a member that is away, by force with what only it has; return why not, or "" when it is under way."""
 
     @abstractmethod
     def leave(self, node_id: str, now: int) -> str:
@@ -334,7 +334,7 @@ class AlonePicture(Picture):
         """Refuse."""
         return _NO_CLUSTER
 
-    def forget(self, node_id: str, now: int) -> str:
+    def forget(self, node_id: str, now: int, force: bool = False) -> str:
         """Refuse."""
         return _NO_CLUSTER
 

@@ -6,14 +6,11 @@ own can always be evicted and forgotten.
 
 from __future__ import annotations
 
-from typing import Final
-
+from folkmoot.membership.loss import named
 from folkmoot.peer.member import LEAVING
 from folkmoot.status.picture import MEMBER, Picture
 
-__all__ = ["evict_risk", "forget_risk", "named", "unsafe_forget"]
-
-_NAMED_MAX: Final = 8  # partitions in a sentence
+__all__ = ["evict_risk", "forget_risk", "unsafe_forget", "witness_forget"]
 
 
 def evict_risk(picture: Picture, node_id: str) -> str:
@@ -37,7 +34,10 @@ def evict_risk(picture: Picture, node_id: str) -> str:
 
 
 def forget_risk(picture: Picture, node_id: str) -> str:
-    """Return why an absent node should not be forgotten; "" when nothing is lost with it."""
+    """Return why an absent node should not be forgotten; "" when nothing is lost with it, as far as is known here.
+
+    The log judges once more, when the order is applied (`membership/transition`): another one may come before it.
+    """
     view = picture.view()
     if view is None or node_id not in picture.known():
         return ""
@@ -48,10 +48,15 @@ def forget_risk(picture: Picture, node_id: str) -> str:
     for partition in range(picture.partitions()):
         holders = view.losses.holders(partition)
         others = [other for other in holders if other != node_id and other in picture.known()]
-        if node_id in holders and not others:
+        if (node_id in holders and not others) or node_id in view.losses.leftover.get(partition, []):
             only.append(partition)
     if only:
         cost = f"{node_id} has the only copies of what {named(only)} had, which would be lost for good: start it again"
+        return f"{cost}. {_forced('forget', node_id)}"
+    unmerged = [partition for partition, nodes in sorted(view.losses.unmerged.items()) if node_id in nodes]
+    if unmerged:
+        cost = f"{node_id} has acknowledged changes of {named(unmerged)} on another side of a split, which are not"
+        cost += " merged and would be lost for good: start it again, and wait until folkmoot heals names it"
         return f"{cost}. {_forced('forget', node_id)}"
     return ""
 
@@ -63,11 +68,10 @@ def unsafe_forget(node_id: str) -> str:
     return f"{cost}. {_forced('forget', node_id)}"
 
 
-def named(partitions: list[int]) -> str:
-    """Return the number of partitions and the first of them."""
-    text = ", ".join([str(partition) for partition in partitions[:_NAMED_MAX]])
-    more = len(partitions) - _NAMED_MAX
-    return f"{len(partitions)} partitions ({text}{f' and {more} more' if more > 0 else ''})"
+def witness_forget(own_id: str, node_id: str) -> str:
+    """Return why a witness without a lease has no node forgotten, not even by force: its side would have no data."""
+    why = f"{own_id} is a witness: it has no data, and cannot go on without {node_id}"
+    return f"{why}. Give this order to a node with data that is left, or start one"
 
 
 def _forced(order: str, node_id: str) -> str:

@@ -8,9 +8,10 @@ from __future__ import annotations
 from typing import Final
 
 from folkmoot.kernel.hash import hash64
+from folkmoot.membership.loss import named
 from folkmoot.peer.member import LEAVING, Member
 from folkmoot.status.picture import ALONE, MEMBER, WITNESS, Picture
-from folkmoot.status.risk import evict_risk, forget_risk, named, unsafe_forget
+from folkmoot.status.risk import evict_risk, forget_risk, unsafe_forget, witness_forget
 from folkmoot.status.shortage import caution, full_disks, has_full_disk, refusing, slow_disks, stranded
 from folkmoot.status.wait import wait_of
 
@@ -369,15 +370,17 @@ class NodeStatus:
     def forget(self, node_id: str, now: int, force: bool = False) -> str:
         """Forget an absent node; return why not, or "" when it is under way. `force`: despite the consequences.
 
-        Without a lease this node cannot know who is up: only by force, and not one that it hears.
+        Without a lease this node cannot know who is up: only by force, not one that it hears, and never as a witness.
         """
         if self.picture.state() != ALONE and self.known(node_id):
             if not self.picture.has_lease() and not self.picture.hears(node_id):
-                return self.picture.forget(node_id, now) if force else self.outside() or unsafe_forget(node_id)
+                if self._is_witness(self.picture.node_id()):
+                    return witness_forget(self.picture.node_id(), node_id)
+                return self.picture.forget(node_id, now, True) if force else self.outside() or unsafe_forget(node_id)
             if self.picture.is_up(node_id):
                 return f"{node_id} is up: stop or evict it first"
         risk = "" if force else forget_risk(self.picture, node_id)
-        return self._unknown(node_id) or risk or self.picture.forget(node_id, now)
+        return self._unknown(node_id) or risk or self.picture.forget(node_id, now, force)
 
     def leave(self, node_id: str, now: int) -> str:
         """Have a member hand over its partitions and leave; return why not, or "" when it is under way."""

@@ -21,7 +21,8 @@ OUTBOX        sequence (8 bytes), lineage (4 bytes)     a message that other par
 STAMP         kind and rest of another key              when that row was written or removed while nodes were away
 MERGED        epoch, sequence (8 bytes each)            a branch of a split that was merged into the partition
 LEFTOVER      as CHUNK, before the offset an epoch and  records of another branch, to be appended again, behind
-              whether it is of the trunk                their origin (`store.absorbed`)
+              whether it is of the trunk                their origin (`store.absorbed`); or, behind all offsets, the
+                                                        bounds of its log
 ABSORBED      as CHUNK                                  records that were appended again or put back, their origin
 TRANSACTION   app                                       its last committed transaction, and how far all are published
 COMMITTED     app, number (8 bytes)                     the parts of a transaction that is not completely published
@@ -67,9 +68,12 @@ __all__ = [
     "WILL",
     "applied_key",
     "body_key",
+    "bounds_key",
     "chunk_key",
     "client_of_left",
     "end_of",
+    "epoch_of_leftover",
+    "is_bounds",
     "is_left",
     "is_of_trunk",
     "kind_of",
@@ -79,6 +83,7 @@ __all__ = [
     "leftover_key",
     "log_of_chunk",
     "log_of_leftover",
+    "log_of_stream",
     "name_of",
     "name_prefix",
     "numbered_key",
@@ -123,6 +128,7 @@ ABSORBED: Final = 25
 HISTORY: Final = 14
 
 _OF_TRUNK: Final = 1 << 63  # in the epoch of a LEFTOVER row
+_BOUNDS: Final = b"\xff" * 8  # instead of the offset of a chunk
 
 
 def kind_prefix(partition: int, kind: int) -> bytes:
@@ -241,6 +247,11 @@ def log_of_chunk(key: bytes) -> bytes:
     return key[3 : len(key) - 8]
 
 
+def log_of_stream(key: bytes) -> bytes:
+    """Return what `log_of_chunk` returns for the chunks of the log with a STREAM row."""
+    return key[3:]
+
+
 def leftover_key(key: bytes, epoch: int, of_trunk: bool) -> bytes:
     """Return the key under which the chunk of another branch waits; of_trunk: its offsets were given out."""
     assert epoch < _OF_TRUNK, "an epoch leaves a bit"
@@ -248,9 +259,24 @@ def leftover_key(key: bytes, epoch: int, of_trunk: bool) -> bytes:
     return key[:2] + bytes([LEFTOVER]) + key[3:cut] + u64(epoch | (_OF_TRUNK if of_trunk else 0)) + key[cut:]
 
 
+def bounds_key(key: bytes, epoch: int) -> bytes:
+    """Return the key under which the bounds of another branch's log wait, behind its chunks; key: of its STREAM row."""
+    return key[:2] + bytes([LEFTOVER]) + key[3:] + u64(epoch) + _BOUNDS
+
+
+def is_bounds(key: bytes) -> bool:
+    """Tell whether a LEFTOVER row has the bounds of a log, and no chunk."""
+    return key.endswith(_BOUNDS)
+
+
 def log_of_leftover(key: bytes) -> bytes:
     """Return what `log_of_chunk` returns for the chunk in a LEFTOVER row."""
     return key[3 : len(key) - 16]
+
+
+def epoch_of_leftover(key: bytes) -> int:
+    """Return the epoch of the branch that has brought a LEFTOVER row."""
+    return get_u64(key, len(key) - 16) & ~_OF_TRUNK
 
 
 def is_of_trunk(key: bytes) -> bool:

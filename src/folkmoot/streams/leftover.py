@@ -1,10 +1,13 @@
 """Records of the other branch of a healed split: appended again, behind the records of the branch that continues.
 
-The merge of a partition stores the chunks that the other side has written since the fork in LEFTOVER rows. Small chunks
-grow, so they may begin with records from before the fork. Those have the same offsets here and are skipped.
+The merge of a partition stores the chunks that the other side has written since the fork in LEFTOVER rows, and the
+bounds of the log there, by which it is known where the two logs part (`store/stream_row`). Small chunks grow, so they
+may begin with records from before that: those are skipped, also where retention has removed them here.
 
 Offsets are given out by one lineage, the trunk. Where a fork goes on, because the members of the trunk have come over
-to it, the records of the trunk keep their offsets and times: those of the fork have none yet, and go behind them.
+to it, its log becomes that of the trunk (`_Restoring`): what the fork has written has no offsets yet and goes behind,
+the records of the trunk keep their offsets and times, and what retention has removed there is removed here. That is one
+turn, before the partition opens. All other records are appended a page per turn, while the partition is open.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from folkmoot.kernel.errors import CorruptStore
-from folkmoot.kernel.pack import get_u16, get_u64
+from folkmoot.kernel.pack import u64
 from folkmoot.store.absorbed import (
     LEFTOVER_CHUNK_AT,
     Origin,
@@ -25,211 +28,372 @@ from folkmoot.store.absorbed import (
     read_spans,
 )
 from folkmoot.store.chunk import decode_chunk, fault
-from folkmoot.store.key import LEFTOVER, end_of, is_of_trunk, kind_prefix, log_of_leftover, name_of
+from folkmoot.store.key import (
+    LEFTOVER,
+    epoch_of_leftover,
+    is_bounds,
+    is_of_trunk,
+    kind_prefix,
+    sequence_of,
+)
 from folkmoot.store.reader import Reader
 from folkmoot.store.record import Entry, is_same
+from folkmoot.store.stream_row import UNKNOWN, StreamRow, decode_stream, parted
 from folkmoot.store.writer import VERSION_BYTES, Writer, version_of
 from folkmoot.streams.log import StreamLog
 from folkmoot.streams.table import Streams
 
-__all__ = ["absorb"]
+__all__ = ["Leftovers"]
 
-_ROWS: Final = 16
-
-
-def absorb(streams: Streams, partition: int, reader: Reader, writer: Writer, now: int) -> int:
-    """Append the records of a partition's LEFTOVER rows and remove the rows, in one turn; return the number of records.
-
-    On CorruptStore, all rows stay. Rows of streams that are not configured here stay in any case.
-    """
-    appended = 0
-    done: list[bytes] = []
-    places: dict[bytes, _Place] = {}  # by log
-    found: list[_Leftover] = []
-    for key, value in _rows(reader, partition):
-        log = _log_of(streams, key)
-        if log is None:
-            continue
-        why = fault(value, LEFTOVER_CHUNK_AT)
-        if why is not None:
-            raise CorruptStore(f"{log}, left over at offset {get_u64(key, len(key) - 8)}: {why}")
-        name = log_of_leftover(key)
-        if name not in places:
-            places[name] = _Place(log, read_spans(reader, partition, name))
-        of_trunk = is_of_trunk(key)
-        origin = decode_origin(value, VERSION_BYTES)
-        for count, entry in enumerate(decode_chunk(value, LEFTOVER_CHUNK_AT)):
-            found.append(_Leftover(name, key[:-8], of_trunk, entry, origin.behind(count), version_of(value)[1]))
-        done.append(key)
-    behind: dict[bytes, bool] = {}  # branches that have other records than this log: whether they go behind
-    for one in [*_in_order_of_trunk(found), *_in_order_of_merges(found)]:
-        place = places[one.name]
-        if one.branch not in behind:
-            if place.has(one.entry):
-                continue
-            behind[one.branch] = not one.of_trunk
-        if not behind[one.branch]:
-            behind[one.branch] = not place.restore(one.entry, one.origin)
-        if behind[one.branch]:
-            place.behind.append((one.entry, one.origin))
-            appended += 1
-    for name, place in places.items():  # only after all of them have been read
-        done.extend(place.displaced)
-        appended += place.restored
-        for span in place.moved_spans():
-            writer.delete(partition, absorbed_key(partition, name, span.first))
-        place.append(now)
-        for span in [*place.kept_spans(), *place.new_spans()]:
-            writer.put(partition, absorbed_key(partition, name, span.first), encode_span(span))
-    for key in done:
-        writer.delete(partition, key)
-    return appended
+_ROWS: Final = 4  # read at once: a record may have a megabyte
+_TURN_BYTES: Final = 1 << 20  # of chunks that are appended in one turn, approximately
+_BOUNDS: Final = b"\xff" * 8
+_OF_TRUNK: Final = 1 << 63
 
 
-class _Leftover:
-    """A record that a branch has brought; name: of its log; branch: what the keys of its branch and log begin with."""
+class Leftovers:
+    """What is to be appended to the logs of the partitions that are led here. fault: what could not be read."""
 
-    def __init__(self, name: bytes, branch: bytes, of_trunk: bool, entry: Entry, origin: Origin, seq: int) -> None:
-        self.name = name
-        self.branch = branch
-        self.of_trunk = of_trunk
-        self.entry = entry
-        self.origin = origin
-        self.seq = seq  # of the merge that brought it
+    def __init__(self, streams: Streams, reader: Reader) -> None:
+        self.fault = ""  # the caller clears it
+        self._streams = streams
+        self._reader = reader
+        self._waiting: list[_Rest] = []
+        self._failed: list[_Rest] = []
+        self._token = 0  # of the newest turn with such records: they are on the disk before the next one
+
+    def open(self, partition: int, writer: Writer, now: int) -> None:
+        """Put back the records of the trunk, after the logs of a partition were opened, and begin with the others.
+
+        Raises CorruptStore; then no row has changed. Rows of streams that are not configured here stay in any case.
+        """
+        opened: list[_Restoring] = []
+        found: list[_Rest] = []
+        for log in self._streams.logs_in(partition):
+            branches = _branches(self._reader, log)
+            if branches:
+                opened.append(_Restoring(log, branches, self._reader, now))
+                found.append(_Rest(log, branches, self._reader))
+        for restoring in opened:
+            restoring.write(writer)
+        self._token = writer.token
+        self._waiting.extend(found)
+
+    def leave(self, partition: int) -> None:
+        """Another node leads the partition, and goes on there."""
+        self._waiting = [rest for rest in self._waiting if rest.log.store_partition != partition]
+        self._failed = [rest for rest in self._failed if rest.log.store_partition != partition]
+
+    def retry(self) -> None:
+        """Try again what could not be read: it may be repaired by now."""
+        self._waiting.extend(self._failed)
+        self._failed = []
+
+    def runnable(self, durable_token: int) -> bool:
+        """Whether there is something to append."""
+        return bool(self._waiting) and self._token <= durable_token
+
+    def step(self, writer: Writer, now: int, durable_token: int) -> None:
+        """Append a page of records and remove their rows; the turn must end with `flush` of the streams."""
+        if not self.runnable(durable_token):
+            return
+        rest = self._waiting.pop(0)
+        try:
+            if rest.step(writer, now):
+                self._waiting.insert(0, rest)
+        except CorruptStore as damage:
+            self.fault = str(damage)
+            self._failed.append(rest)
+        self._token = writer.token
 
 
-class _Place:
-    """Where the records of other branches go in one log; spans: what is known of records that are not where they were.
+class _Branch:
+    """What one branch has brought for a log; start: the first of its records that this log does not have."""
 
-    Of each record that is appended, put back or rewritten, it is noted where it came from.
-    """
+    def __init__(self, epoch: int) -> None:
+        self.epoch = epoch
+        self.bounds: StreamRow | None = None
+        self.start = UNKNOWN
+        self.has_trunk = False
+        self.seq = 0  # of the merge that brought the first of its records; 0: it has brought none without an offset
 
-    def __init__(self, log: StreamLog, spans: list[Span]) -> None:
-        self.log = log
-        self.restored = 0
-        self.behind: list[tuple[Entry, Origin]] = []  # in their order
-        self.displaced: list[bytes] = []  # keys of rows whose records are appended again
-        self._spans = spans
-        self._end = log.next_offset
-        self._at = -1  # of the first record that was restored
-        self._entries: list[Entry] = []
-        self._origins: list[tuple[int, Origin]] = []  # of what is written in this turn, by offset
-
-    def has(self, entry: Entry) -> bool:
-        """Whether a record is from before the fork: it is the same at this offset, or retention has removed it here."""
-        log = self.log
+    def has(self, log: StreamLog, entry: Entry, end: int) -> bool:
+        """Whether the log, which ended at `end`, has a record or had it: it is from before the fork."""
+        if self.start != UNKNOWN:
+            return entry.offset < self.start
         if entry.offset < log.oldest:
             oldest_us = log.oldest_time_us
             return oldest_us is not None and entry.time_us < oldest_us
-        return entry.offset < self._end and is_same(log.stored(entry.offset), entry)
+        return entry.offset < end and is_same(log.stored(entry.offset), entry)
 
-    def restore(self, entry: Entry, origin: Origin) -> bool:
-        """Put a record back to the offset that was given out, before those that have none; tell whether it is there.
 
-        It is not if offsets were given out here as well, or if retention has removed records before it.
-        """
+def _prefix_of(log: StreamLog) -> bytes:
+    return kind_prefix(log.store_partition, LEFTOVER) + log.name
+
+
+def _branches(reader: Reader, log: StreamLog) -> list[_Branch]:
+    """Return the branches with rows for a log; raises CorruptStore."""
+    prefix = _prefix_of(log)
+    found: dict[int, _Branch] = {}
+    start = prefix
+    while True:
+        rows = reader.scan(start, prefix + b"\xff" * 17, 1)
+        if not rows:
+            break
+        key, value = rows[0]
+        epoch = epoch_of_leftover(key)
+        branch = found.get(epoch)
+        if branch is None:
+            branch = found[epoch] = _Branch(epoch)
+            bounds = reader.get(prefix + u64(epoch) + _BOUNDS)
+            if bounds is not None:
+                branch.bounds = decode_stream(bounds)
+                branch.start = parted(log.epochs, log.next_offset, branch.bounds.epochs)
+        if is_of_trunk(key):
+            branch.has_trunk = True
+        elif not is_bounds(key):
+            branch.seq = version_of(value)[1]
+        start = key[:-8] + _BOUNDS + b"\0"
+    return list(found.values())
+
+
+class _Row:
+    """A row LEFTOVER with a chunk; raises CorruptStore if it cannot be read."""
+
+    def __init__(self, log: StreamLog, key: bytes, value: bytes) -> None:
+        why = fault(value, LEFTOVER_CHUNK_AT)
+        if why is not None:
+            raise CorruptStore(f"{log}, left over at offset {sequence_of(key)}: {why}")
+        self.key = key
+        self.origin = decode_origin(value, VERSION_BYTES)
+        self.entries = decode_chunk(value, LEFTOVER_CHUNK_AT)
+        self.size = len(value)
+
+
+def _chunks(reader: Reader, log: StreamLog, start: bytes) -> Iterator[_Row]:
+    """Return the rows with chunks of one branch from `start` on, trunk or not."""
+    end = start[: len(_prefix_of(log)) + 8] + _BOUNDS
+    while start:
+        rows = reader.scan(start, end, _ROWS)
+        for key, value in rows:
+            yield _Row(log, key, value)
+        start = rows[-1][0] + b"\0" if len(rows) == _ROWS else b""
+
+
+# -- records without offsets ------------------------------------------------------------------------------------------
+
+
+class _Rest:
+    """The records of branches that have no offsets yet, and go behind those of a log.
+
+    They are appended in the order of the merges: a later one may bring the rest of what an earlier one has brought.
+    """
+
+    def __init__(self, log: StreamLog, branches: list[_Branch], reader: Reader) -> None:
+        self.log = log
+        self._end = log.next_offset
+        self._reader = reader
+        self._prefix = _prefix_of(log)
+        self._branches = sorted(branches, key=_seq_of)
+        self._at = b""  # the next row
+
+    def step(self, writer: Writer, now: int) -> bool:
+        """Append a page; tell whether there is more. Raises CorruptStore; then nothing of this page has changed."""
+        if not self._branches:
+            return False
+        branch = self._branches[0]
+        at = self._at or self._prefix + u64(branch.epoch)
+        page: list[_Row] = []
+        size = 0
+        whole = True
+        for row in _chunks(self._reader, self.log, at):
+            if page and size + row.size > _TURN_BYTES:
+                whole = False
+                break
+            page.append(row)
+            size += row.size
         log = self.log
+        partition = log.store_partition
+        records: list[tuple[Entry, Origin]] = []
+        for row in page:
+            for count, entry in enumerate(row.entries):
+                if not branch.has(log, entry, self._end):
+                    records.append((entry, row.origin.behind(count)))
+        written = _Written()
+        for entry, origin in records:
+            written.add(log.append(entry.record, now), origin.given_by(b""))
+        for span in written.spans:
+            writer.put(partition, absorbed_key(partition, log.name, span.first), encode_span(span))
+        for row in page:
+            writer.delete(partition, row.key)
+        self._at = page[-1].key + b"\0" if page else at
+        if whole:
+            writer.delete(partition, self._prefix + u64(branch.epoch) + _BOUNDS)
+            self._branches.pop(0)
+            self._at = b""
+        return bool(self._branches)
+
+
+class _Written:
+    """The spans of records that are written, in their order."""
+
+    def __init__(self) -> None:
+        self.spans: list[Span] = []
+
+    def add(self, offset: int, origin: Origin) -> None:
+        last = self.spans[-1] if self.spans else None
+        if last is not None and last.end == offset and origin.is_behind(last.origin, offset - last.first):
+            last.end = offset + 1
+        else:
+            self.spans.append(Span(offset, offset + 1, origin))
+
+
+# -- records of the trunk ---------------------------------------------------------------------------------------------
+
+
+class _Restoring:
+    """The records of the trunk go back to the offsets that it has given out, before those that have none.
+
+    They do not if offsets were given out here as well: then they go behind. Of each record that is put back, appended
+    or rewritten, it is noted where it came from.
+    """
+
+    def __init__(self, log: StreamLog, branches: list[_Branch], reader: Reader, now: int) -> None:
+        self._log = log
+        self._end = log.next_offset
+        self._keys: list[bytes] = []  # of rows that are removed
+        self._range: tuple[bytes, bytes] | None = None  # all rows of the log
+        self._spans: list[Span] = []  # what is known of records that are not where they were
+        self._origins: list[tuple[int, Origin]] = []  # of what is written in this turn, by offset
+        self._behind: list[tuple[Entry, Origin]] = []  # in their order
+        self._at = -1  # of the first record that was put back
+        self._entries: list[Entry] = []
+        self._run: tuple[_Branch, int] | None = None  # what was put back last came from there, beginning with
+        found: list[_Found] = []
+        for branch in branches:
+            if branch.has_trunk:
+                for row in _chunks(reader, log, _prefix_of(log) + u64(branch.epoch | _OF_TRUNK)):
+                    self._keys.append(row.key)
+                    for count, entry in enumerate(row.entries):
+                        if not branch.has(log, entry, self._end):
+                            found.append(_Found(branch, entry, row.origin.behind(count)))
+        # Where copies differ, the trunk has gone on from the one with the newer change, which comes first: the end of
+        # the other one was not committed (`merge.merge`).
+        found.sort(key=_given_of, reverse=True)
+        found.sort(key=_offset_of)
+        self._restore(found, branches, reader)
+        for entry, origin in self._behind:
+            self._origins.append((log.append(entry.record, now), origin.given_by(b"")))
+
+    def _restore(self, found: list[_Found], branches: list[_Branch], reader: Reader) -> None:
+        log = self._log
+        starts = [one.entry.offset for one in found]
+        removing: _Branch | None = None  # retention has removed most where this one comes from
+        for branch in branches:
+            bounds = branch.bounds
+            if bounds is not None and branch.start != UNKNOWN and bounds.oldest > branch.start:
+                starts.append(branch.start)
+                if removing is None or removing.bounds is None or removing.bounds.oldest < bounds.oldest:
+                    removing = branch
+        start = min(starts, default=-1)
+        oldest = 0
+        if log.given_end <= start <= self._end:
+            self._spans = read_spans(reader, log.store_partition, log.name)
+            if start < self._end:
+                self._displace(start)
+            if removing is not None and removing.bounds is not None and removing.bounds.oldest > start:
+                oldest = removing.bounds.oldest
+                self._range = log.restart(oldest)
+                self._origins = []
+                log.take_epochs(removing.bounds.epochs, start, oldest)
+            self._at = oldest or start
+        others: dict[_Branch, bool] = {}  # branches with other records than this log
+        for one in found:
+            if one.entry.offset < oldest:
+                continue  # retention has removed it where it was given out
+            if one.branch in others or not self._put_back(one):
+                others[one.branch] = True
+                self._behind.append((one.entry, one.origin))
+        self._end_run()
+
+    def _put_back(self, one: _Found) -> bool:
+        """Put a record back to its offset; tell whether it is there."""
+        log = self._log
+        entry = one.entry
         if self._at < 0:
-            if not log.given_end <= entry.offset <= self._end:
-                return False
-            if entry.offset < self._end:
-                self._displace(entry.offset)
-            self._at = entry.offset
+            return False
         if self._at <= entry.offset < log.next_offset:  # another copy of the branch had it
             return is_same(self._entries[entry.offset - self._at], entry)
         if entry.offset != log.next_offset:
             return False
+        if self._run is None or self._run[0] is not one.branch:
+            self._end_run()
+            self._run = (one.branch, entry.offset)
         log.append(entry.record, entry.time_us)
         self._entries.append(entry)
-        self._origins.append((entry.offset, origin))
-        self.restored += 1
+        self._origins.append((entry.offset, one.origin))
         return True
+
+    def _end_run(self) -> None:
+        if self._run is not None:
+            branch, first = self._run
+            epochs = [(branch.epoch, 0)] if branch.bounds is None else branch.bounds.epochs
+            self._log.take_epochs(epochs, first, self._log.next_offset)
+            self._run = None
 
     def _displace(self, offset: int) -> None:
         """Make place from `offset` on; the records before it that are in the same chunk are rewritten as well."""
-        rewritten, self.displaced = self.log.displace(offset)
-        moved: list[tuple[Entry, Origin]] = []
+        rewritten, keys = self._log.displace(offset)
+        self._keys.extend(keys)
         for entry, version in rewritten:
             origin = origin_at(self._spans, entry.offset) or Origin(version, version, entry.offset, version)
             if entry.offset < offset:
                 self._origins.append((entry.offset, origin.given_by(origin.given or version)))
             else:
-                moved.append((entry, origin))
-        self.behind = [*moved, *self.behind]
+                self._behind.append((entry, origin))
 
-    def append(self, now: int) -> None:
-        """Append the records that go behind: this change gives them their offsets."""
-        for entry, origin in self.behind:
-            self._origins.append((self.log.append(entry.record, now), origin.given_by(b"")))
-
-    def moved_spans(self) -> list[Span]:
-        """Return the former spans with records that are written in this turn."""
-        first = self._first()
-        return [span for span in self._spans if span.end > first]
-
-    def kept_spans(self) -> list[Span]:
-        """Return what stays of them as it was."""
-        first = self._first()
-        return [Span(span.first, first, span.origin) for span in self.moved_spans() if span.first < first]
-
-    def _first(self) -> int:
-        """Return the offset from which on records are written in this turn."""
-        return self._origins[0][0] if self._origins else self._end
-
-    def new_spans(self) -> list[Span]:
-        """Return the spans of what is written in this turn."""
-        found: list[Span] = []
+    def write(self, writer: Writer) -> None:
+        """Remove the rows, and note where records came from; the records themselves follow with `flush`."""
+        log = self._log
+        partition = log.store_partition
+        if self._range is not None:
+            writer.delete_range(partition, self._range[0], self._range[1])
+        for key in self._keys:
+            writer.delete(partition, key)
+        first = self._origins[0][0] if self._origins else self._end
+        for span in self._spans:
+            if span.end > first or self._range is not None:
+                writer.delete(partition, absorbed_key(partition, log.name, span.first))
+            if span.first < first < span.end and self._range is None:
+                self._put(writer, Span(span.first, first, span.origin))
+        written = _Written()
         for offset, origin in self._origins:
-            last = found[-1] if found else None
-            if last is not None and last.end == offset and origin.is_behind(last.origin, offset - last.first):
-                last.end = offset + 1
-            else:
-                found.append(Span(offset, offset + 1, origin))
-        return found
+            written.add(offset, origin)
+        for span in written.spans:
+            self._put(writer, span)
+
+    def _put(self, writer: Writer, span: Span) -> None:
+        log = self._log
+        writer.put(log.store_partition, absorbed_key(log.store_partition, log.name, span.first), encode_span(span))
 
 
-def _rows(reader: Reader, partition: int) -> Iterator[tuple[bytes, bytes]]:
-    """Return the LEFTOVER rows of a partition, in their order."""
-    prefix = kind_prefix(partition, LEFTOVER)
-    start = prefix
-    while start:
-        rows = reader.scan(start, end_of(prefix), _ROWS)
-        yield from rows
-        start = rows[-1][0] + b"\0" if len(rows) == _ROWS else b""
+class _Found:
+    """A record of the trunk that a branch has brought."""
+
+    def __init__(self, branch: _Branch, entry: Entry, origin: Origin) -> None:
+        self.branch = branch
+        self.entry = entry
+        self.origin = origin
 
 
-def _in_order_of_trunk(found: list[_Leftover]) -> list[_Leftover]:
-    """Return the records of the trunk by their offsets, whichever copies have brought them.
-
-    Where copies differ, the trunk has gone on from the one with the newer change, which comes first: the end of the
-    other one was not committed (`merge.merge`).
-    """
-    trunk = [one for one in found if one.of_trunk]
-    trunk.sort(key=_version_of, reverse=True)
-    trunk.sort(key=_offset_of)
-    return trunk
-
-
-def _in_order_of_merges(found: list[_Leftover]) -> list[_Leftover]:
-    """Return the records without offsets: a later merge may bring the rest of what an earlier one has brought."""
-    return sorted([one for one in found if not one.of_trunk], key=_seq_of)
-
-
-def _seq_of(one: _Leftover) -> int:
-    return one.seq
-
-
-def _version_of(one: _Leftover) -> bytes:
+def _given_of(one: _Found) -> bytes:
     """Return the version of the change that gave a record its offset."""
     return one.origin.given
 
 
-def _offset_of(one: _Leftover) -> int:
+def _offset_of(one: _Found) -> int:
     return one.entry.offset
 
 
-def _log_of(streams: Streams, key: bytes) -> StreamLog | None:
-    name = name_of(key)
-    stream = streams.get(name.decode())
-    index = get_u16(key, 5 + len(name))
-    return None if stream is None or index >= len(stream.logs) else stream.logs[index]
+def _seq_of(branch: _Branch) -> int:
+    return branch.seq

@@ -11,11 +11,12 @@ from __future__ import annotations
 from typing import Final
 
 from folkmoot.kernel.errors import CorruptStore, StoreError
-from folkmoot.kernel.pack import get_u16, get_u64, u16, u64
+from folkmoot.kernel.pack import u16, u64
 from folkmoot.store.chunk import HEAD_BYTES, Head, cut_chunk, decode_chunk, decode_head, encode_chunk, fault
 from folkmoot.store.key import CHUNK, STREAM, name_prefix, sequence_of
 from folkmoot.store.reader import Reader
 from folkmoot.store.record import Entry, Record, is_same
+from folkmoot.store.stream_row import EPOCHS_MAX, StreamRow, decode_stream, encode_stream, epochs_in
 from folkmoot.store.writer import VERSION_BYTES, Writer
 from folkmoot.streams.block import MERGE_BYTES_MAX, Block
 from folkmoot.streams.config import StreamConfig
@@ -54,17 +55,22 @@ class StreamLog:
         self.readable_end = 0
         self.bytes = 0
         self.latest_time_us: int | None = None
-        self.changed: list[StreamLog] = []  # a log with records to flush adds itself; shared by all logs of a node
+        self.changed: list[StreamLog] = []  # a log with something to flush adds itself; shared by all logs of a node
+        self.epochs: list[tuple[int, int]] = []  # which leaderships have given out its offsets (`store/stream_row`)
         self._reader = reader
         name = config.name.encode()
         self._prefix = name_prefix(store_partition, CHUNK, name) + u16(index)
         self._end = self._prefix + b"\xff" * 9  # offsets stay below 2**63, so this sorts after every chunk
+        self.name = self._prefix[3:]  # in keys of rows (`log_of_chunk`)
         self._row_key = name_prefix(store_partition, STREAM, name) + u16(index)
         self._row_partitions = 0  # from the STREAM row; 0: there is no row
         self.held = False
         self.known: Entry | None = None  # the newest record that was readable here; None: it is open, or none was
         self.given_end = 0  # when it was opened: records before it were certainly readable
         self._committed_end = 0
+        self._changes = False  # it is in `changed`
+        self._gives_from = 0  # this leadership gives out the offsets from here on; -1: that is in `epochs`
+        self._row_stale = False  # the STREAM row must be updated with the next turn
         self._mark = 0  # the readable end in the STREAM row
         self._unmarked = 0  # turns with records since the STREAM row was updated
         self._clock_us = 0
@@ -100,6 +106,7 @@ class StreamLog:
         else:
             self._open_chunks(newest[0], newest[1], floor)
         self._committed_end = self.next_offset
+        self._gives_from = self.next_offset
         # In a fork it is unknown which of the newest records the other side has, too. What was readable has its offsets
         # for ever. But a copy that was filled in a fork may have others there, until it takes in those of the trunk.
         self.given_end = max(self.oldest, min(max(self._mark, self._known_end()), self.next_offset))
@@ -121,20 +128,22 @@ class StreamLog:
         except CorruptStore:
             return None
 
-    def _open_row(self, row: bytes) -> int:
-        if len(row) != VERSION_BYTES + 34 and len(row) != VERSION_BYTES + 26:  # as older versions wrote it
-            raise CorruptStore(f"{self}: its bounds have {len(row)} bytes instead of {VERSION_BYTES + 34}")
-        at = VERSION_BYTES
-        self._row_partitions = get_u16(row, at)
+    def _open_row(self, value: bytes) -> int:
+        try:
+            row = decode_stream(value)
+        except CorruptStore as fault:
+            raise CorruptStore(f"{self}: {fault}") from None
+        self._row_partitions = row.partitions
         if self._row_partitions > self.config.partitions:
             raise StoreError(
                 f"stream {self.config.name} has {self._row_partitions} partitions on disk and {self.config.partitions} "
                 "in the configuration: a stream can get more partitions, never fewer; set the old number, or a new name"
             )
-        self._clock_us = get_u64(row, at + 10)
-        self._position = get_u64(row, at + 18)
-        self._mark = get_u64(row, at + 26) if len(row) > at + 26 else 0
-        return get_u64(row, at + 2)
+        self._clock_us = row.clock_us
+        self._position = row.position
+        self._mark = row.mark
+        self.epochs = row.epochs
+        return row.next_offset
 
     def _open_chunks(self, key: bytes, value: bytes, floor: int) -> None:
         offset = sequence_of(key)
@@ -163,7 +172,7 @@ class StreamLog:
             self._clock_us = now
         opened = self._open
         if not opened:
-            self.changed.append(self)
+            self._note_change()
             opened.append(Block(self.next_offset, 0))
         block = opened[len(opened) - 1]
         if not block.takes(record, self._clock_us):
@@ -173,6 +182,11 @@ class StreamLog:
         offset = self.next_offset
         self.next_offset = offset + 1
         return offset
+
+    def _note_change(self) -> None:
+        if not self._changes:
+            self._changes = True
+            self.changed.append(self)
 
     def displace(self, offset: int) -> tuple[list[tuple[Entry, bytes]], list[bytes]]:
         """End before `offset`; the records from there on, which were not readable yet, are to be appended anew.
@@ -203,19 +217,50 @@ class StreamLog:
         self._clock_us = 0 if before is None else before.time_us
         self._committed_end = min(self._committed_end, offset)
         self.readable_end = min(self.readable_end, offset)
+        self.epochs = epochs_in(self.epochs, 0, offset)
+        self._gives_from = offset
+        self._row_stale = True
         for entry, _version in found:
             if entry.offset < offset:
                 self.append(entry.record, entry.time_us)
         return found, keys
+
+    def restart(self, offset: int) -> tuple[bytes, bytes]:
+        """Have no records before `offset`, and go on there: retention has removed them where offsets are given out.
+
+        Return the keys of the range of rows that the caller removes. The log was just opened, what it had behind is
+        displaced, and the turn must end with `flush`.
+        """
+        assert offset >= self.next_offset, "offsets do not go back"
+        self._open = []
+        self._tail = []
+        self.oldest = self.next_offset = offset
+        self.readable_end = self._committed_end = self._gives_from = offset
+        self._begin = self._position
+        self.bytes = 0
+        self._oldest_time_us = None
+        self._row_stale = True
+        self._note_change()
+        return self._prefix, self._end
+
+    def take_epochs(self, epochs: list[tuple[int, int]], first: int, end: int) -> None:
+        """Note that the offsets in [first, end), the last ones so far, were given out as in another log."""
+        for entry in epochs_in(epochs, first, end):
+            if not self.epochs or self.epochs[-1][0] != entry[0]:
+                self.epochs.append(entry)
+        self._gives_from = end
+        self._row_stale = True
 
     def flush(self, writer: Writer) -> int:
         """End a turn: put the chunks of the appended records, and those that they absorb, into the batch.
 
         Return the bytes of the appended records in chunks.
         """
+        self._changes = False
         self._unmarked += 1
         marks = self._unmarked >= MARK_FLUSHES and self.readable_end > self._mark
-        if marks or self._row_partitions != self.config.partitions:
+        self._begin_epoch(writer.epoch)
+        if marks or self._row_stale or self._row_partitions != self.config.partitions:
             self._row_partitions = self.config.partitions
             self._put_row(writer)
         first = self.next_offset
@@ -235,6 +280,16 @@ class StreamLog:
         self.bytes = self._position - self._begin
         self._pending.append(Pending(self.next_offset, first, self._clock_us))
         return appended_bytes
+
+    def _begin_epoch(self, epoch: int) -> None:
+        """Note the epoch of this leadership with the first offsets that it gives out."""
+        first = self._gives_from
+        if first < 0 or first == self.next_offset:
+            return
+        self._gives_from = -1
+        if not self.epochs or self.epochs[-1][0] != epoch:
+            self.epochs = [*self.epochs[1 - EPOCHS_MAX :], (epoch, first)]
+            self._row_stale = True
 
     def _joined(self, block: Block, writer: Writer) -> Block:
         """Return `block` merged with the small blocks before it that are worth rewriting, and delete their rows."""
@@ -319,11 +374,14 @@ class StreamLog:
         return limit
 
     def _put_row(self, writer: Writer) -> None:
-        body = u16(self.config.partitions) + u64(self.next_offset) + u64(self._clock_us) + u64(self._position)
+        row = StreamRow(self.config.partitions, self.next_offset, self._clock_us, self._position)
         self._mark = self.readable_end
         self._unmarked = 0
-        body += u64(self._mark)
-        writer.put(self.store_partition, self._row_key, body)
+        self._row_stale = False
+        row.mark = self._mark
+        row.oldest = self.oldest
+        row.epochs = self.epochs
+        writer.put(self.store_partition, self._row_key, encode_stream(row))
 
     # Reading
 

@@ -99,11 +99,14 @@ class Streams:
         for log in self._logs:
             log.open()
 
+    def logs_in(self, partition: int) -> list[StreamLog]:
+        """Return the stream partitions in one partition of the store."""
+        return [log for log in self._logs if log.store_partition == partition]
+
     def open_in(self, partition: int) -> None:
         """Read the bounds of the stream partitions in one partition of the store; raises CorruptStore or StoreError."""
-        for log in self._logs:
-            if log.store_partition == partition:
-                log.open()
+        for log in self.logs_in(partition):
+            log.open()
 
     def abandon_in(self, partition: int) -> None:
         """Undo `open_in`, and drop what was appended in this turn."""

@@ -152,29 +152,39 @@ class Commits:
         `connection.held_turns` gets the token of the turn for which the acknowledgement waits, or that token negated if
         it waits not for that turn alone but for all before it: such a one never leaves ahead.
 
-        With a receipt it is made anew when it leaves. own: it is only for changes of this turn. An acknowledgement to a
-        client at another node always waits, so that the packet is reported to that node as handled: otherwise the next
-        leader gets the packet once more, and answers it again.
+        With a receipt it is made anew when it leaves. own: it is only for changes of this turn; if there are none, it
+        does not wait for other nodes. An acknowledgement to a client at another node always waits, so that the packet
+        is reported to that node as handled: otherwise the next leader gets the packet once more, and answers it again.
         """
-        wait = wait or connection.remote is not None
+        remote = connection.remote
+        wait = wait or remote is not None
+        own = own and (remote is None or not remote.is_marked)
         token = self.newest_token() if wait else 0
-        if connection.remote is not None and self.state.lazy.concerns(connection.session):
+        if remote is not None and self.state.lazy.concerns(connection.session):
             self.state.lazy.urgent = True  # the packet is reported together with them
             token = self.state.writer.token
+        elif own and wait and token < self.state.writer.token:
+            if token <= self.committed_token:
+                token = 0
+            else:  # what it says may depend on changes of others that are not committed
+                self.asked = True
+                token = self.state.writer.token
         if connection.held and connection.held_token > token:
             token = connection.held_token
         if token <= self.complete_token:
             connection.put(ack if receipt is None else self.receipts.packet(receipt, connection))
+            if remote is not None and own:
+                remote.handled_seq = max(remote.handled_seq, remote.received_seq)
             return
         turn = self.turn_of(token)
         if receipt is not None:
             if turn.receipts is None:
                 turn.receipts = {}
             turn.receipts[len(turn.acks)] = receipt
-        if own and connection.remote is not None:
+        if own and remote is not None:
             if turn.packets is None:
                 turn.packets = {}
-            turn.packets[len(turn.acks)] = connection.remote.received_seq
+            turn.packets[len(turn.acks)] = remote.received_seq
         turn.ack_connections.append(connection)
         turn.acks.append(ack)
         if connection.held_turns is None:

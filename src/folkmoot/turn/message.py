@@ -17,6 +17,8 @@ __all__ = [
     "QUERY_ANSWER",
     "QUERY",
     "ASKED_AGAIN",
+    "ASKS_CONFIRM",
+    "ASKS_LANDED",
     "ATTACHED",
     "CHOOSE",
     "CONFIRM",
@@ -25,6 +27,7 @@ __all__ = [
     "EXPEL",
     "FROM_CLIENT",
     "HOST",
+    "LANDED",
     "LIVE",
     "OF_PARTITION",
     "OUTPUT",
@@ -71,6 +74,11 @@ QUERY: Final = 42  # a question about what the receiver leads, see `query.questi
 QUERY_ANSWER: Final = 43  # the answer
 CONFIRM: Final = 44  # an announcement is known
 ENTER: Final = 45  # a view: all that follows was sent in it, and all before in an earlier one
+LANDED: Final = 46  # the retained messages that were under way at the time of an announcement are kept
+
+# What an announcement asks for
+ASKS_CONFIRM: Final = 1
+ASKS_LANDED: Final = 2
 
 # The task of a partition for a message
 QUEUE: Final = 1

@@ -6,6 +6,7 @@ from folkmoot.streams.table import Streams
 from folkmoot.turn.barrier import Barrier
 from folkmoot.turn.commit import Commits
 from folkmoot.turn.fabric import Fabric
+from folkmoot.turn.landing import Landings
 from folkmoot.turn.overload import Overload
 from folkmoot.turn.receipt import Receipts
 from folkmoot.turn.state import State
@@ -26,3 +27,4 @@ class TurnParts:
         self.commits = Commits(state, streams, self.receipts, self.throttle)
         self.overload = Overload(state, self.commits)
         self.barrier = Barrier()
+        self.landings = Landings(fabric)
