@@ -401,7 +401,7 @@ class Reference:
 
         They are the parent, those in which a member has started, and those with which a founder in doubt shared none.
         """
-        if self.apart or not all(self.up(disk) for disk in self.members):
+        if self.apart or not all(self.up(disk) for disk, one in self.members.items() if one["started"]):
             return False
         if any(partition["branches"] for partition in self.partitions):
             return False

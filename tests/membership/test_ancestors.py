@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 
 from folkmoot.kernel.rng import Rng
-from folkmoot.membership.command import CUT_OFF, Activate, MarkAway, Prune
+from folkmoot.membership.command import CUT_OFF, Activate, Join, MarkAway, Prune
 from folkmoot.membership.configuration import ClusterConfiguration
 from folkmoot.membership.configuration_format import decode_configuration, encode_configuration
 from folkmoot.membership.control_option import ControlOptions
@@ -20,7 +20,7 @@ from folkmoot.membership.transition import ACCEPTED, INVALID, UNCHANGED, WRONG_S
 from folkmoot.store.key import META, end_of, plain_key
 from folkmoot.store.memory import MemoryStore
 from folkmoot.store.writer import Writer
-from tests.membership.reference import Drawer, Reference, founded, process
+from tests.membership.reference import Drawer, Reference, founded, member, process
 from tests.membership.simulated_control import Cluster, Machine, S
 from tests.membership.test_control import control
 
@@ -201,6 +201,7 @@ def test_ancestors_are_forgotten_when_nothing_can_come_from_them() -> None:
     transition.apply_command(found.index + 1, away)
     assert prune(transition, shared[1]) == WRONG_STATE, "a member may come from another lineage"
     come(transition, 2, [0])
+    assert transition.apply_command(found.index + 1, Join(member(7))).is_accepted(), "it has never been up"
     assert prune(transition, shared[1]) == ACCEPTED, "none was in sync there: the copy is the partition"
     assert ([lineage for lineage, _counter in found.ancestors], found.floor) == ([101, 102], shared[1])
     assert prune(transition, shared[1]) == UNCHANGED

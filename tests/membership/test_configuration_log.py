@@ -499,7 +499,7 @@ def test_a_leader_hands_over_and_its_end_is_noticed_at_once() -> None:
 def test_a_proposal_of_a_leader_that_is_cut_off_is_lost_and_said_so() -> None:
     group = calm(2)
     first = group.machines[0].log_of()
-    handle = first.propose(Put("lost", b"", -1, ""), group.now).handle
+    handle = first.propose(Put("lost", b"", -1, "a"), group.now).handle
     assert handle
     group.turn(group.machines[0])
     group.pool.clear()

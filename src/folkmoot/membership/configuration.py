@@ -135,12 +135,13 @@ class ClusterConfiguration:
     def is_whole(self) -> bool:
         """Tell whether nobody can come with changes of another lineage, but who was removed: all members are up here.
 
-        A member that is up has said which of its copies have such changes, and there is none that is not merged.
+        A member that is up has said which of its copies have such changes, and there is none that is not merged. One
+        that has never been up is as good as a stranger (`projection.branches_of`).
         """
         if not self.is_founded() or self.trunk != self.lineage or self.branches:
             return False
         for member in self.members.values():
-            if not is_up(member.state):
+            if member.started and not is_up(member.state):
                 return False
         return True
 
@@ -182,7 +183,7 @@ class ClusterConfiguration:
         needed: set[int] = set()
         for member in self.members.values():
             for lineage, counter in self.ancestors:
-                if member.started <= counter:
+                if 0 < member.started <= counter:
                     needed.add(lineage)
                     break
         before = (0, 0)
