@@ -9,8 +9,11 @@ Three rules keep the leader in place that reaches a quorum, and no other (docs/a
 - Raft's rule that a voter elects only a log as new as its own stays. But where the one candidate that reaches a quorum
   lacks entries, it *fetches* them from the voter with the newest log of a quorum, and asks again in the same term.
 
-A member with the proof that its leader has ended does not wait for an election timeout. It asks again soon, but gives
-other voters as long to save their votes as it took itself: with slow disks, nobody would win a vote otherwise. Several
+With slow disks nobody would win a vote, if an election had only the time that messages take. So the election timeout
+stands still while a member writes its term or vote, and a candidate gives the voters as long as it took itself. Votes
+that come late count as long as the term lasts, and a voter that writes a vote does not answer pre-votes.
+
+A member with the proof that its leader has ended does not wait for an election timeout. It asks again soon. Several
 may campaign at once. One that was not elected is in a later term, and its next answer deposes the leader; this has a
 follower succeed it at once (3.10), whom the others need not refuse.
 
