@@ -535,6 +535,20 @@ def test_a_firewall_that_resets_ends_nobody() -> None:
     assert is_up(configuration.members[other.disk].state)
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_a_controller_with_longer_times_than_its_voters_grants_no_longer_than_they_have_promised(seed: int) -> None:
+    cluster = Cluster(seed, 3)
+    for machine in cluster.machines:
+        machine.options.raft.election_ns = (1000 if machine.number == 1 else 200) * MS
+        cluster.start(machine)
+    cluster.until(cluster.is_whole, 10 * S)
+    old = controller(cluster)
+    assert old.number == 1
+    cluster.isolate(old, cluster.machines, True)
+    cluster.run(4 * S)  # two that lead one partition under leases are found
+    assert served(cluster, old)
+
+
 def led_twice(seed: int, planted: list[str], both: bool) -> list[tuple[int, int]]:
     """Put a controller behind a firewall that answers with resets; return what is led beside a member that it reaches.
 
