@@ -1357,12 +1357,12 @@ def test_nobody_forks_whose_log_has_a_leader(seed: int) -> None:
         cluster.until(is_whole, 60 * S)
 
 
-@pytest.mark.parametrize("seed", [101, 102, 108, 109])
+@pytest.mark.parametrize("seed", [103, 109, 118])
 def test_nobody_forks_who_reaches_a_quorum_that_is_about_to_elect_a_leader(seed: int) -> None:
     """The network is whole again shortly before a side may fork."""
     cluster = begun(seed, 3)
     before = control(cluster.machines[0]).lineage
-    for length in range(2500, 3640, 60):
+    for length in range(2500, 3760, 60):
         for machine in cluster.machines:
             cluster.isolate(machine, cluster.machines, True)
         cluster.run(length * MS)
