@@ -31,14 +31,18 @@ _LOOK_US: Final = 250 * MILLISECOND
 
 
 class LateChecker:
-    """Judges how long things take. `active`: whether a fault is active; `asks`: whether to look at questions, too."""
+    """Judges how long things take. `active`: whether a fault is active.
 
-    def __init__(self, history: History, active: Callable[[], bool], *, asks: bool) -> None:
+    `asks`: whether to look at questions, too. `admits`: and at clients that want in; where memory is short, they wait.
+    """
+
+    def __init__(self, history: History, active: Callable[[], bool], *, asks: bool, admits: bool) -> None:
         self.world = history.world
         self.history = history
         self.judge: Callable[[str], None] = lambda _promise: None  # counts a case
         self._active = active
         self._asks = asks
+        self._admits = admits
         self._wrong_us = self.world.now  # the last moment at which a fault was active, as far as was looked
         self._was_active = False
         self._next_look_us = 0
@@ -64,7 +68,7 @@ class LateChecker:
     def _look_at(self, client: Client) -> None:
         now = self.world.now
         link = client.link
-        if client.online or not client.wanted:
+        if client.online or not client.wanted or not self._admits:
             self._offline_us.pop(client.name, None)
         elif now - max(self._offline_us.setdefault(client.name, now), self._clear_since()) > LATE_US:
             self.world.violate("liveness", f"{client.name} has not been let in for {LATE_US // SECOND} s")

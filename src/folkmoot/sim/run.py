@@ -192,7 +192,9 @@ class Simulation:
                 majority=self.swarm.majority,
             )
         slow = any(self.swarm.has(name) for name in ("bursts", "quotas", "small memory"))
-        self.late = LateChecker(self.history, lambda: self.faults.active, asks=self.prober is None and not slow)
+        self.late = LateChecker(
+            self.history, lambda: self.faults.active, asks=self.prober is None and not slow, admits=not slow
+        )
         self.late.judge = self.judging.judge
         self.oracle.deliveries.late = self.late
         self._prepare()
