@@ -297,6 +297,21 @@ def test_a_machine_is_away_from_another_one_since_it_reaches_it_no_more() -> Non
     assert machines.history.away_since("n2", "n3") == NEVER
 
 
+def test_a_machine_that_an_operator_has_put_out_is_missing_until_its_node_starts_again() -> None:
+    machines = Machines()
+    machines.wait(SECOND)
+    machines.hosts[0].put_out = True
+    machines.history.look()
+    put_out = machines.world.now
+    machines.wait(10 * SECOND)
+    assert machines.history.troubled(put_out + 5 * SECOND, machines.world.now)
+    machines.hosts[0].put_out = False
+    machines.history.look()
+    machines.wait(SECOND)
+    assert not machines.history.troubled(put_out + 10 * SECOND + 1, machines.world.now)
+    assert not machines.history.troubled(0, put_out - 1)
+
+
 def test_a_pause_is_no_failure() -> None:
     machines = Machines()
     machines.hosts[0].up = False

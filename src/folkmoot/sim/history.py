@@ -57,6 +57,7 @@ class History:
         # (since, for each machine the bits of those it can reach, whether more than half of the members run, with data)
         self._epochs: list[tuple[int, list[int], bool]] = []
         self._downs: dict[str, list[Span]] = {}  # times in which the machine did not run, hung or was cut off
+        self._outs: dict[str, list[Span]] = {}  # times in which an operator had put the machine out
         self._failures: list[tuple[int, str]] = []
         self._pairs: dict[tuple[int, int], list[Span]] = {}  # times on different sides; for `_known` epochs
         self._cuts: dict[tuple[int, int], list[Span]] = {}  # times not together; for `_known` epochs
@@ -85,6 +86,12 @@ class History:
                 self._failures.append((now, host.name))
             elif lasts and not down:
                 spans[-1].end_us = now
+            outs = self._outs.setdefault(host.name, [])
+            is_out = bool(outs) and outs[-1].end_us == NEVER
+            if host.put_out and not is_out:
+                outs.append(Span(now, NEVER))
+            elif is_out and not host.put_out:
+                outs[-1].end_us = now
         members = sum([1 for host in self.hosts if host.member])
         # One that has lost its folder is another member, and one that was evicted does not vote: neither makes the
         # others a majority.
@@ -230,8 +237,10 @@ class History:
         return sum([1 for at, _ in self._failures if since_us <= at <= until_us])
 
     def troubled(self, since_us: int, until_us: int) -> bool:
-        """Whether at some moment of this time a machine was down, or two that ran could not reach each other."""
+        """Whether at some moment of this time a machine was down or put out, or two could not reach each other."""
         if self._member_falls(since_us, until_us):
+            return True
+        if any(span.overlaps(since_us, until_us) for spans in self._outs.values() for span in spans):
             return True
         for place, (begin, masks, _) in enumerate(self._epochs):
             end = self._epochs[place + 1][0] if place + 1 < len(self._epochs) else NEVER
