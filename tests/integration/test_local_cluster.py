@@ -36,7 +36,10 @@ class Local:
 
     def ready(self) -> Places:
         """Wait until all nodes have found together; where they serve."""
-        await_true(lambda: self.process.poll() is not None or any(line.startswith("cluster") for line in self.lines()))
+        try:
+            await_true(lambda: self.process.poll() is not None or any(one.startswith("cluster") for one in self.lines()))
+        except AssertionError:
+            raise AssertionError(self.log()) from None
         assert self.process.poll() is None, self.log()
         words = [line.split() for line in self.lines() if " ready " in line and not line.startswith("cluster")]
         return {name: dict(word.split("=", 1) for word in rest) for name, _ready, *rest in words}
