@@ -37,7 +37,9 @@ class Local:
     def ready(self) -> Places:
         """Wait until all nodes have found together; where they serve."""
         try:
-            await_true(lambda: self.process.poll() is not None or any(one.startswith("cluster") for one in self.lines()))
+            await_true(
+                lambda: self.process.poll() is not None or any(one.startswith("cluster") for one in self.lines())
+            )
         except AssertionError:
             raise AssertionError(self.log()) from None
         assert self.process.poll() is None, self.log()
