@@ -271,6 +271,19 @@ def test_a_leader_that_was_away_and_is_alone_knows_what_is_on_its_disk() -> None
     assert node.replication.leads(0), "all that it takes over is on its disk"
 
 
+def test_a_copy_that_was_being_filled_is_taken_over_where_it_is_the_only_one_in_sync() -> None:
+    """In the lineage to which it has come back; what it had there is in a branch, of the one that filled it."""
+    node = Node("n0")
+    node.install(view_at(5, ["n1"], ["n0"]))
+    node.replica.cut(epoch_at(5), 7, [(epoch_at(5), 1)])
+    node.turn()
+    assert node.replica.durable_seq < 0, "its pages are to come"
+    node.install(view_at(7, ["n0"], ["n1"]))
+    for _ in range(2):
+        node.turn()
+    assert node.replication.leads(0)
+
+
 def test_a_takeover_that_waits_for_a_report_asks_for_another_configuration() -> None:
     node = Node("n0")
     node.install(view_at(5, ["n0", "n1"], []))

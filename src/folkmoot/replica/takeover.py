@@ -217,6 +217,11 @@ class Takeover:
 
     def _adopted(self, replica: Replica) -> None:
         """Everything is here; the broker reads rows from the store, so they must be on the disk first."""
+        if replica.durable_seq < 0:
+            # It was being filled, in another lineage: the rows that came have no place among the changes. A write
+            # behind them tells when they are on the disk.
+            replica.rate(replica.state)
+            self.context.followed.append((replica.number, replica.head_seq, replica.generation))
         self._writing[replica] = replica.sequence
         self.written()
 
