@@ -129,6 +129,16 @@ def test_records_of_the_other_side_come_behind_once_and_those_of_before_the_fork
     assert mine.store.scan(prefix, prefix + b"\xff", 10) == []
 
 
+def test_what_is_published_when_a_partition_opens_comes_behind_what_was_published_before() -> None:
+    mine, theirs = fork("old")
+    theirs.append("before 1")
+    theirs.append("before 2")
+    leave_over(mine, theirs)
+    Leftovers(mine.streams, mine.store).open(0, mine.writer, mine.now)
+    mine.append("after")
+    assert mine.texts() == ["old", "before 1", "before 2", "after"]
+
+
 def test_a_side_that_has_nothing_new_takes_all() -> None:
     mine, theirs = fork("old")
     theirs.append(*[f"theirs {number}" for number in range(40)])

@@ -7,7 +7,9 @@ may begin with records from before that: those are skipped, also where retention
 Offsets are given out by one lineage, the trunk. Where a fork goes on, because the members of the trunk have come over
 to it, its log becomes that of the trunk (`_Restoring`): what the fork has written has no offsets yet and goes behind,
 the records of the trunk keep their offsets and times, and what retention has removed there is removed here. That is one
-turn, before the partition opens. All other records are appended a page per turn, while the partition is open.
+turn, before the partition opens. All other records are appended behind them, so that they come before what is published
+from then on (A3); but if they are very many, only the first ones, and the rest a page per turn while the partition is
+open.
 """
 
 from __future__ import annotations
@@ -47,6 +49,7 @@ __all__ = ["Leftovers"]
 
 _ROWS: Final = 4  # read at once: a record may have a megabyte
 _TURN_BYTES: Final = 1 << 20  # of chunks that are appended in one turn, approximately
+_OPENING_BYTES: Final = 4 << 20  # in the turn in which their partition opens
 _BOUNDS: Final = b"\xff" * 8
 _OF_TRUNK: Final = 1 << 63
 
@@ -63,9 +66,10 @@ class Leftovers:
         self._token = 0  # of the newest turn with such records: they are on the disk before the next one
 
     def open(self, partition: int, writer: Writer, now: int) -> None:
-        """Put back the records of the trunk, after the logs of a partition were opened, and begin with the others.
+        """Put back the records of the trunk, after the logs of a partition were opened, and append the others.
 
-        Raises CorruptStore; then no row has changed. Rows of streams that are not configured here stay in any case.
+        Those that are beyond `_OPENING_BYTES` follow in later turns. Raises CorruptStore if the records of the trunk
+        cannot be read; then no row has changed. Rows of streams that are not configured here stay in any case.
         """
         opened: list[_Restoring] = []
         found: list[_Rest] = []
@@ -77,7 +81,10 @@ class Leftovers:
         for restoring in opened:
             restoring.write(writer)
         self._token = writer.token
-        self._waiting.extend(found)
+        for rest in found:
+            while rest.bytes < _OPENING_BYTES and self._step(rest, writer, now):
+                pass
+        self._waiting.extend([rest for rest in found if not rest.is_done() and rest not in self._failed])
 
     def leave(self, partition: int) -> None:
         """Another node leads the partition, and goes on there."""
@@ -98,13 +105,18 @@ class Leftovers:
         if not self.runnable(durable_token):
             return
         rest = self._waiting.pop(0)
+        if self._step(rest, writer, now):
+            self._waiting.insert(0, rest)
+        self._token = writer.token
+
+    def _step(self, rest: _Rest, writer: Writer, now: int) -> bool:
+        """Append a page; tell whether there is more, and it can be read."""
         try:
-            if rest.step(writer, now):
-                self._waiting.insert(0, rest)
+            return rest.step(writer, now)
         except CorruptStore as damage:
             self.fault = str(damage)
             self._failed.append(rest)
-        self._token = writer.token
+            return False
 
 
 class _Branch:
@@ -196,6 +208,11 @@ class _Rest:
         self._prefix = _prefix_of(log)
         self._branches = sorted(branches, key=_seq_of)
         self._at = b""  # the next row
+        self.bytes = 0  # of the chunks that were appended
+
+    def is_done(self) -> bool:
+        """Tell whether all are appended."""
+        return not self._branches
 
     def step(self, writer: Writer, now: int) -> bool:
         """Append a page; tell whether there is more. Raises CorruptStore; then nothing of this page has changed."""
@@ -212,6 +229,7 @@ class _Rest:
                 break
             page.append(row)
             size += row.size
+        self.bytes += size
         log = self.log
         partition = log.store_partition
         records: list[tuple[Entry, Origin]] = []
