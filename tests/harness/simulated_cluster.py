@@ -7,6 +7,7 @@ at that node.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 from folkmoot.kernel.clock import MILLISECOND, SECOND
@@ -340,6 +341,20 @@ class SimulatedCluster:
 
     def _is_held(self, wire: Wire, end: int) -> bool:
         return (wire.sites[1 - end].name, wire.sites[end].name) in self.held
+
+    def look_after_turns(self, look: Callable[[Site], None]) -> None:
+        """Have something looked at after each turn of each node that is up."""
+
+        def looked_at(site: Site, turn: Callable[[], bool]) -> Callable[[], bool]:
+            def turn_and_look() -> bool:
+                moved = turn()
+                look(site)
+                return moved
+
+            return turn_and_look
+
+        for site in self.live():
+            site.turn = looked_at(site, site.turn)  # type: ignore[method-assign]
 
     def hold_opening(self, partition: int, heir: str, silent: str) -> None:
         """Let time pass until a node is to lead a partition; it cannot before `silent` says which clients it has."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
 from folkmoot.kernel.clock import SECOND
@@ -56,24 +54,20 @@ def test_records_of_the_other_side_come_turn_by_turn_once_and_in_order(dies: boo
     publish(cluster["n3"], *theirs)
     held: list[int] = [0]
     steps: list[int] = [0]
+    before = {site.name: 0 for site in cluster.live()}
     died: list[str] = []
 
-    def look_at(site: Site, turn: Callable[[], bool]) -> Callable[[], bool]:
-        def and_look() -> bool:
-            before = left_over(site)
-            moved = turn()
-            held.extend([one.held for one in site.cluster_node.replication.merges._active.values()])
-            if site.cluster_node.fabric.leaders[0] == site.name:
-                steps.append(max(0, before - left_over(site)))
-                if dies and not died and steps[-1] and left_over(site):
-                    died.append(site.name)
-                    site.up = False
-            return moved
+    def look(site: Site) -> None:
+        held.extend([one.held for one in site.cluster_node.replication.merges._active.values()])
+        left = left_over(site)
+        if site.cluster_node.fabric.leaders[0] == site.name:
+            steps.append(max(0, before[site.name] - left))
+            if dies and not died and steps[-1] and left:
+                died.append(site.name)
+                site.up = False
+        before[site.name] = left
 
-        return and_look
-
-    for site in cluster.live():
-        site.turn = look_at(site, site.turn)  # type: ignore[method-assign]
+    cluster.look_after_turns(look)
     cluster.heal()
     cluster.settle(60 * SECOND)
     assert bool(died) == dies
