@@ -63,8 +63,11 @@ class OrderFaults(Acting):
     def _forget(self, asked: Host, victim: Host) -> None:
         """Have a node forgotten that is away, whether it runs or not. It comes back later, and is another member.
 
-        Not if it has come back from a split before: it may have had no time to merge what it has (docs/limits.md).
+        Not if it has come back from a split before: it may have had no time to merge what it has (docs/limits.md). And
+        not if it may serve on another side: two sides that have forgotten each other both give out offsets.
         """
+        if victim.node is not None and not self.majority:
+            return
         gone_us = self.history.away_since(victim.name, asked.name)
         if gone_us == NEVER or (not self.majority and self.history.forked(victim.name, 0, gone_us - 1)):
             return
