@@ -61,8 +61,10 @@ class CrowdFaults(Acting):
             host.start()
 
     def _leave_again(self, hosts: list[Host]) -> None:
+        """As many as can: with fewer nodes than copies that have to be in sync, nothing is served."""
         for host in hosts:
-            if host.node is not None and host.member:
+            staying = [one for one in self.site.running if one.member and not one.leaving]
+            if host in staying and len(staying) > self.trouble.least:
                 host.leave()
 
     def _delay(self, hosts: list[Host]) -> None:
