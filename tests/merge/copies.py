@@ -18,15 +18,15 @@ from folkmoot.store.stream_row import decode_stream, encode_stream
 from folkmoot.store.writer import VERSION_BYTES, Writer
 from folkmoot.streams.config import StreamConfig
 from folkmoot.streams.leftover import Leftovers
-from folkmoot.streams.log import StreamLog
 from folkmoot.streams.page import Page
 from folkmoot.streams.table import Streams
+from tests.harness.stream_copy import StreamCopy
 
 TRUNK = "trunk"
 START, END = b"\0\0", b"\0\1"
 
 
-class Copy:
+class Copy(StreamCopy):
     """A copy of a partition with one stream, and its leader. held: in a fork, which gives out no offsets."""
 
     clock = 1000
@@ -70,22 +70,10 @@ class Copy:
         copy.planted = self.planted
         return copy
 
-    @property
-    def log(self) -> StreamLog:
-        """The log of the stream."""
-        return self.streams.streams[0].logs[0]
-
     def append(self, *texts: str) -> None:
         for text in texts:
             self.log.append(encode_record(b"t", text.encode(), 1, False, b"p", b""), self.next_us())
         self.end()
-
-    def end(self) -> None:
-        self.streams.flush(self.writer)
-        batch = self.writer.take()
-        if batch is not None:
-            self.store.apply(batch)
-            self.streams.written(batch.token)
 
     def holding(self) -> Holding:
         epoch, seq = self.writer.position(0)

@@ -10,6 +10,17 @@ from folkmoot.store.key import QUEUE, partition_end, partition_start
 from tests.harness.peer import EVER
 from tests.harness.simulated_cluster import SimulatedCluster, Site
 
+READERS = [f"r{number}" for number in range(20)]
+
+
+def subscribe_readers(site: Site) -> None:
+    """Have sessions that wait for messages."""
+    for name in READERS:
+        reader = site.client(name)
+        reader.connect(session_expiry=EVER)
+        reader.subscribe("t", qos=1)
+        reader.disconnect()
+
 
 def leads(site: Site) -> list[int]:
     cluster_node = site.node.cluster_node
@@ -30,11 +41,7 @@ def cut_queues(site: Site) -> int:
 
 def test_it_is_filled_from_another_copy_before_it_leads() -> None:
     cluster = SimulatedCluster(3)
-    for number in range(20):
-        reader = cluster["n1"].client(f"r{number}")
-        reader.connect(session_expiry=EVER)
-        reader.subscribe("t", qos=1)
-        reader.disconnect()
+    subscribe_readers(cluster["n1"])
     writer = cluster["n1"].client("w")
     writer.connect()
     writer.publish("t", b"kept", qos=1)
@@ -69,9 +76,6 @@ def test_what_nobody_has_better_is_served_all_the_same() -> None:
     assert reader.payloads() == [b"kept"]
 
 
-READERS = [f"r{number}" for number in range(20)]
-
-
 class Lost:
     """Three nodes with the same messages; all end, n1 without the newest of them on its disk, and n3 is lost for good.
 
@@ -81,11 +85,7 @@ class Lost:
     def __init__(self, voters: int, split_policy: str = "available") -> None:
         self.cluster = SimulatedCluster(3, split_policy=split_policy)
         n1, n3 = self.cluster["n1"], self.cluster["n3"]
-        for name in READERS:
-            reader = n1.client(name)
-            reader.connect(session_expiry=EVER)
-            reader.subscribe("t", qos=1)
-            reader.disconnect()
+        subscribe_readers(n1)
         self.publish(n1, b"old")
         if voters == 1:
             n3.kill()
@@ -138,11 +138,7 @@ def test_what_a_complete_disk_has_is_not_lost_to_an_incomplete_one(voters: int, 
 @pytest.mark.parametrize("best", ["n1", "n2", "n3"])
 def test_of_copies_in_doubt_the_longest_leads(best: str) -> None:
     cluster = SimulatedCluster(3)
-    for number in range(20):
-        reader = cluster["n1"].client(f"r{number}")
-        reader.connect(session_expiry=EVER)
-        reader.subscribe("t", qos=1)
-        reader.disconnect()
+    subscribe_readers(cluster["n1"])
     writer = cluster["n1"].client("w")
     writer.connect()
     old = {name: site.store.copy() for name, site in cluster.sites.items()}

@@ -25,14 +25,15 @@ from folkmoot.store.writer import Writer
 from folkmoot.streams.block import MERGE_BYTES_MAX
 from folkmoot.streams.config import StreamConfig
 from folkmoot.streams.leftover import Leftovers
-from folkmoot.streams.log import MARK_FLUSHES, StreamLog
+from folkmoot.streams.log import MARK_FLUSHES
 from folkmoot.streams.page import Page
 from folkmoot.streams.table import Streams
+from tests.harness.stream_copy import StreamCopy
 
 CHUNKS = kind_prefix(0, CHUNK)
 
 
-class Side:
+class Side(StreamCopy):
     """One copy of a stream of one partition."""
 
     def __init__(self, store: MemoryStore, epoch: int = 1) -> None:
@@ -44,22 +45,11 @@ class Side:
     def open(self) -> None:
         self.streams.open_in(0)
 
-    @property
-    def log(self) -> StreamLog:
-        return self.streams.streams[0].logs[0]
-
     def append(self, *texts: str) -> None:
         for text in texts:
             self.now += 1
             self.log.append(encode_record(b"t", text.encode(), 1, False, b"p", b""), self.now)
         self.end()
-
-    def end(self) -> None:
-        self.streams.flush(self.writer)
-        batch = self.writer.take()
-        if batch is not None:
-            self.store.apply(batch)
-            self.streams.written(batch.token)
 
     def absorb(self) -> int:
         """Take in all that is left over, as a leader does; return the number of turns."""

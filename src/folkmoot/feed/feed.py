@@ -132,9 +132,9 @@ class Feeds:
     """All feeds of the node, at most one per subscription.
 
     Each is in one place: `fresh` until its batch is committed, `landing` until what it must read has landed, `active`
-    while it runs, `parked` until its session takes
-    more, `tailing` at the end of its stream, `waiting` for an answer of another node. Any feed can be removed from the
-    first two queues at once: so a client that subscribes and unsubscribes at will leaves nothing behind.
+    while it runs, `parked` until its session takes more, `tailing` at the end of its stream, `waiting` for an answer of
+    another node. Any feed can be removed from the first three queues at once: so a client that subscribes and
+    unsubscribes at will leaves nothing behind.
     """
 
     def __init__(

@@ -279,8 +279,7 @@ class Copies:
         copy.done_token = context.writer.token
         copy.touched.clear()
         copy.ranges.clear()
-        replica.rate(COMPLETE)
-        context.followed.append((replica.number, replica.sequence, replica.generation))
+        replica.rate_durably(COMPLETE)
         if copy.strange and not copy.taken:
             why = f"{copy.strange} rows belonged to changes that {copy.source} does not have"
             replica.event(INFO if copy.expected else WARNING, "branch_dropped", why)

@@ -418,6 +418,11 @@ class Replica:
         epoch, seq = self.context.writer.position(self.number)
         self.context.writer.adopt(self.number, epoch, seq, state)
 
+    def rate_durably(self, state: int) -> None:
+        """Say what the copy is worth; when this turn is on the disk, so is everything up to its position."""
+        self.rate(state)
+        self.context.followed.append((self.number, self.sequence, self.generation))
+
     def doubt(self) -> None:
         """Acknowledged changes may be missing at its end, until a leader of a later time has added to it."""
         if self.state == COMPLETE:

@@ -170,7 +170,7 @@ class Takeover:
             report = replica.reports.get(node_id)
             if report is not None and report.holding.seq > 0 and node_id != self.context.node_id:
                 states.append(report.holding.state)
-        if COMPLETE in states[1:] or states[0] == COMPLETE:
+        if COMPLETE in states:
             return COMPLETE
         return DOUBTFUL if DOUBTFUL in states[1:] else NONE
 
@@ -220,8 +220,7 @@ class Takeover:
         if replica.durable_seq < 0:
             # It was being filled, in another lineage: the rows that came have no place among the changes. A write
             # behind them tells when they are on the disk.
-            replica.rate(replica.state)
-            self.context.followed.append((replica.number, replica.head_seq, replica.generation))
+            replica.rate_durably(replica.state)
         self._writing[replica] = replica.sequence
         self.written()
 

@@ -227,7 +227,7 @@ class Interest:
     def flush(self) -> None:
         """Announce the changes of this turn, and ask what has to be known of retained messages under way."""
         landings = self.landings
-        if not self._news and not landings.asks_all and not landings.asks:
+        if not self._news and not landings.is_asking():
             return
         news = self._news
         urgent = self._urgent

@@ -76,18 +76,10 @@ class FolderFaults(Acting):
 
     def _return_mixed(self, old: Host, copy: MemoryStore) -> None:
         running = self.site.running
-        if old.node is None or any(host.member and host.node is None for host in self.site.hosts):
-            return  # another machine may lack more than this one
-        if self.links.busy or list(self.trouble.weak) != [old.name]:
+        if not self._is_only_one(old):
             return
-        if self.links.mesh.slow_us:
-            return  # what is not heard of within a lease counts as away (docs/limits.md)
         self.world.mark("folders of different moments")
-        self.trouble.exhaust()
-        self.trouble.fail(running)
-        for host in running:
-            self._crash(host)
-        self.restore(old, copy)
+        self._lose_power(running, old, copy)
         # A machine that is late counts as one that failed, too: one copy of everything is neither late nor set back.
         late = (0, max(0, self.trouble.copies - 2))[self.rng.below(2)]
         for number, host in enumerate(self._shuffled(running)):
@@ -106,23 +98,32 @@ class FolderFaults(Acting):
         """Let a machine come back that lacks what it has confirmed last, as `durability = "os"` may have it."""
         running = self._shuffled(self.site.running)
         others = [other for other in running if other is not host]
-        if host.node is None or any(one.member and one.node is None for one in self.site.hosts):
-            return  # another machine may lack more than this one
-        if self.links.busy or list(self.trouble.weak) != [host.name] or self.links.mesh.slow_us:
-            return
-        if not self.trouble.affords([host, *others[:1]]):
+        if not self._is_only_one(host) or not self.trouble.affords([host, *others[:1]]):
             return
         self.world.mark("incomplete disk")
-        self.trouble.exhaust()
-        self.trouble.fail(running)
-        for one in running:
-            self._crash(one)
-        self.restore(host, copy)
+        self._lose_power(running, host, copy)
         host.incomplete = True
         apart = (20 * MILLISECOND, 2 * SECOND, 12 * SECOND)[self.rng.below(3)]
         for one in running:
             lost_us = 30 * SECOND if one is others[0] else 0
             self._until(100 * MILLISECOND + lost_us + self.rng.below(apart), self.start, one)
+
+    def _is_only_one(self, lacking: Host) -> bool:
+        """Whether a machine runs, is the only one that may lack changes, and all reach each other soon.
+
+        What is not heard of within a lease counts as away (docs/limits.md).
+        """
+        if lacking.node is None or any(one.member and one.node is None for one in self.site.hosts):
+            return False
+        return not self.links.busy and list(self.trouble.weak) == [lacking.name] and not self.links.mesh.slow_us
+
+    def _lose_power(self, running: list[Host], old: Host, copy: MemoryStore) -> None:
+        """End all processes at once, and put an earlier folder in the place of one machine's."""
+        self.trouble.exhaust()
+        self.trouble.fail(running)
+        for host in running:
+            self._crash(host)
+        self.restore(old, copy)
 
     def copy_of(self, host: Host) -> MemoryStore:
         """Return a copy of what a machine's disk has at present."""

@@ -78,20 +78,10 @@ class History:
         if not self._one_way or self._one_way[-1][1] != one_way:
             self._one_way.append((now, one_way))
         for host in self.hosts:
-            spans = self._downs.setdefault(host.name, [])
             down = not _runs(host) and bool(host.starts_us)
-            lasts = bool(spans) and spans[-1].end_us == NEVER
-            if down and not lasts:
-                spans.append(Span(now, NEVER))
+            if _note(self._downs.setdefault(host.name, []), down, now):
                 self._failures.append((now, host.name))
-            elif lasts and not down:
-                spans[-1].end_us = now
-            outs = self._outs.setdefault(host.name, [])
-            is_out = bool(outs) and outs[-1].end_us == NEVER
-            if host.put_out and not is_out:
-                outs.append(Span(now, NEVER))
-            elif is_out and not host.put_out:
-                outs[-1].end_us = now
+            _note(self._outs.setdefault(host.name, []), host.put_out, now)
         members = sum([1 for host in self.hosts if host.member])
         # One that has lost its folder is another member, and one that was evicted does not vote: neither makes the
         # others a majority.
@@ -622,6 +612,17 @@ class _Word:
             elif end_us - self._met.setdefault(number, begin_us) >= HEAL_US:
                 self.knows[number] = True
         return informed
+
+
+def _note(spans: list[Span], holds: bool, now: int) -> bool:
+    """Note whether something holds from now on, in the times in which it does; return whether that begins now."""
+    lasts = bool(spans) and spans[-1].end_us == NEVER
+    if holds and not lasts:
+        spans.append(Span(now, NEVER))
+        return True
+    if lasts and not holds:
+        spans[-1].end_us = now
+    return False
 
 
 def _pair_of(one: int, two: int) -> tuple[int, int]:

@@ -66,6 +66,10 @@ class Landings:
 
     # -- questions and answers ----------------------------------------------------------------------------------------
 
+    def is_asking(self) -> bool:
+        """Whether anybody is to be asked at the end of this turn."""
+        return self.asks_all or bool(self.asks)
+
     def is_asked(self, node_id: str) -> bool:
         """Whether a node is to be asked at the end of this turn."""
         return self.asks_all or node_id in self.asks
