@@ -94,10 +94,10 @@ def queued(text: str, body: int = 0, created_us: int = 5, properties: bytes = b"
     return encode_queue(QueueRow(qos, False, False, b"", b"", body, whole.size, None if body else whole))
 
 
-def requested(text: str, asker: bytes, number: int) -> bytes:
+def requested(text: str, asker: bytes, number: int, qos: int = 1) -> bytes:
     whole = message(text)
     whole.origin = origin_of(asker, number)
-    return encode_queue(QueueRow(1, False, False, b"", b"", 0, whole.size, whole))
+    return encode_queue(QueueRow(qos, False, False, b"", b"", 0, whole.size, whole))
 
 
 def session(ends_us: int, expiry_s: int = NEVER, floor: int = 0, token: int = 0) -> bytes:
@@ -880,6 +880,43 @@ def test_a_message_comes_once_if_both_sides_have_applied_its_request(
         fork.put(base, plain_key(0, MARK, asker), u64(mark))
     rows, _merge = fork.merge()
     assert texts(rows) == (["m"] if kept else [])
+
+
+@pytest.mark.parametrize(
+    ("case", "kept"),
+    [
+        ("acknowledged", False),
+        ("qos 1", True),  # twice rather than never
+        ("not applied", True),
+        ("it waits there", True),
+        ("subscribed since", True),  # nobody knows whether the other side had the subscription when it applied this
+        ("a third side", True),  # nor whether the mark is that of the other side, or of one that it has merged
+    ],
+)
+@pytest.mark.parametrize("base", [MINE, THEIRS])
+def test_a_message_with_qos_2_that_the_other_side_has_delivered_goes(base: int, case: str, kept: bool) -> None:
+    """A request for all partitions was in the outbox when the sides parted, and each side has applied it."""
+    asker = partition_name(7, OLD)
+    qos = 1 if case == "qos 1" else 2
+    fork = Fork()
+    fork.old(S, session(0))
+    other = THEIRS if base == MINE else MINE
+    if case != "subscribed since":
+        fork.old(SUB, OPTIONS)
+    fork.put(other, S, session(1 << 60))  # not connected there
+    fork.put(base, S, session(0))
+    if case == "subscribed since":
+        fork.put(base, SUB, OPTIONS)
+    fork.put(base, q(1), requested("m", asker, SEVENTH, qos))
+    fork.put(base, plain_key(0, MARK, asker), u64(SEVENTH))
+    fork.put(other, plain_key(0, MARK, asker), u64(SEVENTH - (1 if case == "not applied" else 0)))
+    if case == "it waits there":
+        fork.put(other, q(1), requested("m", asker, SEVENTH, qos))
+    if case == "a third side":
+        fork.taken[other - MINE].append(Holding(COMPLETE, 9, 5, []))
+    rows, merge = fork.merge()
+    assert texts(rows) == (["m"] if kept else [])
+    assert merge.summary.acknowledged == (0 if kept else 1)
 
 
 @pytest.mark.parametrize("known", [0, 5, 6])

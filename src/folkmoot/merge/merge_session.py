@@ -328,6 +328,7 @@ class SessionMerge:
         """Keep the messages of the base, but for those that the client has acknowledged at the other side."""
         other_ids = _ids_of(other_rows)
         floor = self._floor(other_rows)
+        same = len(other.seen) == 1 and _have_same_subscriptions(own_rows, other_rows)
         for count, (key, value) in enumerate(own_rows.items()):
             if count % STEP_ROWS == STEP_ROWS - 1:
                 yield
@@ -336,6 +337,9 @@ class SessionMerge:
             if _id_of(key, value) not in other_ids:
                 gone = key not in other_rows and other.knows(value) and sequence_of(key) >= floor
                 if gone or self._is_acknowledged(value, other, other_rows):
+                    self.removed += 1
+                    continue
+                if same and not other.knows(value) and self._has_delivered(base, value, other, other_rows):
                     self.removed += 1
                     continue
             body = body_of(value) if base == MINE else self._theirs_as(key, value)
@@ -355,15 +359,30 @@ class SessionMerge:
             return False
         message = self._message(self._mine, body)
         names = [] if message is None else [name for name in (message.origin, message.source) if name]
-        if not names:
-            return True
+        return not any(self._waits(name, other, other_rows) for name in names)
+
+    def _has_delivered(self, base: int, value: bytes, other: Side, other_rows: dict[bytes, bytes]) -> bool:
+        """Whether the other side has applied the request that brought a message with QoS 2, which does not wait there.
+
+        To be asked where the other side's marks are its own, and its client has had the same subscriptions there.
+        """
+        row = decode_queue(body_of(value))
+        if row.qos != 2:
+            return False
+        message = self._message(self._mine if base == MINE else self._theirs, body_of(value))
+        if message is None or not other.has_applied(self._partition, message.origin):
+            return False
+        return not self._waits(message.origin, other, other_rows)
+
+    def _waits(self, name: bytes, other: Side, other_rows: dict[bytes, bytes]) -> bool:
+        """Whether the queue of the side that is no base has a message with this origin or source."""
         if self._names is None:
             self._names = {}
             for row in [row for key, row in other_rows.items() if key[2] == QUEUE]:
-                known = self._message(self._mine, body_of(row))
+                known = self._message(other, body_of(row))
                 if known is not None:
                     self._names[known.origin] = self._names[known.source] = True
-        return not any(name in self._names for name in names)
+        return name in self._names
 
     def _mine_as(self, key: bytes, value: bytes) -> bytes:
         """Return what a row of mine holds that gets another sequence."""
@@ -487,6 +506,12 @@ def _id_of(key: bytes, value: bytes) -> bytes:
 
 def _ids_of(rows: dict[bytes, bytes]) -> dict[bytes, bool]:
     return {_id_of(key, value): True for key, value in rows.items() if key[2] == QUEUE}
+
+
+def _have_same_subscriptions(own_rows: dict[bytes, bytes], other_rows: dict[bytes, bytes]) -> bool:
+    """Tell whether neither side has changed a subscription of the client since they parted."""
+    keys = {key for key in [*own_rows, *other_rows] if key[2] == SUBSCRIPTION}
+    return all(key in own_rows and own_rows[key] == other_rows.get(key) for key in keys)
 
 
 def _has_origin(side: Side, value: bytes) -> bool:

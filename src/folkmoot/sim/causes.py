@@ -30,6 +30,10 @@ _UNNOTICED_US: Final = 3 * SECOND
 """How long a node may go on with a leader whose answers do not arrive: a link is silent for so long before it is given
 up, and the leader has its lease."""
 
+_RETURN_US: Final = 3 * SECOND
+"""How long a node that is up again may lead nothing, though others still take it for a leader: a controller has to be
+elected, and to put it back in its place."""
+
 _NOTICE_US: Final = 8 * SECOND
 """How long nodes may take to notice a split, and to agree on what follows."""
 
@@ -345,8 +349,10 @@ class Causes:
 
         Yes, if something failed on its way, which leads over the leader of the session.
         """
-        failed = not self.alone and self.history.troubled(earlier.first_us - _BEFORE_US, self.world.now)
-        return self._decide("A5", "QoS 0: a node failed, or links were cut", failed)
+        sent_us = earlier.first_us
+        failed = self.history.troubled(sent_us - _BEFORE_US, self.world.now)
+        failed = failed or self.history.came_back(sent_us - _RETURN_US, sent_us)
+        return self._decide("A5", "QoS 0: a node failed, or links were cut", failed and not self.alone)
 
     def group_twice(self, message: Message, records: list[SessionRecord]) -> bool:
         """Whether two members of a shared subscription may get one QoS 2 message.

@@ -238,6 +238,11 @@ class History:
                 return True
         return False
 
+    def came_back(self, since_us: int, until_us: int) -> bool:
+        """Whether a member that had been down, had hung, or had been cut off, was there again from this time on."""
+        spans = [span for host in self.hosts if host.member for span in self._downs.get(host.name, [])]
+        return any(since_us <= span.end_us <= until_us for span in spans)
+
     def hand_over_end(self, since_us: int, until_us: int) -> int:
         """Return when the last member had left that may have given leaderships to others in this time; 0 for none."""
         last = 0
