@@ -5,6 +5,7 @@ Owns the facts by which a checker decides whether a cause exists for what it has
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from typing import TYPE_CHECKING, Final
 
 from folkmoot.kernel.clock import NEVER, SECOND
@@ -550,9 +551,13 @@ class History:
     def _epochs_in(self, since_us: int, until_us: int) -> list[tuple[int, int, list[int]]]:
         """Return (begin, end, for each machine the bits of those it can reach) of all that was in this time."""
         found: list[tuple[int, int, list[int]]] = []
-        for place, (began_us, masks, _most) in enumerate(self._epochs):
+        first = max(0, bisect_right(self._epochs, since_us, key=_begin_of) - 1)
+        for place in range(first, len(self._epochs)):
+            began_us, masks, _most = self._epochs[place]
+            if began_us > until_us:
+                break
             end_us = self._epochs[place + 1][0] if place + 1 < len(self._epochs) else NEVER
-            if began_us <= until_us and end_us > since_us:
+            if end_us > since_us:
                 found.append((max(began_us, since_us), min(end_us, until_us), masks))
         return found
 
@@ -582,6 +587,10 @@ class History:
             for number, host in enumerate(self.hosts)
             if host.member and _runs(host)
         ]
+
+
+def _begin_of(epoch: tuple[int, list[int], bool]) -> int:
+    return epoch[0]
 
 
 def _runs(host: Host) -> bool:
