@@ -392,14 +392,17 @@ class Causes:
 
         earlier: sessions of the same client that would get it.
 
-        Yes, if the earlier session was on another side when the message was taken, or ended on another one.
+        Yes, if the earlier session was on another side when the message was taken, or ended on another one, or went on
+        on another one when this one began.
 
-        That is a side that did not know of the new session, so that it was still there when this one began. A side
-        publishes a will when it takes the client for dead, at any time of its connection or later.
+        That is a side that did not know of the new session, so that it was still there when this one began. A heal may
+        then have kept its subscriptions. A side publishes a will when it takes the client for dead, at any time of its
+        connection or later.
         """
         taken = message.first_us if message.will_link is None else message.will_link.opened_us
-        since = max(taken, record.created_us)
-        if any(self._is_forked(link, since) for record in earlier for link in record.links):
+        began = record.created_us
+        links = [link for record in earlier for link in record.links]
+        if any(self._is_forked(link, max(taken, began)) or self._is_forked(link, began, began) for link in links):
             return self._excuse("A2", "for an earlier session, merged in a heal")
         return False
 

@@ -89,7 +89,7 @@ class DeliveryChecker:
         plain, groups = self._subs(record, message)
         asked = plain + groups
         if not _accounts_for(asked, message, packet):
-            earlier = self._earlier_subs(record, message, packet)
+            earlier = self.earlier_subs(record, message, packet)
             if not asked and not earlier:
                 self.world.violate("A2", f"{record} got {message} and never asked for it")
             if not asked:
@@ -131,7 +131,7 @@ class DeliveryChecker:
             self.world.violate("A2", f"{record} got what nobody published: {packet}")
         elif not record.matching(packet.topic):
             cleared = self.ledger.clears[packet.topic]
-            if not any(self._earlier_subs(record, message, packet) for message in cleared):
+            if not any(self.earlier_subs(record, message, packet) for message in cleared):
                 self.world.violate("A2", f"{record} got {packet} and never asked for it")
 
     def _subs(self, record: SessionRecord, message: Message) -> tuple[list[Sub], list[Sub]]:
@@ -140,7 +140,7 @@ class DeliveryChecker:
         plain = [sub for sub in matching if not sub.group and not (own and sub.no_local)]
         return plain, [sub for sub in matching if sub.group]
 
-    def _earlier_subs(self, record: SessionRecord, message: Message, packet: Publish) -> list[Sub]:
+    def earlier_subs(self, record: SessionRecord, message: Message, packet: Publish) -> list[Sub]:
         """Return the subscriptions of an earlier session of the client for which the message may come, if any."""
         found: list[Sub] = []
         earlier: list[SessionRecord] = []

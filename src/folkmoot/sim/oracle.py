@@ -161,15 +161,17 @@ class Oracle:
         record.got_us = self.world.now
         message = self.ledger.by_payload.get(packet.payload)
         if message is not None and not packet.retain:
-            self._check_gone(record, message)
+            self._check_gone(record, message, packet)
         if message is not None and message.staged and not message.attempts:
             self.world.violate("A2", f"{record} got {message} of a transaction that nobody has committed")
 
-    def _check_gone(self, record: SessionRecord, message: Message) -> None:
+    def _check_gone(self, record: SessionRecord, message: Message, packet: Publish) -> None:
         """After UNSUBACK no message that is published later comes any more [MQTT-3.10.4-2]."""
         first_us = message.first_us
         subs = record.matching(message.topic)
         if subs and first_us < NEVER and all(sub.gone_us < first_us for sub in subs):
             if self.judge.sent_after_unsubscribe(record, message):
+                return
+            if self.deliveries.earlier_subs(record, message, packet):
                 return
             self.world.violate("A2", f"{record} got {message}, published after UNSUBACK")

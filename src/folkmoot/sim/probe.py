@@ -375,7 +375,7 @@ class Prober:
             for host in members
             if host not in group
             or self.history.down(host.name, since_us - HEAL_US, since_us)
-            or self._was_apart(host, group, since_us)
+            or self._was_apart(host, members, since_us)
             or self.history.hears_one_way(host.name, since_us - HEAL_US, since_us)
         ]
         unfit = [host for host in group if host.disk.full or host.disk.slow or host.hung]
@@ -395,7 +395,10 @@ class Prober:
             count += 1
         return count
 
-    def _was_apart(self, host: Host, group: list[Host], since_us: int) -> bool:
-        """Whether a machine may have been of another side than the group, so that it lacks what the others have."""
+    def _was_apart(self, host: Host, members: list[Host], since_us: int) -> bool:
+        """Whether a machine may have been of another side than some other one, so that it lacks what that one has.
+
+        That may be one that is away now: before the links to it broke, it may have been of the side that went on.
+        """
         before_us = since_us - 1  # the change at `since_us` has made the group
-        return any(self.history.apart(host.name, other.name, since_us - HEAL_US, before_us) for other in group)
+        return any(self.history.apart(host.name, other.name, since_us - HEAL_US, before_us) for other in members)
