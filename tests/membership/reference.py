@@ -223,31 +223,41 @@ class Reference:
             partition["epoch"] += 1
         partition["leader"] = chosen
 
-    def gone_away(self, index: int, disk: int, why: int) -> None:
+    def set_away(self, index: int, disk: int, why: int) -> None:
         one = self.members[disk]
         if "away" not in one["state"] or one["why"] == 0:
             one["away"] = index + self.base
         one["why"] = why
         one["state"] = "away-leaving" if "leaving" in one["state"] else "away"
         one["version"] = index
+
+    def shrink(self, disks: set[int]) -> None:
         for partition in self.partitions:
-            if disk not in partition["isr"]:
+            if not disks & partition["isr"]:
                 continue
             before = (set(partition["isr"]), partition["leader"])
             if any(self.up(other) for other in partition["isr"]):
-                partition["isr"] = partition["isr"] - {disk}
-            if partition["leader"] == disk:
+                partition["isr"] = partition["isr"] - disks
+            if partition["leader"] in disks:
                 self.lead_again(partition)
             if before != (partition["isr"], partition["leader"]):
                 partition["version"] += 1
 
     def markaway(self, index: int, command: MarkAway) -> bool:
+        together = [command, *command.others]
+        if len({one.disk for one in together}) < len(together):
+            return False
+        gone = {one.disk for one in together if self.marked_away(index, one)}
+        self.shrink(gone)
+        return bool(gone)
+
+    def marked_away(self, index: int, command: MarkAway) -> bool:
         one = self.members.get(command.disk)
         if one is None or (one["incarnation"], one["version"]) != (command.incarnation, command.version):
             return False
         if "away" in one["state"] or command.why == 0:
             return False
-        self.gone_away(index, command.disk, command.why)
+        self.set_away(index, command.disk, command.why)
         return True
 
     def evict(self, index: int, command: Evict) -> bool:
@@ -255,7 +265,8 @@ class Reference:
         if one is None or one["incarnation"] != command.incarnation or one["evicted"] >= command.incarnation:
             return False
         one["evicted"] = command.incarnation
-        self.gone_away(index, command.disk, 5)
+        self.set_away(index, command.disk, 5)
+        self.shrink({command.disk})
         return True
 
     def leave(self, index: int, command: Leave) -> bool:
@@ -323,7 +334,8 @@ class Reference:
             if self.apart and not partition["lost"]:
                 return False
             able = [disk for disk in item.replicas if self.up(disk)]
-            isr = set(able) - partition["branches"] or set(able[:1])
+            whole = set(able) - partition["branches"]
+            isr = whole & set(partition["replicas"]) or whole or set(able[:1])
         if not isr:
             return False
         partition["replicas"] = item.replicas
@@ -526,7 +538,10 @@ class Drawer:
                 branches.sort()
             return Activate(disk, version, process(number, disk, features), seen, branches)
         if kind == 5 and rng.chance(1, 2):
-            return MarkAway(disk, incarnation, version, rng.below(5))
+            away = MarkAway(disk, incarnation, version, rng.below(5))
+            for other in [one for one in configuration.members.values() if rng.chance(1, 4)]:
+                away.others.append(MarkAway(other.disk, other.incarnation, other.version, rng.below(5)))
+            return away
         if kind == 6:
             return Leave(disk, version) if rng.chance(1, 2) else Stay(disk, version)
         if kind == 7:

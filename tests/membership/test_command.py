@@ -56,6 +56,7 @@ COMMANDS: list[Command] = [
     Activate(ID_MAX, ID_MAX, PROCESS, ID_MAX, [0, 7, 65_535]),
     Activate(1, 0, PROCESS),
     MarkAway(1, 2, 3, 4),
+    MarkAway(1, 2, 3, 4, [MarkAway(300, 5, 6, 1), MarkAway(2, 5, 6, 4)]),
     Leave(1, 2),
     Stay(1, 2),
     Evict(1, 2),

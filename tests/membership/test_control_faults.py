@@ -30,12 +30,14 @@ ELSEWHERE = [
     "keeps_few",
     "keeps_lease",
     "keeps_promises",
+    "leaves_to_silent",
     "orders_witness",
     "trusts_numbers",
     "trusts_proofs",
     "votes_in_doubt",
 ]
-"""Bugs that need faults of their own: `test_control`, `test_ancestors` and `test_doubt` find them with one seed."""
+"""Bugs that need faults of their own: `test_control`, `test_together`, `test_ancestors` and `test_doubt` find them with
+one seed."""
 
 
 def is_found(name: str, seed: int) -> bool:

@@ -353,6 +353,59 @@ def test_a_lost_partition_begins_with_what_another_has() -> None:
     assert sorted(found.configuration.lost) == lost, "the losses stay listed"
 
 
+def test_of_a_lost_partition_only_a_copy_that_is_left_is_in_sync() -> None:
+    """If its node were away before it has taken over, one without a copy would begin the partition empty."""
+    found = Planned(5, copies=2)
+    found.settle()
+    number, (first, last) = next((n, state.isr) for n, state in enumerate(found.configuration.partitions))
+    found.away(first)
+    found.away(last)
+    found.do(Remove(last, found.version(last), FORGOTTEN, True))
+    found.start(first)
+    (place,) = [command for command in found.plan() if isinstance(command, Place)]
+    found.do(place)
+    state = found.configuration.partitions[number]
+    assert (state.isr, state.leader) == ([first], first)
+    assert len(state.replicas) > 1, "others learn"
+    found.away(first)
+    state = found.configuration.partitions[number]
+    assert (state.isr, state.leader) == ([first], 0)
+
+
+def test_the_copy_of_a_member_that_leaves_and_is_away_is_waited_for() -> None:
+    found = Planned(5, copies=3)
+    found.settle()
+    number, (old, newer, last) = next((n, state.isr) for n, state in enumerate(found.configuration.partitions))
+    found.away(old, gone=False)
+    found.do(Leave(newer, found.version(newer)))
+    found.away(newer, gone=False)
+    found.away(last, gone=False)
+    found.start(old)
+    found.do(Remove(last, found.version(last), FORGOTTEN, True))
+    assert number in found.configuration.lost
+    found.settle()
+    assert found.configuration.partitions[number].leader == 0
+    found.do(Stay(newer, found.version(newer)))
+    found.start(newer)
+    found.settle()
+    assert found.configuration.partitions[number].leader
+
+
+def test_members_that_go_together_stay_in_sync_together() -> None:
+    found = Planned(5, copies=2)
+    found.settle()
+    number, pair = next((n, state.isr) for n, state in enumerate(found.configuration.partitions))
+    others = [MarkAway(disk, 1, found.version(disk), ENDED) for disk in pair]
+    others[0].others = [others[1], MarkAway(next(d for d in range(1, 6) if d not in pair), 9, 0, ENDED)]
+    found.do(others[0])  # the third is of another incarnation, and stays
+    state = found.configuration.partitions[number]
+    assert (state.isr, state.leader) == (pair, 0)
+    assert len([one for one in found.configuration.members.values() if is_up(one.state)]) == 3
+    found.start(pair[1])
+    state = found.configuration.partitions[number]
+    assert (state.isr, state.leader) == ([pair[1]], pair[1])
+
+
 def test_a_branch_is_kept_until_it_is_merged() -> None:
     found = Planned(5)
     found.settle()

@@ -68,10 +68,10 @@ def shrinks_to_nothing(patch: pytest.MonkeyPatch) -> None:
     """The last member leaves the ISR when it is away."""
     withdraw = Transition._withdraw
 
-    def withdraw_all(self: Transition, disk: int) -> None:
-        withdraw(self, disk)
+    def withdraw_all(self: Transition, disks: list[int]) -> None:
+        withdraw(self, disks)
         for number, partition in enumerate(self.configuration.partitions):
-            if partition.isr == [disk]:
+            if partition.isr and all(disk in disks for disk in partition.isr):
                 self._put_partition(number, partition.replicas, [], 0, False)
 
     patch.setattr(Transition, "_withdraw", withdraw_all)
@@ -175,18 +175,18 @@ def serves_on(patch: pytest.MonkeyPatch) -> None:
 
 
 PLANTED: dict[Patch, int] = {
-    joins_beside: 1,
+    joins_beside: 2,
     votes_at_once: 1,
     elects_any_copy: 1,
     begins_empty: 1,
     shrinks_to_nothing: 1,
     grows_by_any_leader: 1,
-    serves_on: 2,
-    forgets_versions: 1,
-    returns_from_eviction: 3,
-    starts_without_features: 4,
-    gives_up_copies: 1,
-    gives_up_branches: 10,
+    serves_on: 1,
+    forgets_versions: 2,
+    returns_from_eviction: 1,
+    starts_without_features: 2,
+    gives_up_copies: 3,
+    gives_up_branches: 5,
 }
 """Within how many seeds each is found."""
 

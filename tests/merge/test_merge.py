@@ -94,10 +94,10 @@ def queued(text: str, body: int = 0, created_us: int = 5, properties: bytes = b"
     return encode_queue(QueueRow(qos, False, False, b"", b"", body, whole.size, None if body else whole))
 
 
-def requested(text: str, asker: bytes, number: int, qos: int = 1) -> bytes:
+def requested(text: str, asker: bytes, number: int, qos: int = 1, group: bytes = b"") -> bytes:
     whole = message(text)
     whole.origin = origin_of(asker, number)
-    return encode_queue(QueueRow(qos, False, False, b"", b"", 0, whole.size, whole))
+    return encode_queue(QueueRow(qos, False, False, b"", group, 0, whole.size, whole))
 
 
 def session(ends_us: int, expiry_s: int = NEVER, floor: int = 0, token: int = 0) -> bytes:
@@ -890,6 +890,8 @@ def test_a_message_comes_once_if_both_sides_have_applied_its_request(
         ("not applied", True),
         ("it waits there", True),
         ("subscribed since", True),  # nobody knows whether the other side had the subscription when it applied this
+        ("of a group", True),  # the other side may have chosen another member
+        ("nobody was there", True),  # its queue may have been full there
         ("a third side", True),  # nor whether the mark is that of the other side, or of one that it has merged
     ],
 )
@@ -907,7 +909,9 @@ def test_a_message_with_qos_2_that_the_other_side_has_delivered_goes(base: int, 
     fork.put(base, S, session(0))
     if case == "subscribed since":
         fork.put(base, SUB, OPTIONS)
-    fork.put(base, q(1), requested("m", asker, SEVENTH, qos))
+    fork.put(base, q(1), requested("m", asker, SEVENTH, qos, b"$share/g/#" if case == "of a group" else b""))
+    if case != "nobody was there":
+        fork.put(other, plain_key(0, SENT, b"c"), encode_sent(2, 2))
     fork.put(base, plain_key(0, MARK, asker), u64(SEVENTH))
     fork.put(other, plain_key(0, MARK, asker), u64(SEVENTH - (1 if case == "not applied" else 0)))
     if case == "it waits there":

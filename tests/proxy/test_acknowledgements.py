@@ -179,9 +179,9 @@ def test_of_an_ended_connection_only_acknowledgements_are_forgotten() -> None:
     peer.lose()
     cluster.advance(SECOND)
     relay = relay_of(site)
-    numbers = [number for number, _, _ in relay.log]
+    numbers = [entry[0] for entry in relay.log]
     site.node._broker.proxy.relays.forget_acks(relay)
-    assert [number for number, _, _ in relay.log] == numbers[3:]
+    assert [entry[0] for entry in relay.log] == numbers[3:]
     check(cluster)
     leader.revive()
     cluster.advance(5 * SECOND)

@@ -7,7 +7,8 @@ import pytest
 from folkmoot.kernel.clock import SECOND
 from folkmoot.kernel.hash import hash64
 from folkmoot.mqtt import reason
-from folkmoot.mqtt.packet import Connack, Connect, Disconnect, Publish, Subscribe, Will
+from folkmoot.mqtt.kind import PUBREL
+from folkmoot.mqtt.packet import Ack, Connack, Connect, Disconnect, Publish, Subscribe, Will
 from tests.harness.peer import EVER, Peer, properties
 from tests.harness.simulated_cluster import SimulatedCluster
 
@@ -26,8 +27,9 @@ def named(cluster: SimulatedCluster, prefix: str, replicas: list[str]) -> str:
 class Stage:
     """A client at n3 whose session is at n2, with a copy at n1, where somebody watches its will."""
 
-    def __init__(self, expiry_s: int) -> None:
-        self.cluster = cluster = SimulatedCluster(3, partitions=PARTITIONS, replicas=2)
+    def __init__(self, expiry_s: int, turn_steps_max: int = 0) -> None:
+        limits = {"turn_steps_max": turn_steps_max} if turn_steps_max else {}
+        self.cluster = cluster = SimulatedCluster(3, partitions=PARTITIONS, replicas=2, limits=limits)
         cluster.hand_log_to("n1")
         self.expiry_s = expiry_s
         self.client_id = named(cluster, "c", ["n2", "n1"])
@@ -164,3 +166,24 @@ def test_a_connect_that_comes_late_and_whose_client_has_gone_ends_no_newer_conne
     second.lose()
     cluster.advance(SECOND)
     assert stage.watcher.payloads() == [b"second"]
+
+
+@pytest.mark.parametrize("there", ["n1", "n2", "n3"])
+def test_an_end_that_was_reported_before_the_leader_ends_the_connection_is_not_waited_for(there: str) -> None:
+    """The leader finds a fault in a turn that does not reach the report, and drops what is behind the fault."""
+    stage = Stage(EVER, 1024)
+    cluster = stage.cluster
+    cluster.held = {("n3", "n2")}
+    stage.first.send(*[Ack(PUBREL, 1 + number % 100) for number in range(600)])
+    stage.end(fault=True)
+    stage.first.send(*[Ack(PUBREL, 1 + number % 100) for number in range(150)])
+    stage.first.lose()
+    cluster.advance(SECOND // 10)
+    cluster.held = set()
+    cluster.advance(2 * SECOND)
+    assert stage.watcher.payloads() == [b"first"]
+    assert not cluster["n2"].node._broker.leadership.hosting.remotes
+    assert not cluster["n3"].node._broker.proxy.relays.relays
+    second = stage.come_again(there)
+    cluster.advance(SECOND)
+    assert is_in(second)

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["FEATURES", "LOGINS", "RECEIPTS", "features_on", "lacking"]
+__all__ = ["AGES", "FEATURES", "LOGINS", "RECEIPTS", "features_on", "lacking"]
 
 RECEIPTS: Final = "receipts"  # the answer to a request says where its messages are, and on how many nodes
 LOGINS: Final = "logins"  # nodes tell each other which passwords they have found right
+AGES: Final = "ages"  # a packet that has waited for the leader of its client's session says how long
 
-FEATURES: Final[list[str]] = [RECEIPTS, LOGINS]
+FEATURES: Final[list[str]] = [RECEIPTS, LOGINS, AGES]
 """What this software can do, in the order in which it learned it.
 
 None of them decides what a row means: a feature is off again as soon as an older node has come, and a row outlives

@@ -12,6 +12,7 @@ from collections import deque
 import msgspec
 
 from folkmoot.auth.access import BY_PASSWORD
+from folkmoot.kernel.clock import MILLISECOND
 from folkmoot.kernel.errors import CorruptStore
 from folkmoot.kernel.pack import BYTE, get_u16, get_varint, varint
 from folkmoot.leadership.restore import Restore
@@ -24,7 +25,7 @@ from folkmoot.partition.parts import PartitionParts
 from folkmoot.protocol.closing import ANOTHER, ENDED_BEFORE, OTHER_SIDE
 from folkmoot.protocol.inbound import UNFINISHED
 from folkmoot.protocol.parts import ProtocolParts
-from folkmoot.proxy.relay import BLOCKED, CLOSED, GOODBYE, MARKED, UNBLOCKED, HostedClient, HostRequest
+from folkmoot.proxy.relay import AGED, BLOCKED, CLOSED, GOODBYE, MARKED, UNBLOCKED, HostedClient, HostRequest
 from folkmoot.session.connection import CLOSED as CONNECTION_CLOSED
 from folkmoot.session.connection import CLOSING, OPEN, Connection, PeerInfo, Task
 from folkmoot.session.relay import ENTRY_BYTES, Lane, Remote
@@ -196,9 +197,9 @@ class Hosting:
         if packet:
             remote.received_seq = packet
             connection.repeated = packet <= remote.resent_seq
-        if first >= 0x10:
+        if first >= 0x10 or first == AGED:
             self.state.work.steps += PACKET_STEPS
-            if connection.state == OPEN and not self.handle(connection, first, rest):
+            if connection.state == OPEN and not self._handle_aged(connection, first, rest):
                 if packet:
                     remote.received_seq = packet - 1
                 self._backlog_of(connection, len(rest)).appendleft((packet, first, rest))
@@ -213,6 +214,15 @@ class Hosting:
         if packet:
             self._note(connection, remote, packet)
         return True
+
+    def _handle_aged(self, connection: Connection, first: int, rest: bytes) -> bool:
+        """Handle a packet of MQTT, which says so if it has waited for a leader."""
+        connection.waited_us = 0
+        if first == AGED:
+            waited_ms, at = get_varint(rest, 0)
+            connection.waited_us = waited_ms * MILLISECOND
+            first, rest = rest[at], rest[at + 1 :]
+        return self.handle(connection, first, rest)
 
     def serve(self, connection: Connection) -> None:
         """Continue with a client whose turn has come."""
@@ -439,10 +449,13 @@ class Hosting:
         self.expel(remote, remote.code, remote.why)
         if connection.session is not None:
             remote.expelled = True
-            if connection.backlog:
-                remote.received_seq = max(remote.received_seq, connection.backlog[-1][0])
+            packet, first, _rest = connection.backlog[-1] if connection.backlog else (0, UNBLOCKED, b"")
+            remote.received_seq = max(remote.received_seq, packet)
             connection.drop_task()
             self._forget_backlog(connection)
+            if first == CLOSED or first == GOODBYE:  # its node has said so already
+                self.lost(connection, first == GOODBYE)
+                self._note(connection, remote, packet)
             return
         connection.state = CONNECTION_CLOSED
         self._drop(connection)

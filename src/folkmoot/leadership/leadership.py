@@ -480,18 +480,19 @@ class Leadership:
         # messages that the former leader was given from going out twice.
         work = self.state.work
         stop = work.begin_all()
-        for number, first, rest in relay.log:
+        for number, first, rest, came_us in relay.log:
             if connection.state == OPEN and first >= 0x10:
                 connection.again = number
+                connection.waited_us = self.state.now - came_us
                 connection.repeated = number <= relay.sent_seq
                 self.hosting.handle(connection, first, rest)
         work.end_all(stop)
-        connection.again = 0
+        connection.again = connection.waited_us = 0
         connection.repeated = False
 
     def _take_leave(self, session: Session, relay: Relay) -> None:
         """Do for a client that has left what its DISCONNECT says of the session: no leader has confirmed it."""
-        for _number, first, rest in relay.log:
+        for _number, first, rest, _came_us in relay.log:
             if first >> 4 == DISCONNECT:
                 packet = decode(first, rest, relay.connection.version)
                 assert isinstance(packet, Disconnect), "the packet type says so"

@@ -253,21 +253,44 @@ class Activate(Command):
 
 
 class MarkAway(Command):
-    """AWAY: a process does not serve any more, and its lease is certainly over. `why`: see `AWAY_REASONS`."""
+    """AWAY: processes do not serve any more, and their leases are certainly over.
 
-    def __init__(self, disk: int, incarnation: int, version: int, why: int) -> None:
+    Those whose leases are over at one moment are marked in one entry: so no partition is left to one of them.
+
+    Args:
+        disk: Of the first one; its incarnation and version follow.
+        why: See `AWAY_REASONS`.
+        others: The other ones, each without others.
+    """
+
+    def __init__(
+        self, disk: int, incarnation: int, version: int, why: int, others: list[MarkAway] | None = None
+    ) -> None:
         super().__init__(MARK_AWAY)
         self.disk = disk
         self.incarnation = incarnation
         self.version = version
         self.why = why
+        self.others: list[MarkAway] = others or []
+
+    def all(self) -> list[MarkAway]:
+        """Return a command for each process."""
+        return [self, *self.others]
 
     def body(self) -> bytes:
         """Return the bytes behind format and kind."""
-        return varint(self.disk) + varint(self.incarnation) + varint(self.version) + BYTE[self.why]
+        parts: list[bytes] = []
+        for one in self.all():
+            parts += [varint(one.disk), varint(one.incarnation), varint(one.version), BYTE[one.why]]
+        if self.others:
+            parts.insert(4, varint(len(self.others)))
+        return b"".join(parts)
 
     def __repr__(self) -> str:
-        return f"away {self.disk} incarnation {self.incarnation}: {AWAY_REASONS.get(self.why, self.why)}"
+        names = [
+            f"{one.disk} incarnation {one.incarnation}: {AWAY_REASONS.get(one.why, one.why)}" for one in self.all()
+        ]
+        return f"away {', '.join(names)}"
 
 
 class Leave(Command):
@@ -639,7 +662,10 @@ def _take(cursor: Cursor, kind: int) -> Command:
     if kind == START:
         return _take_start(cursor)
     if kind == MARK_AWAY:
-        return MarkAway(_disk(cursor), _incarnation(cursor), _version(cursor), cursor.byte())
+        first = _take_away(cursor)
+        if not cursor.done():
+            first.others = [_take_away(cursor) for _ in range(cursor.count(MEMBERS_MAX))]
+        return first
     if kind == LEAVE:
         return Leave(_disk(cursor), _version(cursor))
     if kind == STAY:
@@ -745,6 +771,10 @@ def _take_rows(cursor: Cursor, disks: list[int]) -> list[int]:
             raise ValueError("a command names a disk that it does not list")
         found.append(disks[row])
     return found
+
+
+def _take_away(cursor: Cursor) -> MarkAway:
+    return MarkAway(_disk(cursor), _incarnation(cursor), _version(cursor), cursor.byte())
 
 
 def _disk(cursor: Cursor) -> int:

@@ -16,6 +16,12 @@ Evidence
 Whoever is to go is answered no more, and is marked as away when its lease is over. It comes back by itself: a process
 that is not up is let up (START) when its links to all that are up have held for a while.
 
+Where all copies of a partition go together (a rack loses power, a switch fails), their leases end one after the other.
+To mark them as away one by one would leave the partition to the last one, which has been dead as long as the others:
+if its disk is lost, the copies that come back count for nothing. So a member waits if it would leave a partition to
+members of which none shows that it is alive. They show it soon, or their leases end, too; then one entry marks all of
+them as away, and each is in sync until one comes back.
+
 When few are up
 No majority is up while most members are linked to each other, if a single link leads from those to the leader of the
 log: whoever was up first keeps the others waiting. So members tell then which of those that wait they reach, too. The
@@ -161,7 +167,7 @@ class Controller:
         self._denied: dict[int, int] = {}  # disks that are answered no more, and why (MarkAway)
         self._evictions: dict[int, int] = {}  # disks and incarnations that an operator wants out
         self._joins: dict[int, tuple[Join, list[int]]] = {}  # by disk, with the numbers of its requests
-        self._pending: dict[int, tuple[int, int, int]] = {}  # handle -> (kind, disk, incarnation) of the command
+        self._pending: dict[int, list[tuple[int, int, int]]] = {}  # handle -> (kind, disk, incarnation) of each process
         self._open: dict[tuple[int, int, int], bool] = {}  # commands that are proposed and not decided
         self._asked: dict[int, tuple[int, int]] = {}  # handle -> (disk, number) of the request
         self._asked_roles: dict[int, bool] = {}  # those of them that may change roles
@@ -346,8 +352,7 @@ class Controller:
                     index, refused = fate.result.first
                 judged = fate.outcome == COMMITTED and fate.result is not None
                 self.out.append((asked[0], Reply(asked[1], index, refused, not judged)))
-            key = self._pending.pop(fate.handle, None)
-            if key is not None:
+            for key in self._pending.pop(fate.handle, []):
                 self._decided(key, fate, now)
             self._is_dirty = True
             self._due_ns = now
@@ -360,6 +365,8 @@ class Controller:
             refused = 0 if fate.result is None else fate.result.refused
             for number in numbers:
                 self.out.append((disk, Reply(number, fate.index, refused, fate.result is None)))
+        elif kind == MARK_AWAY and fate.result is not None and disk not in fate.result.disks:
+            self._leases.restore(disk, incarnation)  # others of that entry may have been marked
         elif kind in (MARK_AWAY, EVICT, START) and not fate.is_accepted():
             self._leases.restore(disk, incarnation)
             if kind == START and fate.result is not None:
@@ -436,14 +443,18 @@ class Controller:
 
     def _propose(self, disk: int, incarnation: int, command: Command, now: int) -> bool:
         """Propose a command about a process; tell whether the log has taken it."""
-        key = (command.kind, disk, incarnation)
-        assert key not in self._open, "a command is on its way once"
+        return self._propose_all([(command.kind, disk, incarnation)], command, now)
+
+    def _propose_all(self, keys: list[tuple[int, int, int]], command: Command, now: int) -> bool:
+        """Propose a command about processes, with a key for each."""
+        assert not any(key in self._open for key in keys), "a command is on its way once"
         proposal = self.log.propose(command, now)
         if proposal.handle == 0:
             self._retry(now)
             return False
-        self._pending[proposal.handle] = key
-        self._open[key] = True
+        self._pending[proposal.handle] = keys
+        for key in keys:
+            self._open[key] = True
         return True
 
     def _is_open(self, kind: int, disk: int, incarnation: int) -> bool:
@@ -576,6 +587,7 @@ class Controller:
 
         succeeded: of those whose next process reports, which a START may have replaced before; else of the others.
         """
+        lost: list[MarkAway] = []
         for member in self._up():
             disk = member.disk
             incarnation = member.incarnation
@@ -599,15 +611,62 @@ class Controller:
             if now < over_ns and not early:
                 self._due_ns = min(self._due_ns, over_ns)
                 continue
+            if self._evictions.get(disk, 0) != incarnation:
+                lost.append(MarkAway(disk, incarnation, member.version, self._reason(member, over_ns == 0)))
+                continue
             if not early:
                 self._leases.revoke(disk, incarnation, now)
-            command: Command
-            if self._evictions.get(disk, 0) == incarnation:
-                command = Evict(disk, incarnation)
-            else:
-                command = MarkAway(disk, incarnation, member.version, self._reason(member, over_ns == 0))
-            if not self._propose(disk, incarnation, command, now):
+            if not self._propose(disk, incarnation, Evict(disk, incarnation), now):
                 self._leases.restore(disk, incarnation)
+        if lost:
+            self._mark_away(lost, now)
+
+    def _mark_away(self, lost: list[MarkAway], now: int) -> None:
+        """Propose that processes whose leases are over are away, but for those that have to wait for others."""
+        gone = [one.disk for one in lost]
+        silent = [member.disk for member in self._up() if member.disk not in gone and self._is_silent(member, now)]
+        waiting = [] if self._planted.leaves_to_silent else self._left_to(silent, gone)
+        if waiting:
+            self._due_ns = min(self._due_ns, now + self._options.heartbeat_ns // 4)
+            lost = [one for one in lost if one.disk not in waiting]
+        if not lost:
+            return
+        for one in lost:
+            if self._leases.certainly_over(one.disk, one.incarnation, now):
+                self._leases.revoke(one.disk, one.incarnation, now)
+        command = lost[0]
+        command.others = lost[1:]
+        keys = [(MARK_AWAY, one.disk, one.incarnation) for one in lost]
+        if not self._propose_all(keys, command, now):
+            for one in lost:
+                self._leases.restore(one.disk, one.incarnation)
+
+    def _is_silent(self, member: ClusterMember, now: int) -> bool:
+        """Tell whether a member has not shown just now that it is alive; that ends with its lease at the latest.
+
+        The next process on its disk shows it, too: a START leaves ISRs as they are.
+        """
+        disk = member.disk
+        report = self._reports.get(disk)
+        heard = report is not None and now - report.at_ns <= 2 * self._options.heartbeat_ns
+        if disk == self._me.disk or (heard and self._neighbours.is_linked(disk)):
+            return False
+        leaves = self._is_open(MARK_AWAY, disk, member.incarnation)
+        return leaves or not self._leases.certainly_over(disk, member.incarnation, now)
+
+    def _left_to(self, silent: list[int], gone: list[int]) -> list[int]:
+        """Return those of lost members that would leave a partition to silent ones alone, if they went now."""
+        waiting: list[int] = []
+        grows = bool(silent)
+        while grows:
+            grows = False
+            for state in self.log.configuration.partitions:
+                leaving = [disk for disk in state.isr if disk in gone and disk not in waiting]
+                left = [disk for disk in self.log.configuration.able(state.isr) if disk not in leaving]
+                if leaving and left and all(disk in silent or disk in waiting for disk in left):
+                    waiting += leaving
+                    grows = True
+        return waiting
 
     def _weigh_claims(self, now: int) -> None:
         """Take processes for ended that enough members have seen end."""

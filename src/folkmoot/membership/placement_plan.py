@@ -325,7 +325,8 @@ class _Plan:
         if not configuration.may_begin(number):
             return []
         for disk in state.replicas:
-            if configuration.members[disk].state == AWAY and not configuration.is_branch(number, disk):
+            member = configuration.members[disk]
+            if member.started and not is_up(member.state) and not configuration.is_branch(number, disk):
                 return []
         kept = self.configuration.able(state.replicas)
         first = [*kept, *[disk for disk in self.target[number] if self._is_active(disk) and disk not in kept]]

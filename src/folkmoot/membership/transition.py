@@ -223,6 +223,10 @@ class Result:
         return f"{self.index} {self.command!r}: {self.text()}"
 
 
+def _disk_of(command: MarkAway) -> int:
+    return command.disk
+
+
 class Transition:
     """Applies entries to a configuration."""
 
@@ -480,6 +484,17 @@ class Transition:
         configuration.branches[number] = [other for other in replicas if other in branches]
 
     def _away(self, command: MarkAway, result: Result) -> int:
+        """Mark processes as away, those that can be; if none can, the reason is that of the one with the least disk."""
+        commands = sorted(command.all(), key=_disk_of)
+        if len({one.disk for one in commands}) < len(commands):
+            return INVALID
+        reasons = [self._away_one(one, result) for one in commands]
+        if ACCEPTED not in reasons:
+            return reasons[0]
+        self._withdraw([one.disk for one, reason in zip(commands, reasons, strict=True) if reason == ACCEPTED])
+        return ACCEPTED
+
+    def _away_one(self, command: MarkAway, result: Result) -> int:
         member = self.configuration.members.get(command.disk)
         if member is None:
             return UNKNOWN_DISK
@@ -496,7 +511,6 @@ class Transition:
         after.why = command.why
         after.away = self._counter()
         self._change(member, after, result)
-        self._withdraw(member.disk)
         return ACCEPTED
 
     def _evict(self, command: Evict, result: Result) -> int:
@@ -515,7 +529,7 @@ class Transition:
         if member.why == 0:  # it was not away before
             after.away = self._counter()
         self._change(member, after, result)
-        self._withdraw(member.disk)
+        self._withdraw([member.disk])
         return ACCEPTED
 
     def _turn(self, disk: int, version: int, event: int, result: Result) -> int:
@@ -597,19 +611,19 @@ class Transition:
         self.configuration.members[after.disk] = after
         result.disks.append(after.disk)
 
-    def _withdraw(self, disk: int) -> None:
-        """Take a member that is away out of the ISRs in which another remains, and give its leaderships to others.
+    def _withdraw(self, disks: list[int]) -> None:
+        """Take members that are away out of the ISRs in which another remains, and give their leaderships to others.
 
-        The last member of an ISR stays in it: nothing else has what was committed.
+        The last members of an ISR stay in it: nothing else has what was committed, and each of them has all of it.
         """
         configuration = self.configuration
-        assert not configuration.can_lead(disk), "the member is away"
+        assert not configuration.able(disks), "the members are away"
         for number, partition in enumerate(configuration.partitions):
-            if disk not in partition.isr:
+            if not any(disk in partition.isr for disk in disks):
                 continue
             isr = configuration.able(partition.isr) or partition.isr
             leader = partition.leader
-            if leader == disk:
+            if leader in disks:
                 leader = configuration.elect(number, partition.replicas, isr)
             if leader != partition.leader or len(isr) < len(partition.isr):
                 self._put_partition(number, partition.replicas, isr, leader, False)
@@ -737,15 +751,18 @@ class Transition:
     def _first_isr(self, number: int, replicas: list[int]) -> list[int]:
         """Return who is in sync in a partition in which nobody was.
 
-        Where nothing was ever committed, all that are up are. So they are where the last copy was given up: the leader
-        takes over from the one with the newest changes (unclean recovery, KIP-966). Copies from other lineages are
-        merged into it; if there are no others, one of them is in sync.
+        Where nothing was ever committed, all that are up are. Where the last copy was given up, those are that were
+        replicas of it: the leader takes over from the one with the newest changes (unclean recovery, KIP-966). Others
+        have nothing, and one of them would lead an empty partition if those were away now. Copies from other lineages
+        are merged; if there are no others, one of them is in sync.
         """
         configuration = self.configuration
         if not configuration.may_begin(number):
             return []
         able = configuration.able(replicas)
-        return [disk for disk in able if not configuration.is_branch(number, disk)] or able[:1]
+        whole = [disk for disk in able if not configuration.is_branch(number, disk)]
+        left = [disk for disk in whole if disk in configuration.partitions[number].replicas]
+        return left or whole or able[:1]
 
     def _alter_one(self, command: AlterIsr, item: IsrItem) -> int:
         configuration = self.configuration

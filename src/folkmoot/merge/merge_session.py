@@ -288,7 +288,7 @@ class SessionMerge:
             own, own_rows, other, other_rows = self._theirs, self._their_rows, self._mine, self._my_rows
         own_ids = _ids_of(own_rows)
         yield
-        yield from self._keep(base, own_rows, other, other_rows)
+        yield from self._keep(base, own, own_rows, other, other_rows)
         positions = self._replay(own_rows, other_rows)
         yield
         following = self._end(own_rows)
@@ -323,30 +323,42 @@ class SessionMerge:
                 self.added += 1
 
     def _keep(
-        self, base: int, own_rows: dict[bytes, bytes], other: Side, other_rows: dict[bytes, bytes]
+        self, base: int, own: Side, own_rows: dict[bytes, bytes], other: Side, other_rows: dict[bytes, bytes]
     ) -> Iterator[None]:
         """Keep the messages of the base, but for those that the client has acknowledged at the other side."""
         other_ids = _ids_of(other_rows)
         floor = self._floor(other_rows)
-        same = len(other.seen) == 1 and _have_same_subscriptions(own_rows, other_rows)
+        has_taken = self._has_taken(own, own_rows, other, other_rows)
         for count, (key, value) in enumerate(own_rows.items()):
             if count % STEP_ROWS == STEP_ROWS - 1:
                 yield
             if key[2] != QUEUE:
                 continue
             if _id_of(key, value) not in other_ids:
+                delivered = has_taken and not other.knows(value)
+                if self._names is None and (delivered or _has_origin(other, value)):
+                    yield from self._learn_names(other, other_rows)
                 gone = key not in other_rows and other.knows(value) and sequence_of(key) >= floor
-                if gone or self._is_acknowledged(value, other, other_rows):
-                    self.removed += 1
-                    continue
-                if same and not other.knows(value) and self._has_delivered(base, value, other, other_rows):
+                gone = gone or self._is_acknowledged(value, other)
+                if gone or (delivered and self._has_delivered(own, value, other)):
                     self.removed += 1
                     continue
             body = body_of(value) if base == MINE else self._theirs_as(key, value)
             if body:
                 self.final[key] = body
 
-    def _is_acknowledged(self, value: bytes, other: Side, other_rows: dict[bytes, bytes]) -> bool:
+    def _has_taken(self, own: Side, own_rows: dict[bytes, bytes], other: Side, other_rows: dict[bytes, bytes]) -> bool:
+        """Whether what the other side has applied for the client, and what does not wait there, was delivered there.
+
+        Its marks have to be its own, not those of a third side; the client has had the same subscriptions, and has been
+        connected there since the sides parted: else the message may not have matched, or not have found room.
+        """
+        sent = other_rows.get(plain_key(self._partition, SENT, self._client))
+        if len(other.seen) > 1 or sent is None or own.knows(sent):
+            return False
+        return _have_same_subscriptions(own_rows, other_rows)
+
+    def _is_acknowledged(self, value: bytes, other: Side) -> bool:
         """Whether a row that a merge has written has been at the other side, where it is no more, and was acknowledged.
 
         It may not have been taken there: as a request that was applied, which came by another way, or as a record that
@@ -359,29 +371,35 @@ class SessionMerge:
             return False
         message = self._message(self._mine, body)
         names = [] if message is None else [name for name in (message.origin, message.source) if name]
-        return not any(self._waits(name, other, other_rows) for name in names)
+        return not any(self._waits(name) for name in names)
 
-    def _has_delivered(self, base: int, value: bytes, other: Side, other_rows: dict[bytes, bytes]) -> bool:
-        """Whether the other side has applied the request that brought a message with QoS 2, which does not wait there.
+    def _has_delivered(self, own: Side, value: bytes, other: Side) -> bool:
+        """Whether the other side (see `_has_taken`) has delivered a message with QoS 2, which both have got by a request.
 
-        To be asked where the other side's marks are its own, and its client has had the same subscriptions there.
+        Of a group, it may have chosen another member.
         """
         row = decode_queue(body_of(value))
-        if row.qos != 2:
+        if row.qos != 2 or row.group:
             return False
-        message = self._message(self._mine if base == MINE else self._theirs, body_of(value))
+        message = self._message(own, body_of(value))
         if message is None or not other.has_applied(self._partition, message.origin):
             return False
-        return not self._waits(message.origin, other, other_rows)
+        return not self._waits(message.origin)
 
-    def _waits(self, name: bytes, other: Side, other_rows: dict[bytes, bytes]) -> bool:
+    def _learn_names(self, other: Side, other_rows: dict[bytes, bytes]) -> Iterator[None]:
+        """Note the origins and sources of the messages in the other side's queue."""
+        names: dict[bytes, bool] = {}
+        self._names = names
+        for count, (key, value) in enumerate(other_rows.items()):
+            if count % STEP_ROWS == STEP_ROWS - 1:
+                yield
+            message = self._message(other, body_of(value)) if key[2] == QUEUE else None
+            if message is not None:
+                names[message.origin] = names[message.source] = True
+
+    def _waits(self, name: bytes) -> bool:
         """Whether the queue of the side that is no base has a message with this origin or source."""
-        if self._names is None:
-            self._names = {}
-            for row in [row for key, row in other_rows.items() if key[2] == QUEUE]:
-                known = self._message(other, body_of(row))
-                if known is not None:
-                    self._names[known.origin] = self._names[known.source] = True
+        assert self._names is not None, "the other side's queue has been read"
         return name in self._names
 
     def _mine_as(self, key: bytes, value: bytes) -> bytes:

@@ -106,6 +106,8 @@ class Queue:
                 return False
             self.backlog.push(session, Entry(0, message, qos, retain, identifiers, group))
             return True
+        if self._has_expired(message):
+            return True
         packet_id = session.take_packet_id()
         if not put_publish(
             connection, message, qos, retain, False, packet_id, identifiers, self.state.clock.expiry_time
@@ -157,12 +159,21 @@ class Queue:
         if connection is None or connection.state != OPEN or not connection.can_send():
             self.state.counters.dropped_qos0_slow += 1
             return False
+        if self._has_expired(message):
+            return True
         if put_publish(connection, message, 0, retain, False, 0, identifiers, self.state.clock.expiry_time):
             self._count_sent(0, message)
             if self.state.meter.on:
                 self.state.meter.sent(message, connection.opened_us)
         else:
             self.state.counters.dropped_too_large += 1
+        return True
+
+    def _has_expired(self, message: Message) -> bool:
+        """Drop and count a message whose expiry is over: it was long on its way to this node [MQTT-3.3.2-5]."""
+        if not self.state.has_expired(message.expires_us):
+            return False
+        self.state.counters.dropped_expired += 1
         return True
 
     def _count_sent(self, qos: int, message: Message) -> None:
@@ -232,8 +243,7 @@ class Queue:
         message = entry.message
         assert message is not None, "an entry that waits has its message"
         now = self.state.clock.expiry_time
-        if message.expires_us and message.expires_us <= now and not entry.dup:  # [MQTT-3.3.2-5] [MQTT-4.3.3-7]
-            self.state.counters.dropped_expired += 1
+        if not entry.dup and self._has_expired(message):  # [MQTT-4.3.3-7]
             self._done(session, entry)
             return
         packet_id = 0

@@ -12,8 +12,10 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from folkmoot.kernel.clock import MILLISECOND, SECOND
+from folkmoot.kernel.feature import AGES
 from folkmoot.kernel.pack import BYTE, varint
-from folkmoot.mqtt.kind import PUBCOMP
+from folkmoot.mqtt.kind import PUBCOMP, PUBLISH
 from folkmoot.session.connection import Connection
 from folkmoot.session.relay import ASKED, ENDED, ENTRY_BYTES, GRANTED, Relay
 from folkmoot.session.session import Session
@@ -24,6 +26,7 @@ from folkmoot.turn.state import State
 from folkmoot.turn.throttle import FOR_ACKS, FOR_RELAY, Throttle
 
 __all__ = [
+    "AGED",
     "BLOCKED",
     "CLOSED",
     "GOODBYE",
@@ -44,6 +47,8 @@ GOODBYE: Final = 1
 BLOCKED: Final = 2
 UNBLOCKED: Final = 3
 MARKED: Final = 4  # nothing; confirmed when all that the former leader had under way is done
+
+AGED: Final = 5  # a PUBLISH that has waited for a leader: how long (milliseconds), its first byte, what follows
 
 _LOG_BYTES_MAX: Final = 1 << 20  # per client that waits for the leader of its session; above, it may not publish
 
@@ -198,7 +203,7 @@ class Relays:
     def forward(self, relay: Relay, first: int, rest: bytes) -> None:
         """Pass on a packet of the client: its first byte, and all behind its length."""
         relay.packet_seq += 1
-        relay.log.append((relay.packet_seq, first, rest))
+        relay.log.append((relay.packet_seq, first, rest, self.state.now))
         relay.log_bytes += len(rest) + ENTRY_BYTES
         self.state.memory.relay_bytes += len(rest) + ENTRY_BYTES
         if relay.log_bytes > _LOG_BYTES_MAX and relay.state == GRANTED:
@@ -303,7 +308,9 @@ class Relays:
             elif relay.state == ENDED and not relay.leader and not relay.log:
                 self.forget(relay)  # the new leader has not asked for it: it knows that the client is gone
             elif relay.state == ENDED and relay.leader and relay.log:
-                self._put(relay, *relay.log[-1])  # an earlier answer that the leader does not know it was not reliable
+                # An earlier answer that the leader does not know it was not reliable.
+                packet, first, rest, _came_us = relay.log[-1]
+                self._put(relay, packet, first, rest)
 
     def wanted(self, node_id: str, epoch: int, partitions: list[int]) -> None:
         """Answer a new leader that asks for the connected clients, then pass on packets whose effects may be lost.
@@ -334,8 +341,12 @@ class Relays:
         self._flush_to(node_id)
         self.fabric.send(node_id, ATTACHED, msgspec.msgpack.encode((epoch, partitions, clients)))
         for relay in relays:
-            for packet, first, rest in relay.log:
-                self._put(relay, packet, first, rest)
+            for packet, first, rest, came_us in relay.log:
+                waited_us = self.state.now - came_us
+                if first >> 4 == PUBLISH and waited_us >= SECOND and self.fabric.can(AGES):
+                    self._put(relay, packet, AGED, varint(waited_us // MILLISECOND) + BYTE[first] + rest)
+                else:
+                    self._put(relay, packet, first, rest)
             if not relay.connection.writable:
                 self.block(relay, True)
         for relay in asked:

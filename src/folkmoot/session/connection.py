@@ -111,6 +111,7 @@ class Connection:
         self.token = 0  # random, drawn when needed: tells a new leader what this connection has set at an old one
         self.relayed_seq = 0  # packets forwarded to earlier leaders of its session: numbering continues from here
         self.repeated = False  # an earlier leader may have handled the current packet
+        self.waited_us = 0  # how long the current packet has waited for a leader of its client's session
         self.again = 0  # the number of the current packet if it was forwarded to an earlier leader; 0: it is new
         # Input
         self.parts: list[bytes] | None = None

@@ -30,10 +30,10 @@ class Relay:
 
     token: random, tells a new leader what this connection has set at the old one; told: whether any leader knows of it;
     leader: the node that gets packets now, empty while the partition has none; log: packets whose effects are not known
-    to be safe, as (number, first byte, rest); given: number of the newest packet sent to any leader; retained: number
-    of the newest packet with a retained message; qos0, qos1: of the newest with a message with that QoS; promised: the
-    packet that marks what this node had outstanding for it while it was the leader; flights: queue sequences by packet
-    id that the client has received, and whose acknowledgement is not known to be safe.
+    to be safe, as (number, first byte, rest, when it came); given: number of the newest packet sent to any leader;
+    retained: number of the newest packet with a retained message; qos0, qos1: of the newest with a message with that
+    QoS; promised: the packet that marks what this node had outstanding for it while it was the leader; flights: queue
+    sequences by packet id that the client has received, and whose acknowledgement is not known to be safe.
     """
 
     def __init__(self, connection: Connection, partition: int, body: bytes, assigned: bool, token: int) -> None:
@@ -47,7 +47,7 @@ class Relay:
         self.state = ASKED
         self.announced = False
         self.leader = ""
-        self.log: deque[tuple[int, int, bytes]] = deque()
+        self.log: deque[tuple[int, int, bytes, int]] = deque()
         self.log_bytes = 0
         self.packet_seq = 0
         self.sent_seq = 0
@@ -93,7 +93,7 @@ class Relay:
         """Drop the packets up to `number` from the log: their effects are safe."""
         log = self.log
         while log and log[0][0] <= number:
-            _, first, rest = log.popleft()
+            _number, first, rest, _came_us = log.popleft()
             self.log_bytes -= len(rest) + ENTRY_BYTES
             if is_ack(first) and len(rest) >= 2:
                 self.flights.pop(rest[0] << 8 | rest[1], None)

@@ -688,8 +688,12 @@ class Causes:
     def put_out(self, life: Life) -> bool:
         """Whether the node has ended a connection by itself, before it read the client's DISCONNECT.
 
-        Yes, if the node closed the connection before it had read DISCONNECT.
+        Yes, if the node closed the connection before it had read DISCONNECT; or if a node had read the client's next
+        CONNECT, which takes the session over, before.
         """
+        follower = life.next
+        if follower is not None and follower.link.first_read_us < life.link.last_read_us:
+            return True
         return life.link.closed_at_bytes < life.goodbye_bytes
 
     def due_until(self, life: Life, due_us: int, delay_us: int, slack_us: int) -> int:

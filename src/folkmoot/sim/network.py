@@ -81,6 +81,8 @@ class Link:
         self.reset_on_send = False  # the peer has forgotten this connection, and answers its bytes with a reset
         self.sent_bytes = 0  # by the client
         self.read_bytes = 0  # by the node
+        self.first_read_us = NEVER  # when the node read the first of them,
+        self.last_read_us = NEVER  # and the newest
         self.first_turn = 0  # the turn (of all hosts') that gave the first output for this link: the CONNACK
         self.turn = 0  # the newest such turn
         self.fenced_turn = NEVER  # after this turn the node must be silent here (A6)
@@ -171,6 +173,8 @@ class Link:
             self.server.link_lost(self, "closed by the client")
         else:
             self.read_bytes += len(chunk)
+            self.last_read_us = self.network.world.now
+            self.first_read_us = min(self.first_read_us, self.last_read_us)
             self.server.link_data(self, chunk)
 
     def _delivered(self, _pipe: Pipe, chunk: bytes | None) -> None:

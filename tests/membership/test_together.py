@@ -1,0 +1,106 @@
+"""All copies of a partition go at one moment: each is in sync until one comes back, whichever that is."""
+
+from __future__ import annotations
+
+import pytest
+
+from folkmoot.membership.control_option import ControlOptions
+from folkmoot.membership.lifecycle import is_up
+from folkmoot.membership.partition_state import PartitionState
+from tests.membership.simulated_control import Cluster, Machine, S
+from tests.membership.test_control import control, controller
+
+
+def begun(seed: int, nodes: int, copies: int, planted: list[str]) -> Cluster:
+    """Return a cluster that is whole, with so many copies of each partition."""
+
+    def tune(options: ControlOptions) -> None:
+        options.copies = copies
+        options.gone_ns = 10_000 * S
+
+    cluster = Cluster(seed, nodes, tune)
+    cluster.planted = planted
+    for machine in cluster.machines:
+        cluster.start(machine)
+    cluster.until(cluster.is_whole, 30 * S)
+    cluster.run(3 * S)
+    return cluster
+
+
+def partitions_of(machine: Machine) -> list[PartitionState]:
+    configuration = control(machine).configuration
+    assert configuration is not None
+    return configuration.partitions
+
+
+def is_up_at(machine: Machine, other: Machine) -> bool:
+    configuration = control(machine).configuration
+    assert configuration is not None
+    return is_up(configuration.members[other.disk].state)
+
+
+def isr_of(machine: Machine, number: int) -> list[int]:
+    return partitions_of(machine)[number].isr
+
+
+def serves_with_one_back(seed: int, isolated: bool, planted: list[str]) -> bool:
+    """Whether the copy of a pair that went at one moment serves again, while the other one stays away."""
+    cluster = begun(seed, 5, 2, planted)
+    boss = controller(cluster)
+    number = next(n for n, state in enumerate(partitions_of(boss)) if boss.disk not in state.isr)
+    pair = [machine for machine in cluster.machines if machine.disk in isr_of(boss, number)]
+    for machine in pair:
+        if isolated:
+            cluster.isolate(machine, cluster.machines, True)
+        else:
+            cluster.kill(machine)
+    cluster.run(10 * S)
+    dead = next(machine for machine in pair if machine.disk == isr_of(boss, number)[0])
+    back = next(machine for machine in pair if machine is not dead)
+    if isolated:
+        cluster.isolate(back, [machine for machine in cluster.machines if machine is not dead], False)
+    else:
+        cluster.start(back)
+    cluster.run(60 * S)
+    assert is_up_at(boss, back)
+    assert not is_up_at(boss, dead)
+    return partitions_of(boss)[number].leader == back.disk
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("isolated", [False, True], ids=["killed", "isolated"])
+def test_the_copy_that_is_back_serves(seed: int, isolated: bool) -> None:
+    assert serves_with_one_back(seed, isolated, [])
+
+
+@pytest.mark.parametrize("isolated", [False, True], ids=["killed", "isolated"])
+def test_it_would_not_if_the_other_one_had_been_left_in_sync_alone(isolated: bool) -> None:
+    assert not serves_with_one_back(1, isolated, ["leaves_to_silent"])
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_two_of_three_copies_serve_when_they_boot_later_than_the_others_after_a_loss_of_all_power(seed: int) -> None:
+    cluster = begun(seed, 7, 3, [])
+    log = control(controller(cluster)).log
+    assert log is not None
+    voters = list(log.voters)
+    partitions = log.configuration.partitions
+    number = next(
+        n for n, state in enumerate(partitions) if 2 * len([v for v in voters if v not in state.isr]) > len(voters)
+    )
+    late = [machine for machine in cluster.machines if machine.disk in partitions[number].isr]
+    early = [machine for machine in cluster.machines if machine not in late]
+    for machine in cluster.machines:
+        cluster.kill(machine)
+    cluster.run(2 * S)
+    for machine in early:
+        cluster.start(machine)
+    cluster.run(8 * S)
+    dead = next(machine for machine in late if machine.disk == isr_of(controller(cluster), number)[0])
+    for machine in late:
+        if machine is not dead:
+            cluster.start(machine)
+    cluster.run(60 * S)
+    state = partitions_of(early[0])[number]
+    assert state.leader
+    assert sorted(state.isr) == sorted([machine.disk for machine in late if machine is not dead])

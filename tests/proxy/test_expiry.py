@@ -1,0 +1,47 @@
+"""Messages of clients whose sessions other nodes lead: they grow older while there is no leader [MQTT-3.3.2-6]."""
+
+from __future__ import annotations
+
+import pytest
+
+from folkmoot.kernel.clock import SECOND
+from folkmoot.mqtt.packet import Publish
+from tests.harness.peer import EVER, properties
+from tests.harness.simulated_cluster import SimulatedCluster
+
+
+@pytest.mark.parametrize(("expiry_s", "comes"), [(5, False), (0, False), (60, True), (None, True)])
+@pytest.mark.parametrize(("qos", "online"), [(0, True), (2, True), (2, False)])
+def test_a_message_that_waits_for_a_leader_expires_when_its_time_is_over(
+    expiry_s: int | None, comes: bool, qos: int, online: bool
+) -> None:
+    """The leader of the client's session publishes QoS 2, and what has the number of a producer."""
+    cluster = SimulatedCluster(3, replicas=1, split_policy="majority")
+    site, leader = cluster["n1"], cluster["n2"]
+    subscriber = site.client(site.names_led("s")[0])
+    subscriber.connect(session_expiry=EVER)
+    subscriber.subscribe("t", qos=2)
+    publisher = site.client(leader.names_led("c")[0])
+    publisher.connect(session_expiry=EVER)
+    cluster.run()
+    if not online:
+        subscriber.lose()
+    leader.kill()
+    sent = properties(message_expiry=expiry_s)
+    if qos == 0:
+        sent.user_properties = [("folkmoot-producer", "p"), ("folkmoot-seq", "1")]
+    publisher.send(Publish(b"t", b"m", qos, packet_id=7 if qos else 0, properties=sent))
+    cluster.advance(10 * SECOND)
+    leader.revive()
+    cluster.advance(10 * SECOND)
+    if not online:
+        subscriber.connect(clean_start=False, session_expiry=EVER)
+        cluster.run()
+    found = [packet for packet in subscriber.receive() if isinstance(packet, Publish)]
+    assert [packet.payload for packet in found] == ([b"m"] if comes else [])
+    if comes and expiry_s is not None:
+        assert found[0].properties is not None
+        left_s = found[0].properties.message_expiry
+        assert left_s is not None
+        assert expiry_s - (12 if online else 23) <= left_s < expiry_s - 9
+    assert cluster["n1"].node.counters.dropped_expired == (0 if comes else 1)
