@@ -167,4 +167,9 @@ class Nodes(Cluster):
 
     def whole(self) -> bool:
         found = [status["partitions"] for status in self.statuses()]
-        return bool(found) and all(parts["open"] == parts["total"] and not parts["moving"] for parts in found)
+        return bool(found) and all(is_whole(parts) for parts in found)
+
+
+def is_whole(parts: dict[str, int]) -> bool:
+    """Tell from a node's counts of partitions whether all are open and have all copies, and none is to move."""
+    return parts["open"] == parts["total"] and not parts["moving"] and not parts["under_replicated"]
