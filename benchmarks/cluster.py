@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from benchmarks import server
-from benchmarks.nodes import Nodes
+from benchmarks.nodes import Cluster, Nodes
 from benchmarks.rounds import Bench, Figures, median, summary
 from benchmarks.spread import PlacedRun, Placement
 from benchmarks.table import faults, markdown, milliseconds, number, plain, times, with_spread
@@ -73,9 +73,9 @@ def named(replicas: int) -> str:
     return f"three nodes, {replicas} {'copy' if replicas == 1 else 'copies'}"
 
 
-def everywhere(nodes: Nodes) -> Placement:
+def everywhere(nodes: Cluster) -> Placement:
     """All clients on all nodes: publisher and subscriber of a pair are at different ones."""
-    ports = [nodes.ports[name]["mqtt"] for name in nodes.names]
+    ports = list(nodes.mqtt_ports().values())
     return Placement(ports, ports[1:] + ports[:1], nodes.pids())
 
 
@@ -89,7 +89,7 @@ def apart(nodes: Nodes) -> Placement:
 
 def pair(nodes: Nodes, publishers: int, subscribers: int) -> Placement:
     """Publishers at one node, subscribers at one."""
-    ports = [nodes.ports[name]["mqtt"] for name in nodes.names]
+    ports = list(nodes.mqtt_ports().values())
     return Placement([ports[publishers]], [ports[subscribers]], nodes.pids())
 
 

@@ -16,6 +16,7 @@ import signal
 import socket
 import threading
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import psutil
@@ -58,6 +59,7 @@ class Line:
             answer = self.receive(ANSWER_S)
             if not isinstance(answer, Connack) or answer.code:
                 raise ConnectionError(f"refused: {answer}")
+            self.session_present = answer.session_present
         except BaseException:
             self.socket.close()
             raise
@@ -82,19 +84,56 @@ class Line:
         return self.waiting.pop(0)
 
 
-class Failing(threading.Thread):
-    """A publisher with a persistent session to publish to; goes to the next node when its connection is lost."""
+def subscribe(line: Line, topic: bytes, timeout_s: float = ANSWER_S) -> None:
+    """Subscribe with QoS 1; raises ConnectionError."""
+    line.send(Subscribe(1, [(topic, 1)]))
+    answer = line.receive(timeout_s)
+    if not isinstance(answer, Suback):
+        raise ConnectionError(f"not subscribed: {answer}")
 
-    def __init__(self, number_of_client: int, ports: dict[str, int]) -> None:
+
+class Roaming(threading.Thread):
+    """A client that goes to the next node when its connection is lost: `home` is where it begins, `at` where it is."""
+
+    def __init__(self, ports: dict[str, int], home: int, client_id: str, clean: bool) -> None:
         super().__init__(daemon=True)
-        self.number = number_of_client
         self.ports = ports
         self.names = list(ports)
-        self.home = self.names[number_of_client % len(self.names)]
+        self.home = self.names[home % len(self.names)]
         self.at = self.home
+        self.client_id = client_id
+        self.clean = clean
+        self.ended = threading.Event()
+
+    def run(self) -> None:
+        while not self.ended.is_set():
+            at = self.at
+            try:
+                line = Line(self.ports[at], self.client_id, self.clean)
+                try:
+                    self.talk(line, at)
+                finally:
+                    line.socket.close()
+            except (OSError, FolkmootError):
+                self.at = self.names[(self.names.index(self.at) + 1) % len(self.names)]
+                self.ended.wait(DIAL_S)
+
+    def talk(self, line: Line, at: str) -> None:
+        """Use a connection to a node for as long as `stays` says."""
+        raise NotImplementedError
+
+    def stays(self, at: str) -> bool:
+        """Tell whether it is neither to end nor to go elsewhere."""
+        return not self.ended.is_set() and self.at == at
+
+
+class Failing(Roaming):
+    """A publisher with a persistent session to publish to."""
+
+    def __init__(self, number_of_client: int, ports: dict[str, int]) -> None:
+        super().__init__(ports, number_of_client, f"failover-p{number_of_client}", clean=True)
         self.session = f"failover-s{number_of_client}"
         self.topic = b"failover/%d" % number_of_client
-        self.ended = threading.Event()
         self.acknowledged: list[tuple[float, float]] = []  # when it was sent (again), when PUBACK came
         self.count = 0
         self.found: set[int] = set()  # the messages that its session has had
@@ -102,28 +141,12 @@ class Failing(threading.Thread):
     def prepare(self) -> None:
         """Make the session."""
         line = Line(self.ports[self.at], self.session, clean=False)
-        line.send(Subscribe(1, [(self.topic, 1)]))
-        answer = line.receive(ANSWER_S)
+        subscribe(line, self.topic)
         line.socket.close()
-        if not isinstance(answer, Suback):
-            raise ConnectionError(f"not subscribed: {answer}")
 
-    def run(self) -> None:
-        while not self.ended.is_set():
-            try:
-                line = Line(self.ports[self.at], f"failover-p{self.number}", clean=True)
-                try:
-                    self._publish(line)
-                finally:
-                    line.socket.close()
-            except (OSError, FolkmootError):
-                self.at = self.names[(self.names.index(self.at) + 1) % len(self.names)]
-                self.ended.wait(DIAL_S)
-
-    def _publish(self, line: Line) -> None:
-        """Publish until the end, or until it is to go elsewhere; what was not acknowledged is sent again there."""
-        at = self.at
-        while not self.ended.is_set() and self.at == at:
+    def talk(self, line: Line, at: str) -> None:
+        """Publish; what was not acknowledged is sent again elsewhere."""
+        while self.stays(at):
             packet_id = self.count % 60_000 + 1
             sent = time.monotonic()
             line.send(Publish(self.topic, b"%d" % (self.count + 1), 1, False, False, packet_id))
@@ -142,8 +165,7 @@ class Failing(threading.Thread):
         return next((came for sent, came in list(self.acknowledged) if sent > moment), None)
 
     def missing(self) -> int:
-        """Return how many acknowledged messages its session has never had."""
-        self.fetch(ANSWER_S)
+        """Return how many acknowledged messages its session has not had so far."""
         return len(set(range(1, self.count + 1)) - self.found)
 
     def fetch(self, patience_s: float) -> None:
@@ -171,7 +193,7 @@ class Times:
 def run(bench: Bench) -> Figures:
     """Kill nodes in turn under load; return the pauses, and what was lost."""
     nodes = Nodes(bench.fresh("failover"), 3, 3, "--durability", "fsync")
-    clients = [Failing(number_of_client, mqtt_ports(nodes)) for number_of_client in range(CLIENTS)]
+    clients = [Failing(number_of_client, nodes.mqtt_ports()) for number_of_client in range(CLIENTS)]
     times = Times()
     try:
         idle = idle_share(nodes, IDLE_QUICK_S if bench.quick else IDLE_S)
@@ -192,6 +214,8 @@ def run(bench: Bench) -> Figures:
         for client in clients:
             client.join(WAIT_S)
         bench.note("counting what arrived")
+        for client in clients:
+            client.fetch(ANSWER_S)
         missing = sum(client.missing() for client in clients)
     finally:
         for client in clients:
@@ -220,7 +244,7 @@ def strike(nodes: Nodes, name: str, clients: list[Failing], times: Times) -> Non
     for why, found in times.pauses.items():
         waiting = [client for client, reason in concerned.items() if reason == why]
         pauses: list[float] = []
-        times.stuck += await_answers(waiting, moment, pauses)
+        times.stuck += await_answers([client.next_after for client in waiting], moment, pauses)
         found += pauses
         if controls:
             times.of_controllers += pauses
@@ -236,7 +260,7 @@ def suspend(nodes: Nodes, name: str, clients: list[Failing], times: Times) -> No
     moment = time.monotonic()
     try:
         waiting = [client for client, reason in concerned.items() if reason == LED]
-        times.stuck += await_answers(waiting, moment, times.hangs)
+        times.stuck += await_answers([client.next_after for client in waiting], moment, times.hangs)
     finally:
         os.kill(pid, signal.SIGCONT)
     time.sleep(RESUME_S)  # until it knows that the others went on without it
@@ -255,16 +279,21 @@ def concerned_by(nodes: Nodes, name: str, clients: list[Failing]) -> dict[Failin
     return concerned
 
 
-def await_answers(clients: list[Failing], moment: float, pauses: list[float]) -> int:
-    """Note how long after a moment each client was served again; return how many were not."""
+def await_answers(
+    clients: Sequence[Callable[[float], float | None]], moment: float, pauses: list[float], patience_s: float = WAIT_S
+) -> int:
+    """Note how long after a moment each client was served again; return how many were not.
+
+    clients: functions that tell when a client was first served after a moment, None if it was not yet.
+    """
     waiting = list(clients)
-    deadline = moment + WAIT_S
+    deadline = moment + patience_s
     while waiting and time.monotonic() < deadline:
-        for client in list(waiting):
-            when = client.next_after(moment)
+        for served in list(waiting):
+            when = served(moment)
             if when is not None:
                 pauses.append(when - moment)
-                waiting.remove(client)
+                waiting.remove(served)
         time.sleep(0.01)
     return len(waiting)
 
@@ -288,10 +317,6 @@ def idle_share(nodes: Nodes, seconds: float) -> float:
     before = sum(sum(process.cpu_times()[:2]) for process in processes)
     time.sleep(seconds)
     return float(sum(sum(process.cpu_times()[:2]) for process in processes) - before) / seconds
-
-
-def mqtt_ports(nodes: Nodes) -> dict[str, int]:
-    return {name: nodes.ports[name]["mqtt"] for name in nodes.names}
 
 
 def quantiles(values: list[float]) -> Figures:

@@ -14,9 +14,9 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from benchmarks.failover import Line
+from benchmarks.failover import Line, subscribe
 from folkmoot.mqtt.encode import encode
-from folkmoot.mqtt.packet import PUBACK, V311, Ack, Publish, Suback, Subscribe
+from folkmoot.mqtt.packet import PUBACK, V311, Ack, Publish
 
 CLIENTS = 20
 PAYLOAD_BYTES = 256
@@ -32,10 +32,7 @@ _STRIDE = 7919
 def session(port: int, client_id: str, topic: bytes) -> Line:
     """Connect with a persistent session that subscribes to a topic with QoS 1."""
     line = Line(port, client_id, clean=False)
-    line.send(Subscribe(1, [(topic, 1)]))
-    answer = line.receive(ANSWER_S)
-    if not isinstance(answer, Suback):
-        raise ConnectionError(f"not subscribed: {answer}")
+    subscribe(line, topic, ANSWER_S)
     return line
 
 

@@ -38,6 +38,7 @@ SECTIONS: Final = (
     "cluster",
     "failover",
     "returning",
+    "peers",
     "attacks",
     "rebuild",
     "views",
@@ -46,7 +47,7 @@ SECTIONS: Final = (
     "growth",
 )
 # The others are one run each, or count; a round of these is a run to an end, not of so many seconds.
-TIMED: Final = frozenset({"transient", "persistent", "connection", "retained", "cluster"})
+TIMED: Final = frozenset({"transient", "persistent", "connection", "retained", "cluster", "peers"})
 ROUNDS: Final = TIMED | {"views", "spark", "pipeline"}
 FIGURE: Final = re.compile(r"<!-- figure: (.*?) -->(.*?)<!-- end -->", re.DOTALL)
 

@@ -41,11 +41,24 @@ log_dest none
 
 
 class Server:
-    """A broker process: its name, target and pid; `stop` ends it."""
+    """A broker process: its name, target and pid; `stop` ends it.
 
-    def __init__(self, name: str, command: list[str], core: int | None, log: Path, port: int | None = None) -> None:
+    port: of MQTT, for a broker that does not print it; environment: instead of the inherited one.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        command: list[str],
+        core: int | None,
+        log: Path,
+        port: int | None = None,
+        environment: dict[str, str] | None = None,
+        start_s: float = START_S,
+    ) -> None:
         self.name = name
         self.log = log
+        self.start_s = start_s
         # Held to its core before it has threads, so that all of them stay there.
         with log.open("wb") as errors, held_to(core):
             self.process = subprocess.Popen(
@@ -53,6 +66,7 @@ class Server:
                 stdin=subprocess.DEVNULL,
                 stdout=errors if port else subprocess.PIPE,
                 stderr=errors,
+                env=environment,
             )
         self.pid = self.process.pid
         try:
@@ -65,7 +79,7 @@ class Server:
     def _read_port(self) -> int:
         """Wait for the line `ready` and return the MQTT port in it."""
         assert self.process.stdout is not None, "a broker without a given port says it"
-        deadline = time.monotonic() + START_S
+        deadline = time.monotonic() + self.start_s
         said = b""
         with selectors.DefaultSelector() as selector:
             selector.register(self.process.stdout, selectors.EVENT_READ)
@@ -81,7 +95,7 @@ class Server:
         raise RuntimeError(f"{self.name} did not start:\n{self._errors()}")
 
     def _await_port(self) -> None:
-        deadline = time.monotonic() + START_S
+        deadline = time.monotonic() + self.start_s
         while time.monotonic() < deadline and self.process.poll() is None:
             try:
                 socket.create_connection((self.target.host, self.target.port), 1.0).close()

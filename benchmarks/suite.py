@@ -70,7 +70,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--only", action="append", choices=SECTIONS, help="this section only (may be repeated)")
     parser.add_argument("--rounds", type=int, help="how often each broker has its turn (3)")
     parser.add_argument("--seconds", type=float, help="how long one run measures (2)")
-    parser.add_argument("--kills", type=int, help="how many nodes the failover section kills (50)")
+    parser.add_argument("--kills", type=int, help="how many nodes the failover section kills (50); peers: 9 at most")
     parser.add_argument("--megabytes", type=megabytes, help="queued messages that the rebuild section copies (1000)")
     parser.add_argument("--minutes", type=float, default=60.0, help="how long a table is watched (60)")
     parser.add_argument("--quick", action="store_true", help="one short round: figures to look at, not to keep")

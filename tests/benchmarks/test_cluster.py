@@ -7,6 +7,7 @@ import threading
 
 from benchmarks import cluster, failover, returning
 from benchmarks.failover import Failing, quantiles
+from benchmarks.nodes import is_whole
 from benchmarks.rounds import Figures, spread
 
 
@@ -34,6 +35,13 @@ def test_the_cost_of_a_replica_a_role_and_a_hop() -> None:
     kept[cluster.KEPT.name]["faults"] = {"lost": 3}
     kept[cluster.KEPT.name]["texts"] = ["3 messages did not arrive"]
     assert f"- {three}, {cluster.KEPT.name}: lost 3. 3 messages did not arrive" in cluster.table(figures)
+
+
+def test_a_cluster_is_whole_when_all_copies_are_there() -> None:
+    whole = {"total": 8, "open": 8, "moving": 0, "under_replicated": 0}
+    assert is_whole(whole)
+    for wrong in ({"open": 7}, {"moving": 1}, {"under_replicated": 1}):
+        assert not is_whole(whole | wrong)
 
 
 def test_pauses_are_quantiles_in_milliseconds() -> None:
