@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from sys import getsizeof
+
 import pytest
 
 from folkmoot.feed.feed import Feeds
+from folkmoot.feed.retained_feed import _Left
 from folkmoot.mqtt.encode import encode
 from folkmoot.mqtt.packet import V5, V311, Publish, Subscribe, Unsubscribe
 from folkmoot.store.key import CURSOR, kind_of
@@ -173,3 +176,39 @@ def test_a_crash_at_any_moment_of_a_feed_loses_and_repeats_nothing(make: MakeBox
         peer.resume()
         assert peer.publishes() == []
         assert len(feeds_of(box)) == name.startswith("$stream")
+
+
+def test_a_live_retained_message_concerns_only_clients_whose_sessions_are_with_its_subscribers(full: Box) -> None:
+    """After a death all clients have feeds that wait: to look at each of them for each message takes too long."""
+    clients = [full.client(f"c{number}") for number in range(40)]
+    for client in clients:
+        client.resume()
+        stall(full, client)
+        client.subscribe("t/#", qos=1)
+    state = full.node._broker.state
+    sessions = list(state.sessions.values())
+    partition = sessions[-1].partition
+    beside = [session for session in sessions if session.partition == partition and session.feeds]
+    assert 0 < len(beside) < 40
+    before = state.work.steps
+    feeds_of(full).remember([(partition, b"t/1")])
+    assert state.work.steps - before == 2 * len(beside), "a step for each client, and one for each of its feeds"
+    for client in clients:
+        client.disconnect(session_expiry=0)
+    assert feeds_of(full)._clients == {}
+
+
+def test_a_feed_that_waits_keeps_its_partitions_in_few_bytes() -> None:
+    """An offline session may have ten thousand of them."""
+    left = _Left(list(range(256)))
+    assert getsizeof(left._bits) < 100
+    left.begin_with(7)
+    assert left.all() == [7, *[one for one in range(256) if one != 7]]
+    left.take_out(7)
+    left.take_out(0)
+    assert (left.first(), left.has(7), len(left.all())) == (1, False, 254)
+    for partition in range(256):
+        left.take_out(partition)
+    assert left.is_empty()
+    assert left.all() == []
+    assert _Left([9, 3]).all() == [9, 3]

@@ -160,6 +160,7 @@ class Feeds:
         self.waiting: dict[Feed, None] = {}
         self.failures: list[tuple[Subscription, str]] = []  # feeds that cannot continue, and why
         self._known: dict[str, dict[bytes, Feed]] = {}  # by client id and filter
+        self._clients: dict[int, dict[str, None]] = {}  # those with feeds, by the partition of the session
         self._growth = 0  # of the ends of streams elsewhere, when they were last checked
 
     def __len__(self) -> int:
@@ -174,6 +175,7 @@ class Feeds:
         if known is None:
             known = {}
             self._known[client_id] = known
+            self._clients.setdefault(subscription.session.partition, {})[client_id] = None
         old = known.get(subscription.name)
         if old is not None:
             self._take_out(old)
@@ -228,6 +230,10 @@ class Feeds:
         del known[feed.subscription.name]
         if not known:
             del self._known[client_id]
+            clients = self._clients[feed.subscription.session.partition]
+            del clients[client_id]
+            if not clients:
+                del self._clients[feed.subscription.session.partition]
 
     def _take_out(self, feed: Feed) -> None:
         """Remove a feed from its place."""
@@ -367,13 +373,14 @@ class Feeds:
         by_partition: dict[int, list[tuple[int, bytes]]] = {}
         for entry in live:
             by_partition.setdefault(entry[0], []).append(entry)
-        for known in self._known.values():
-            partition = next(iter(known.values())).subscription.session.partition
-            mine = by_partition.get(partition)
-            if mine is not None and len(known) <= _SAVED_MAX:
-                self.state.work.steps += len(known) * len(mine)
-                for feed in known.values():
-                    feed.pass_over(self, mine)
+        for partition, mine in by_partition.items():
+            for client_id in self._clients.get(partition, {}):
+                known = self._known[client_id]
+                self.state.work.steps += 1
+                if len(known) <= _SAVED_MAX:
+                    self.state.work.steps += len(known) * len(mine)
+                    for feed in known.values():
+                        feed.pass_over(self, mine)
 
     def grown(self) -> None:
         """Streams have new records: continue the replays that wait for them."""

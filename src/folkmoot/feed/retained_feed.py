@@ -34,6 +34,43 @@ class _Found:
         self.messages = [decode_message(value, 0) for value in scanned.messages]
 
 
+class _Left:
+    """Partitions that are not read yet, one of them the first: bits, because a feed may be parked for long."""
+
+    def __init__(self, partitions: list[int]) -> None:
+        self._first = partitions[0] if partitions else -1
+        self._bits = 0
+        for partition in partitions:
+            self._bits |= 1 << partition
+
+    def is_empty(self) -> bool:
+        return self._bits == 0
+
+    def has(self, partition: int) -> bool:
+        return self._bits >> partition & 1 != 0
+
+    def first(self) -> int:
+        """Return the partition that is read next; there is one."""
+        if self._first < 0 or not self.has(self._first):
+            self._first = (self._bits & -self._bits).bit_length() - 1
+        return self._first
+
+    def all(self) -> list[int]:
+        """Return the partitions, the first one first."""
+        if not self._bits:
+            return []
+        first = self.first()
+        others = self._bits & ~(1 << first)
+        return [first, *[one for one in range(others.bit_length()) if others >> one & 1]]
+
+    def begin_with(self, partition: int) -> None:
+        self._bits |= 1 << partition
+        self._first = partition
+
+    def take_out(self, partition: int) -> None:
+        self._bits &= ~(1 << partition)
+
+
 class RetainedFeed(Feed):
     """Reads the retained rows of the partitions in `left`, of the first of them from `key` on.
 
@@ -45,7 +82,7 @@ class RetainedFeed(Feed):
     def __init__(self, subscription: Subscription, token: int, retained: Retained, left: list[int], key: bytes) -> None:
         super().__init__(subscription, token)
         self.retained = retained
-        self.left: dict[int, None] = dict.fromkeys(left)
+        self.left = _Left(left)
         self.keys: dict[int, bytes] = {left[0]: key} if key and left else {}  # where partitions go on
         self.returns = 0  # of partitions without a leader, see `turn.landing`
         self.since = 0
@@ -115,28 +152,29 @@ class RetainedFeed(Feed):
             result = self._look(feeds)
             if result != MORE:
                 return result
-        if not self.left:
+        if self.left.is_empty():
             return DONE
         self.save(feeds)
         return MORE
 
     def _look(self, feeds: Feeds) -> int:
         """Finish the first partition, or read those of this node, then ask for the others."""
-        if not self.left:
+        if self.left.is_empty():
             return DONE
         inquiries = feeds.inquiries
-        first = next(iter(self.left))
+        first = self.left.first()
         if first in self.keys:
             if self._is_here(feeds, first):
                 self._read(feeds, [first])
                 return MORE
             if inquiries.fabric.leaders[first]:
                 return self._ask(inquiries, first)
-        here = [partition for partition in self.left if self._is_here(feeds, partition)]
+        left = self.left.all()
+        here = [partition for partition in left if self._is_here(feeds, partition)]
         if here:
             self._read(feeds, here)
             return MORE
-        for partition in self.left:
+        for partition in left:
             if inquiries.may_ask(partition):
                 return self._ask(inquiries, partition)
         return self._ask(inquiries, first)
@@ -152,7 +190,7 @@ class RetainedFeed(Feed):
             return WAITING
         leaders = inquiries.fabric.leaders
         leader = leaders[first]
-        whole = [one for one in self.left if one != first and one not in self.keys]
+        whole = [one for one in self.left.all() if one != first and one not in self.keys]
         partitions = [first, *[one for one in whole if leaders[one] == leader and inquiries.may_ask(one)]]
         key = self.keys.get(first, b"")
         self._inquiry = inquiries.ask(self, first, SCAN, self.subscription.topic_filter, partitions, key)
@@ -185,12 +223,11 @@ class RetainedFeed(Feed):
 
     def _go_on(self, partition: int, key: bytes) -> None:
         """Set the start of the next page: this partition, this key."""
-        if next(iter(self.left)) != partition:
-            self.left = dict.fromkeys([partition, *self.left])
+        self.left.begin_with(partition)
         self.keys[partition] = key
 
     def _done(self, partition: int) -> None:
-        self.left.pop(partition, None)
+        self.left.take_out(partition)
         self.keys.pop(partition, None)
 
     # -- rows of other nodes ------------------------------------------------------------------------------------------
@@ -199,7 +236,7 @@ class RetainedFeed(Feed):
         """Deliver messages from another node, as far as the session takes them."""
         for part in found:
             scanned = part.scanned
-            if scanned.partition not in self.left:
+            if not self.left.has(scanned.partition):
                 continue
             for message in part.messages:
                 if not feeds.has_room(self.subscription.session):
@@ -246,7 +283,7 @@ class RetainedFeed(Feed):
         """Store the position."""
         session = self.subscription.session
         if session.persistent:
-            left = list(self.left)
+            left = self.left.all()
             row = CursorRow(CURSOR_RETAINED, left, self.keys.get(left[0], b"") if left else b"")
             row.live = list(self.live)
             key = cursor_key(session, self.subscription.name)

@@ -374,7 +374,7 @@ class SessionMerge:
         return not any(self._waits(name) for name in names)
 
     def _has_delivered(self, own: Side, value: bytes, other: Side) -> bool:
-        """Whether the other side (see `_has_taken`) has delivered a message with QoS 2, which both have got by a request.
+        """Whether the other side (see `_has_taken`) has delivered a message with QoS 2 that both have got by a request.
 
         Of a group, it may have chosen another member.
         """
