@@ -59,6 +59,8 @@ ALLOWED: Final[dict[str, dict[str, str]]] = {
         "ten times as": "FACTORS in benchmarks/attacks.py",
         "2 ms": "the delay of links in tests/membership/simulated_control.py",
         "4 ms": "the time of a disk there",
+        "9 seconds": "the election timeout in server/raft.go of NATS",
+        "100 messages a second": "RATES in benchmarks/peers/section.py",
     },
     "docs/capacity.md": {
         "tens of microseconds": "the order of magnitude of other people's disks",

@@ -1018,32 +1018,35 @@ def _features_of(configuration: ClusterConfiguration) -> int:
 def _worst(pairs: list[tuple[int, int]], me: int, configuration: ClusterConfiguration) -> list[int]:
     """Return who has to go so that no pair is left, one after another, never `me`.
 
-    Each time the one in most pairs; of several the one without which the fewest partitions have no copy in sync.
+    Each time the one in most pairs; of several the one without which the fewest partitions have no copy in sync. Its
+    time grows with the pairs, and with the square of the members.
     """
+    others: dict[int, dict[int, None]] = {}
+    for one, other in pairs:
+        others.setdefault(one, {})[other] = None
+        others.setdefault(other, {})[one] = None
+    able = [configuration.able(state.isr) for state in configuration.partitions] if pairs else []
+    copies: dict[int, list[int]] = {}  # the partitions in which a member is in sync
+    last: dict[int, int] = {}  # in how many of them nobody else is left
+    for number, disks in enumerate(able):
+        for disk in disks:
+            copies.setdefault(disk, []).append(number)
+        if len(disks) == 1:
+            last[disks[0]] = last.get(disks[0], 0) + 1
     chosen: list[int] = []
-    left = list(pairs)
-    while left:
-        count: dict[int, int] = {}
-        for one, other in left:
-            count[one] = count.get(one, 0) + 1
-            count[other] = count.get(other, 0) + 1
-        count.pop(me, None)
-        most = max(count.values())
-        ties = sorted([disk for disk in count if count[disk] == most])
-        worst = ties[-1]
-        if len(ties) > 1:
-            lost = {disk: _lost_without([*chosen, disk], configuration) for disk in ties}
-            worst = max([disk for disk in ties if lost[disk] == min(lost.values())])
+    while others:
+        most = max([len(others[disk]) for disk in others if disk != me])
+        ties = [disk for disk in others if disk != me and len(others[disk]) == most]
+        least = min([last.get(disk, 0) for disk in ties])
+        worst = max([disk for disk in ties if last.get(disk, 0) == least])
         chosen.append(worst)
-        left = [pair for pair in left if worst not in pair]
+        for other in others.pop(worst):
+            others[other].pop(worst)
+            if not others[other]:
+                del others[other]
+        for number in copies.get(worst, []):
+            able[number] = [disk for disk in able[number] if disk != worst]
+            if len(able[number]) == 1:
+                left = able[number][0]
+                last[left] = last.get(left, 0) + 1
     return chosen
-
-
-def _lost_without(gone: list[int], configuration: ClusterConfiguration) -> int:
-    """Return how many partitions have a copy in sync that is up, and would have none without some members."""
-    lost = 0
-    for state in configuration.partitions:
-        able = configuration.able(state.isr)
-        if able and not [disk for disk in able if disk not in gone]:
-            lost += 1
-    return lost

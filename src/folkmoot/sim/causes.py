@@ -30,10 +30,6 @@ _UNNOTICED_US: Final = 3 * SECOND
 """How long a node may go on with a leader whose answers do not arrive: a link is silent for so long before it is given
 up, and the leader has its lease."""
 
-_RETURN_US: Final = 3 * SECOND
-"""How long a node that is up again may lead nothing, though others still take it for a leader: a controller has to be
-elected, and to put it back in its place."""
-
 _NOTICE_US: Final = 8 * SECOND
 """How long nodes may take to notice a split, and to agree on what follows."""
 
@@ -347,11 +343,12 @@ class Causes:
     def gap_of_qos0(self, earlier: Message) -> bool:
         """Whether a QoS 0 message may be missing between others of the same connections.
 
-        Yes, if something failed on its way, which leads over the leader of the session.
+        Yes, if something failed on its way, which leads over the leader of the session; or failed shortly before, since
+        a node that is back, or a side that has been merged, is given its leaderships when it has its copies.
         """
         sent_us = earlier.first_us
-        failed = self.history.troubled(sent_us - _BEFORE_US, self.world.now)
-        failed = failed or self.history.came_back(sent_us - _RETURN_US, sent_us)
+        failed = self.history.troubled(sent_us - HEAL_US, self.world.now)
+        failed = failed or self.history.came_back(sent_us - HEAL_US, sent_us)
         return self._decide("A5", "QoS 0: a node failed, or links were cut", failed and not self.alone)
 
     def group_twice(self, message: Message, records: list[SessionRecord]) -> bool:
@@ -688,12 +685,8 @@ class Causes:
     def put_out(self, life: Life) -> bool:
         """Whether the node has ended a connection by itself, before it read the client's DISCONNECT.
 
-        Yes, if the node closed the connection before it had read DISCONNECT; or if a node had read the client's next
-        CONNECT, which takes the session over, before.
+        Yes, if the node closed the connection before it had read DISCONNECT.
         """
-        follower = life.next
-        if follower is not None and follower.link.first_read_us < life.link.last_read_us:
-            return True
         return life.link.closed_at_bytes < life.goodbye_bytes
 
     def due_until(self, life: Life, due_us: int, delay_us: int, slack_us: int) -> int:

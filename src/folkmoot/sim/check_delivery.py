@@ -197,7 +197,7 @@ class DeliveryChecker:
 
     def _check_expired(self, record: SessionRecord, link: Link, message: Message) -> None:
         """A message is not sent for the first time after its expiry [MQTT-3.3.2-5], except for known delays."""
-        if not message.attempts or message.expiry_s is None or link.troubled:
+        if not message.attempts or message.expiry_s is None or link.troubled or not self.ledger.ages:
             return
         self.judge.judge("expiry")
         last = message.attempts[-1]

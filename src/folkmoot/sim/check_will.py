@@ -103,6 +103,9 @@ class WillChecker:
             if not life.goodbye_read or self.judge.put_out(life):
                 # The DISCONNECT was lost with its connection, or came when the node had ended it already.
                 return MAYBE if link.ended_us == NEVER else self._after_loss(life)
+            follower = life.next
+            if follower is not None and follower.link.first_read_us < link.last_read_us:
+                return MAYBE  # it may have been taken over before it had said DISCONNECT: a node read the next CONNECT
             if self.judge.goodbye_lost(life, life.goodbye_us + _GOODBYE_US):
                 return MAYBE
             return self._withdrawn(life, life.goodbye_us, life.goodbye_us)

@@ -59,7 +59,7 @@ class History:
         self._epochs: list[tuple[int, list[int], bool]] = []
         self._downs: dict[str, list[Span]] = {}  # times in which the machine did not run, hung or was cut off
         self._outs: dict[str, list[Span]] = {}  # times in which an operator had put the machine out
-        self._failures: list[tuple[int, str]] = []
+        self._failures: list[tuple[int, str, bool]] = []  # whether it was a member then
         self._pairs: dict[tuple[int, int], list[Span]] = {}  # times on different sides; for `_known` epochs
         self._cuts: dict[tuple[int, int], list[Span]] = {}  # times not together; for `_known` epochs
         self._known = 0
@@ -81,7 +81,7 @@ class History:
         for host in self.hosts:
             down = not _runs(host) and bool(host.starts_us)
             if _note(self._downs.setdefault(host.name, []), down, now):
-                self._failures.append((now, host.name))
+                self._failures.append((now, host.name, host.member))
             _note(self._outs.setdefault(host.name, []), host.put_out, now)
         members = sum([1 for host in self.hosts if host.member])
         # One that has lost its folder is another member, and one that was evicted does not vote: neither makes the
@@ -205,7 +205,7 @@ class History:
 
     def fell_at(self, name: str, since_us: int) -> int:
         """Return when a machine went down first since then, or NEVER."""
-        return min([at for at, host in self._failures if host == name and at >= since_us], default=NEVER)
+        return min([at for at, host, _member in self._failures if host == name and at >= since_us], default=NEVER)
 
     def away_since(self, name: str, other: str) -> int:
         """Return since when a machine has not reached another one both ways; NEVER: it does."""
@@ -225,7 +225,7 @@ class History:
 
     def falls(self, since_us: int, until_us: int = NEVER) -> int:
         """Return how often a machine went down in this time."""
-        return sum([1 for at, _ in self._failures if since_us <= at <= until_us])
+        return sum([1 for at, _name, _member in self._failures if since_us <= at <= until_us])
 
     def troubled(self, since_us: int, until_us: int) -> bool:
         """Whether at some moment of this time a machine was down or put out, or two could not reach each other."""
@@ -272,9 +272,7 @@ class History:
 
         One that starts in the same moment is down in no epoch, and yet what its process knew is gone.
         """
-        return [
-            at for at, name in self._failures if since_us <= at <= until_us and self.hosts[self._numbers[name]].member
-        ]
+        return [at for at, _name, member in self._failures if since_us <= at <= until_us and member]
 
     @property
     def whole(self) -> bool:
@@ -369,17 +367,24 @@ class History:
         return found + [Span(met_us, met_us + HEAL_US) for met_us in self._moves_of(pair)]
 
     def _met_at(self, pair: tuple[int, int], since_us: int) -> int:
-        """Return when, from a moment on, two machines reach each other and nobody who reaches more: NEVER, if not yet.
+        """Return since when, from a moment on, two machines reach most, and nobody who reaches more, for `HEAL_US`.
 
-        The lineage of one of them may be led by a machine that the other one does not reach: then it does not go over.
+        NEVER: not yet. The lineage of one of them may be led by a machine that the other one does not reach: then it
+        does not go over. So it is with a lineage that has its quorum elsewhere: of a few members, some may be of it.
         """
         one, two = pair
-        for begin_us, _end_us, masks in self._epochs_in(since_us, NEVER) if since_us < NEVER else ():
+        met_us = NEVER
+        for begin_us, end_us, masks in self._epochs_in(since_us, NEVER) if since_us < NEVER else ():
             mask = masks[one]
             if not (mask and masks[two]):
                 return max(begin_us, since_us)  # one does not run
-            if mask == masks[two] and all(there == mask for at, there in enumerate(masks) if mask >> at & 1):
-                return max(begin_us, since_us)
+            most = 2 * mask.bit_count() > sum([1 for at, host in enumerate(self.hosts) if host.member or masks[at]])
+            if most and mask == masks[two] and all(there == mask for at, there in enumerate(masks) if mask >> at & 1):
+                met_us = min(met_us, max(begin_us, since_us))
+                if end_us - met_us >= HEAL_US:
+                    return met_us
+            else:
+                met_us = NEVER
         return NEVER
 
     def _losses_of(self, pair: tuple[int, int]) -> list[int]:

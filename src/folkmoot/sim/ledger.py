@@ -34,6 +34,7 @@ class Ledger:
         self.current: dict[str, SessionRecord] = {}  # by client id
         self.lives: dict[str, list[Life]] = {}  # by client id
         self.shared_limit = 0  # messages per session, when sessions share the quota of a user in this run; else 0
+        self.ages = True  # all nodes tell how long a message has waited for a leader; those of an older build do not
         self.queue_limit = 0  # messages per session, when queues are short in this run; else 0
         self.slack_us = 200 * MILLISECOND  # by how much clients and node may disagree about a moment
         self._orders = 0

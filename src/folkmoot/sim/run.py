@@ -235,6 +235,7 @@ class Simulation:
             self.ledger.shared_limit = max(1, QUOTA_MESSAGES // (4 * self.swarm.clients))
         if self.swarm.has("clock steps") or self.swarm.has("clock drift"):
             self.ledger.slack_us += 2 * CLOCK_STEP_US
+        self.ledger.ages = not self.swarm.has("upgrades")
         for host in self.site.hosts:
             host.on_turn = self._after_turn
             host.on_output = self._output
