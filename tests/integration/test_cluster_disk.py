@@ -87,10 +87,17 @@ def disks(rig: Rig, asked: str) -> tuple[list[str], int, int]:
 
 def test_others_lead_what_a_full_disk_leads_and_nothing_is_refused(rig: Rig, small_disk: Path) -> None:
     filler = fill(small_disk, 50 << 20)
-    await_true(
-        lambda: all(disks(rig, name)[0] == ["n2"] and disks(rig, name)[1] > 0 for name in rig.names), poll_s=ASK_S
-    )
-    assert set(keep(rig, "n1")) == {"0x97 no room on the disk of n2"}
+    refusals: set[str] = set()
+    telling: set[str] = set()
+
+    def everybody_told() -> bool:
+        """Before others lead what the full disk leads, it is refused, and every node tells so."""
+        refusals.update(keep(rig, "n1"))
+        telling.update(name for name in set(rig.names) - telling if disks(rig, name)[1] > 0)
+        return bool(refusals) and telling == set(rig.names)
+
+    await_true(everybody_told)
+    assert refusals == {"0x97 no room on the disk of n2"}
     await_true(lambda: all(disks(rig, name) == (["n2"], 0, 0) for name in rig.names), 20.0, ASK_S)
     for name in rig.names:
         assert keep(rig, name) == []
