@@ -236,6 +236,26 @@ def test_a_side_stays_one_as_long_as_those_that_it_meets_are_reached_by_a_bridge
     assert not machines.history.apart("n1", "n2", healed + HEAL_US + 1)
 
 
+@pytest.mark.parametrize("bridged", [False, True])
+def test_one_that_was_down_is_of_the_side_that_it_meets_only_if_it_meets_most(bridged: bool) -> None:
+    """n1 was alone. n2 was down, and comes up where it reaches n1, and the others over n3 only or directly."""
+    machines = Machines(5)
+    machines.cut(*[("n1", other) for other in ("n2", "n3", "n4", "n5")])
+    machines.wait(2 * FORK_US)
+    machines.run(2, up=False)
+    machines.wait(FORK_US)
+    apart = [(one, other) for one in ("n1", "n2", "n3") for other in ("n4", "n5")]
+    machines.cut(*[pair for pair in apart if "n3" not in pair] if bridged else [])
+    back = machines.world.now
+    machines.run(2, up=True)
+    machines.wait(2 * HEAL_US)
+    assert machines.history.apart("n1", "n2", back + HEAL_US + 1) == bridged
+    machines.cut()
+    healed = machines.world.now
+    machines.wait(2 * HEAL_US)
+    assert not machines.history.apart("n1", "n2", healed + HEAL_US + 1)
+
+
 def test_a_machine_that_is_cut_off_from_everything_may_become_a_side_of_its_own() -> None:
     """Nobody reaches it meanwhile; but afterwards it may serve clients for a while, as it is."""
     machines = Machines()

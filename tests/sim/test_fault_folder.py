@@ -11,6 +11,7 @@ from folkmoot.kernel.rng import Rng
 from folkmoot.sim.fault_folder import FolderFaults
 from folkmoot.sim.fault_link import LinkFaults
 from folkmoot.sim.trace import Trace
+from folkmoot.sim.trouble import Trouble
 from folkmoot.sim.world import World
 
 
@@ -57,3 +58,22 @@ def test_no_link_is_cut_while_a_copy_that_was_set_back_may_need_it(exhausted: bo
         links._flap = lambda _number, drawn, _period: cuts.extend([one for one, _two in drawn])
         getattr(links, draw)()
     assert bool(cuts) != (exhausted and blank)
+
+
+@pytest.mark.parametrize("another", [False, True])
+def test_a_disk_that_is_to_be_emptied_later_is_not_if_another_was_lost_meanwhile(another: bool) -> None:
+    """With min_in_sync = 2 what was acknowledged is on two disks: one of them may be lost, not both."""
+    world = World(1, Trace())
+    hosts: list[Any] = [
+        SimpleNamespace(name=name, node_id=name, node=None, up=False, member=True, witness=False, blank=False)
+        for name in ("n1", "n2", "n3")
+    ]
+    trouble = Trouble(world, hosts, copies=2, least=2)
+    trouble.weaken(hosts[1:])
+    assert list(trouble.weak) == ["n2", "n3", "n1"]
+    hosts[0].blank = another
+    faults: Any = FolderFaults(world, Rng(1), SimpleNamespace(hosts=hosts), trouble, SimpleNamespace(), False)  # type: ignore[arg-type]
+    emptied: list[str] = []
+    faults._change_folder = lambda host, copy: emptied.append(host.name)
+    faults._empty_later(hosts[1], hosts[2:])
+    assert emptied == ([] if another else ["n2"])

@@ -171,7 +171,7 @@ class FolderFaults(Acting):
         stale[0].crash()
         gone = SECOND + self.rng.below(4 * SECOND)
         back = gone + 10 * MILLISECOND
-        self._until(gone, self._change_folder, host, copy)
+        self._until(gone, self._empty_later, host, stale)
         away = SECOND + self.rng.below(8 * SECOND)
         if self.alone and self.rng.chance(1, 2):
             self._until(gone, self.links.isolate, [host, stale[0]], away)
@@ -181,6 +181,11 @@ class FolderFaults(Acting):
                 self._until(back + away, self.start, other)
         for returning in (host, stale[0]):
             self._until(back + self.rng.below(300 * MILLISECOND), self.start, returning)
+
+    def _empty_later(self, host: Host, stale: list[Host]) -> None:
+        """Empty a disk, unless another one was lost since this was decided."""
+        if self.trouble.affords_disk(host, stale) and self.trouble.spares_disks([host]):
+            self._change_folder(host, None)
 
     def _crash(self, host: Host) -> None:
         if host.node is not None:

@@ -371,21 +371,24 @@ class History:
 
         NEVER: not yet. The lineage of one of them may be led by a machine that the other one does not reach: then it
         does not go over. So it is with a lineage that has its quorum elsewhere: of a few members, some may be of it.
+
+        One that does not run is of no side; back again, it is of the side that it meets, if it meets most at once.
         """
         one, two = pair
-        met_us = NEVER
+        met_us = gone_us = NEVER
         for begin_us, end_us, masks in self._epochs_in(since_us, NEVER) if since_us < NEVER else ():
             mask = masks[one]
             if not (mask and masks[two]):
-                return max(begin_us, since_us)  # one does not run
+                gone_us, met_us = min(gone_us, max(begin_us, since_us)), NEVER
+                continue
             most = 2 * mask.bit_count() > sum([1 for at, host in enumerate(self.hosts) if host.member or masks[at]])
             if most and mask == masks[two] and all(there == mask for at, there in enumerate(masks) if mask >> at & 1):
-                met_us = min(met_us, max(begin_us, since_us))
-                if end_us - met_us >= HEAL_US:
+                met_us = min(met_us, gone_us, max(begin_us, since_us))
+                if end_us - met_us >= HEAL_US or gone_us < NEVER:
                     return met_us
             else:
-                met_us = NEVER
-        return NEVER
+                met_us = gone_us = NEVER
+        return gone_us
 
     def _losses_of(self, pair: tuple[int, int]) -> list[int]:
         """Return when the two, which had reached each other both ways, stopped that for at least `FORK_US`."""
