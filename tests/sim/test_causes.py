@@ -1287,6 +1287,22 @@ def test_the_delay_of_a_will_starts_again_where_a_member_that_leaves_hands_over(
     assert WillChecker(ledger, []).outcome(life) == outcome
 
 
+@pytest.mark.parametrize("leaves", [True, False])
+def test_a_member_that_leaves_gives_its_sessions_to_others_before_it_stops(leaves: bool) -> None:
+    """Their leader may start their expiry again (docs/limits.md)."""
+    machines = Machines()
+    record = SessionRecord(0, "c", V5, 2, machines.world.now)
+    record.links = [machines.link(3)]
+    machines.wait(SECOND)
+    record.links[0].cut_us = machines.world.now
+    machines.wait(SECOND)
+    if leaves:
+        machines.hosts[2].leaves_us.append(machines.world.now)
+        machines.hosts[2].member = False
+    machines.wait(SECOND)
+    assert machines.judge().outlives_expiry(record) == leaves
+
+
 @pytest.mark.parametrize("member", [True, False])
 def test_a_member_that_starts_in_the_moment_in_which_it_fails_was_down(member: bool) -> None:
     """Its sessions have a leader that may start their expiry again."""

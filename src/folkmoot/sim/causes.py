@@ -478,8 +478,9 @@ class Causes:
 
         Yes, if a new leader of the session may have started its expiry again.
         """
-        failed = not self.alone and self.history.troubled(record.links[-1].cut_us - _BEFORE_US, self.world.now)
-        return self._decide("session", "a new leader starts the expiry again", failed)
+        since_us, now = record.links[-1].cut_us - _BEFORE_US, self.world.now
+        moved = self.history.troubled(since_us, now) or self.history.hand_over_end(since_us, now) > 0
+        return self._decide("session", "a new leader starts the expiry again", moved and not self.alone)
 
     def unfenced(self, older: Link, newer: Link | None) -> bool:
         """Whether a node could not learn that the client of its connection is elsewhere now.
