@@ -35,6 +35,7 @@ class Machines:
             SimpleNamespace(
                 leaves_us=[],
                 stops_us=[],
+                leaving=False,
                 name=f"n{number}",
                 up=True,
                 paused=False,
@@ -1285,6 +1286,17 @@ def test_the_delay_of_a_will_starts_again_where_a_member_that_leaves_hands_over(
     ledger.connecting(again)
     machines.wait(2 * HEAL_US)
     assert WillChecker(ledger, []).outcome(life) == outcome
+
+
+@pytest.mark.parametrize("leaving", [True, False])
+def test_a_member_that_hangs_while_it_leaves_has_failed(leaving: bool) -> None:
+    """It leads until it has handed over: what comes to it with QoS 0 is lost."""
+    machines = Machines()
+    machines.hosts[2].member, machines.hosts[2].leaving = False, leaving
+    machines.run(3, up=False)
+    machines.wait(SECOND)
+    message: Any = SimpleNamespace(first_us=machines.world.now - SECOND // 2)
+    assert machines.judge().gap_of_qos0(message) == leaving
 
 
 @pytest.mark.parametrize("leaves", [True, False])

@@ -81,7 +81,7 @@ class History:
         for host in self.hosts:
             down = not _runs(host) and bool(host.starts_us)
             if _note(self._downs.setdefault(host.name, []), down, now):
-                self._failures.append((now, host.name, host.member))
+                self._failures.append((now, host.name, host.member or host.leaving))
             _note(self._outs.setdefault(host.name, []), host.put_out, now)
         members = sum([1 for host in self.hosts if host.member])
         # One that has lost its folder is another member, and one that was evicted does not vote: neither makes the

@@ -156,7 +156,7 @@ class Simulation:
         self.copies = CopyChecker(self.oracle.streams, self.site.hosts)
         self.bounds = BoundChecker(world, self.swarm.config.limits)
         self._pace = world.fork()
-        self._founded = False
+        self._entered: dict[str, bool] = {}  # the first machines whose nodes have been in the cluster
         self._audits = 0
         self._faults_seen = 0
         self._calm_before_us = 0  # nothing was wrong when faults were drawn at this moment
@@ -253,23 +253,22 @@ class Simulation:
             return self._make_core(self.swarm.config, reader, seed)
         host.node_id = host.id_of_clone or (host.name if host.births == 0 else f"{host.name}.{host.births}")
         number = self.site.hosts.index(host) + 1
-        config = self.swarm.node_config(host.node_id, number, host.build, founded=self._is_founded())
+        founded = len(self._entered) == self.swarm.nodes
+        config = self.swarm.node_config(host.node_id, number, host.build, founded=founded)
         if config.cluster is not None:
             config.cluster.incomplete = host.incomplete
         host.incomplete = False
         return self._make_core(config, reader, seed)
 
-    def _is_founded(self) -> bool:
-        """Tell whether there is a cluster, in which all of the first nodes have been: then it stays."""
-        if not self._founded:
-            first = [host.node for host in self.site.hosts[: self.swarm.nodes]]
-            clusters = [node.cluster_node for node in first if isinstance(node, Node)]
-            entered = [one for one in clusters if one is not None and one.membership.control.configuration is not None]
-            self._founded = len(entered) == self.swarm.nodes
-        return self._founded
-
     def _client(self, profile: Profile) -> Client:
         return Client(self.world, self.world.fork(), self.network, self.site, self.oracle, profile)
+
+    def _look_whether_entered(self, host: Host) -> None:
+        """Note one of the first nodes that is in the cluster: when all of them have been, the cluster stays."""
+        cluster = host.node.cluster_node if isinstance(host.node, Node) else None
+        first = host in self.site.hosts[: self.swarm.nodes]
+        if first and cluster is not None and cluster.membership.control.configuration is not None:
+            self._entered[host.name] = True
 
     def _after_turn(self, host: Host) -> None:
         node = host.node
@@ -278,6 +277,8 @@ class Simulation:
         if self.swarm.config.streams:
             self.oracle.streams.read(node.streams, f"{host.name}/{host.births}")
         if self.mesh is not None:
+            if len(self._entered) < self.swarm.nodes:
+                self._look_whether_entered(host)
             self.checker.turn(host)
             self.copies.turn(host)
         self.bounds.turn(host)
