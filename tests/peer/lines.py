@@ -5,6 +5,7 @@ from __future__ import annotations
 from folkmoot.kernel.event import Event
 from folkmoot.kernel.rng import Rng
 from folkmoot.peer.config import ClusterConfig
+from folkmoot.peer.kind import DELAYED
 from folkmoot.peer.member import ACTIVE, Member
 from folkmoot.peer.peer import PeerChange, PeerConnection
 from folkmoot.peer.peers import Peers
@@ -41,7 +42,7 @@ class Site:
         return " | ".join(str(event.fields.get("reason")) for event in self.events if event.kind == kind)
 
     def bodies(self, node_id: str) -> list[bytes]:
-        return [body for sender, _kind, body in self.inbox if sender == node_id]
+        return [body for sender, kind, body in self.inbox if sender == node_id and kind != DELAYED]
 
 
 class End:

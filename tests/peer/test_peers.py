@@ -9,8 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from folkmoot.kernel.clock import SECOND
+from folkmoot.kernel.pack import get_varint
 from folkmoot.peer.complaint import COMPLAINT_US, COMPLAINTS_MAX
 from folkmoot.peer.frame import DATA, frame
+from folkmoot.peer.kind import DELAYED
 from folkmoot.peer.member import ACTIVE, Member
 from folkmoot.peer.peer import CLOSED, OPEN, RESUMING
 from folkmoot.peer.switch import LINKS_MAX
@@ -168,6 +170,40 @@ def test_a_silent_peer_is_left_and_dialled_again() -> None:
     assert told(a) == ["up b", "down b", "up b"]
     assert a.changes[2].resumed
     assert b.peers.up_ids() == ["a"]
+
+
+@pytest.mark.parametrize("pause_us", [SECOND // 2, 5 * SECOND])
+def test_messages_say_how_long_they_have_waited_for_a_connection(pause_us: int) -> None:
+    """What is in them may expire: from the moment in which they were sent, not from that in which they come."""
+    net, a, b = pair()
+    for line in net.lines:
+        line.half_dead = True
+    net.unreachable.update(["a:1", "b:1"])
+    a.peers.send("b", KIND, b"first")
+    net.turn(a)
+    net.run(pause_us)
+    a.peers.send("b", KIND, b"second")
+    net.turn(a)
+    for line in net.lines:
+        net.cut(line)
+        for end in line.ends:
+            end.site.peers.lost(end.peer, "reset", net.now)
+    net.unreachable.clear()
+    again_us = net.now
+    while len(b.bodies("a")) < 2 and net.now < again_us + 2 * SECOND:
+        net.run(5_000)
+    waited_ms = (net.now - again_us + pause_us) // 1000
+    a.peers.send("b", KIND, b"third")
+    net.turn(a)
+    net.settle()
+    assert b.bodies("a") == [b"first", b"second", b"third"]
+    if pause_us < SECOND:
+        assert [kind for _node, kind, _body in b.inbox] == [KIND] * 3
+        return
+    assert [kind for _node, kind, _body in b.inbox] == [DELAYED, KIND, DELAYED, KIND, KIND]
+    told_ms, after_ms = (get_varint(b.inbox[at][2], 0)[0] for at in (0, 2))
+    assert waited_ms - 100 <= told_ms <= waited_ms
+    assert after_ms == 0
 
 
 def test_idle_peers_are_not_silent() -> None:
@@ -514,8 +550,8 @@ def test_kinds_of_later_versions_are_counted_and_skipped() -> None:
     net, a, b = pair()
     (line,) = live(net)
     link = a.peers.links()[0]
-    link.put(200, b"from the future")
-    link.put(KIND, b"known")
+    link.put(200, b"from the future", net.now)
+    link.put(KIND, b"known", net.now)
     a.peers._dirty.append(link)
     net.turn(a)
     net.settle()

@@ -45,3 +45,27 @@ def test_a_message_that_waits_for_a_leader_expires_when_its_time_is_over(
         assert left_s is not None
         assert expiry_s - (12 if online else 23) <= left_s < expiry_s - 9
     assert cluster["n1"].node.counters.dropped_expired == (0 if comes else 1)
+
+
+@pytest.mark.parametrize(("expiry_s", "comes"), [(5, False), (60, True)])
+@pytest.mark.parametrize("qos", [1, 2])
+def test_a_message_that_waits_in_a_link_expires_when_its_time_is_over(expiry_s: int, comes: bool, qos: int) -> None:
+    """Without a quorum nobody else leads meanwhile, and the link goes on where it was when its nodes meet again."""
+    cluster = SimulatedCluster(3, replicas=1, split_policy="majority")
+    site, leader = cluster["n1"], cluster["n2"]
+    subscriber = leader.client(leader.names_led("s")[0])
+    subscriber.connect(session_expiry=EVER)
+    subscriber.subscribe("t", qos=2)
+    publisher = site.client(leader.names_led("c")[0])
+    publisher.connect(session_expiry=EVER)
+    cluster.run()
+    for one, other in (("n1", "n2"), ("n1", "n3"), ("n2", "n3")):
+        cluster.cut(one, other)
+    publisher.send(Publish(b"t", b"m", qos, packet_id=7, properties=properties(message_expiry=expiry_s)))
+    cluster.advance(10 * SECOND)
+    cluster.heal()
+    cluster.advance(2 * SECOND)
+    subscriber.connect(clean_start=False, session_expiry=EVER)
+    cluster.run()
+    found = [packet for packet in subscriber.receive() if isinstance(packet, Publish)]
+    assert [packet.payload for packet in found] == ([b"m"] if comes else [])

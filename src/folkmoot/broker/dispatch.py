@@ -8,12 +8,14 @@ import msgspec
 
 from folkmoot.channel.parts import ChannelParts
 from folkmoot.delivery.parts import DeliveryParts
+from folkmoot.kernel.clock import MILLISECOND
 from folkmoot.kernel.errors import CorruptStore
 from folkmoot.kernel.event import ERROR
 from folkmoot.kernel.pack import get_varint, varint
 from folkmoot.leadership.hosting import UNKNOWN_CLIENT
 from folkmoot.leadership.leadership import Leadership
 from folkmoot.mqtt.error import MalformedPacket
+from folkmoot.peer.kind import DELAYED
 from folkmoot.peer.waiting import Waiting
 from folkmoot.protocol.parts import ProtocolParts
 from folkmoot.proxy.parts import ProxyParts
@@ -147,6 +149,7 @@ class Dispatch:
         """There is a new link to a node, to this process: what a former one sent is void."""
         self._early.pop(node_id, None)
         self._processes[node_id] = incarnation
+        self.hosting.delayed(node_id, 0)
         if node_id in self._members and not self._is_member(node_id):
             self._early[node_id] = Waiting(EARLY_BYTES_MAX)
 
@@ -157,7 +160,10 @@ class Dispatch:
 
     def _take(self, node_id: str, kind: int, body: bytes) -> None:
         try:
-            self._dispatch(node_id, kind, body)
+            if kind == DELAYED:
+                self.hosting.delayed(node_id, get_varint(body, 0)[0] * MILLISECOND)
+            else:
+                self._dispatch(node_id, kind, body)
         except (IndexError, ValueError, MalformedPacket, CorruptStore) as fault:
             self._report(node_id, kind, fault)
 

@@ -12,7 +12,7 @@ from collections import deque
 import msgspec
 
 from folkmoot.auth.access import BY_PASSWORD
-from folkmoot.kernel.clock import MILLISECOND
+from folkmoot.kernel.clock import MILLISECOND, SECOND
 from folkmoot.kernel.errors import CorruptStore
 from folkmoot.kernel.pack import BYTE, get_u16, get_varint, varint
 from folkmoot.leadership.restore import Restore
@@ -25,7 +25,7 @@ from folkmoot.partition.parts import PartitionParts
 from folkmoot.protocol.closing import ANOTHER, ENDED_BEFORE, OTHER_SIDE
 from folkmoot.protocol.inbound import UNFINISHED
 from folkmoot.protocol.parts import ProtocolParts
-from folkmoot.proxy.relay import AGED, BLOCKED, CLOSED, GOODBYE, MARKED, UNBLOCKED, HostedClient, HostRequest
+from folkmoot.proxy.relay import AGED, BLOCKED, CLOSED, GOODBYE, MARKED, UNBLOCKED, HostedClient, HostRequest, aged
 from folkmoot.session.connection import CLOSED as CONNECTION_CLOSED
 from folkmoot.session.connection import CLOSING, OPEN, Connection, PeerInfo, Task
 from folkmoot.session.relay import ENTRY_BYTES, Lane, Remote
@@ -61,7 +61,9 @@ class Hosting:
         self.expecting = False  # this node is about to lead partitions, whose clients will be attached
         # Whether all members have announced their subscriptions since this node is a member
         self.informed = False
-        self._early: list[tuple[str, int, int, int, bytes]] = []  # packets of clients that came before that
+        # Packets of clients that came before that: node, number, packet, first byte, what follows, and when it came
+        self._early: list[tuple[str, int, int, int, bytes, int]] = []
+        self._delays_us: dict[str, int] = {}  # by node: how long what comes from it now has waited there
         # Clients that want into a partition which this node is to lead and does not yet: the request
         self._deferred_hosts: dict[tuple[str, int], HostRequest] = {}
         # Clients whose sessions this node has left, by node and number: the view in which it did, and the partition.
@@ -130,20 +132,29 @@ class Hosting:
             length, pos = get_varint(body, pos + 1)
             rest = body[pos : pos + length]
             pos += length
-            self._arrived(node_id, number, packet, first, rest)
+            self._arrived(node_id, number, packet, first, rest, self._delays_us.get(node_id, 0))
 
-    def _arrived(self, node_id: str, number: int, packet: int, first: int, rest: bytes) -> None:
+    def _arrived(self, node_id: str, number: int, packet: int, first: int, rest: bytes, delay_us: int) -> None:
         connection = self.remotes.get((node_id, number))
         # Packets wait (`_early`) until all subscriptions are known: a message published before would miss subscribers
         # (A5). Reports without a number, that the client's socket is full, need not wait.
         if connection is not None and (self.informed or not packet):
+            if delay_us >= SECOND:
+                first, rest = aged(first, rest, delay_us)
             self._packet(connection, packet, first, rest)
         elif connection is not None or self.expecting or (node_id, number) in self._deferred_hosts:
-            self._early.append((node_id, number, packet, first, rest))
+            self._early.append((node_id, number, packet, first, rest, self.state.now - delay_us))
         elif packet and not self._asks_next(node_id, number):
             # This node does not know the client: its session is over, or it leads another partition now. Without an
             # answer the other node would keep the packet for ever.
             self.fabric.send(node_id, OUTPUT, self._output(number, packet, UNKNOWN_CLIENT, [], b""))
+
+    def delayed(self, node_id: str, delay_us: int) -> None:
+        """What comes from a node from now on has waited there for so long: 0, it has not."""
+        if delay_us:
+            self._delays_us[node_id] = delay_us
+        else:
+            self._delays_us.pop(node_id, None)
 
     def _asks_next(self, node_id: str, number: int) -> bool:
         """Whether the next leader of a client's session asks for the packets that its node has sent here.
@@ -537,8 +548,8 @@ class Hosting:
         self.expecting = expecting
         early = self._early
         self._early = []
-        for node_id, number, packet, first, rest in early:
-            self._arrived(node_id, number, packet, first, rest)
+        for node_id, number, packet, first, rest, came_us in early:
+            self._arrived(node_id, number, packet, first, rest, self.state.now - came_us)
 
     def release(self, connection: Connection) -> None:
         """This node no longer leads the client's partition: the client's node asks the new leader."""

@@ -27,6 +27,7 @@ __all__ = [
     "PONG",
     "PROOF",
     "RESUME",
+    "WAITED",
     "FrameReader",
     "data_frame",
     "frame",
@@ -41,6 +42,7 @@ PING: Final = 5  # a time of the sender, u64; returned at once as PONG
 PONG: Final = 6
 CLOSE: Final = 7  # the last frame: a code, u8, and a reason in UTF-8
 CHALLENGE: Final = 8  # the first frame: a nonce
+WAITED: Final = 9  # how long the messages of the next data frame have waited for a connection: milliseconds, u64
 
 FRAME_BYTES_MAX: Final = 1 << 30
 """What a peer that has proved itself may announce; memory is taken only as the bytes arrive."""

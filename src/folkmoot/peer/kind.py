@@ -11,6 +11,7 @@ __all__ = [
     "CONFIGURATION_LOG",
     "CONTROL",
     "COPY",
+    "DELAYED",
     "DIGEST",
     "DURABLE",
     "FETCH",
@@ -57,6 +58,10 @@ OFFER: Final = 29
 
 # The broker: folkmoot.turn.message
 BROKER_FIRST: Final = 32
+
+# Sent by nobody: a link has it before messages that have waited at the other side, and says how long (milliseconds, a
+# variable-length integer), and after them (0)
+DELAYED: Final = 63
 
 KIND_END: Final = 64
 """Messages of this kind and above come from a later version: they are counted and dropped."""

@@ -16,10 +16,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from folkmoot.kernel.clock import NEVER
-from folkmoot.kernel.pack import get_u64, u64
-from folkmoot.peer.frame import RESUME, data_frame, frame, message_head
-from folkmoot.peer.kind import KIND_END
+from folkmoot.kernel.clock import MILLISECOND, NEVER, SECOND
+from folkmoot.kernel.pack import get_u64, u64, varint
+from folkmoot.peer.frame import RESUME, WAITED, data_frame, frame, message_head
+from folkmoot.peer.kind import DELAYED, KIND_END
 from folkmoot.peer.member import Member
 from folkmoot.peer.peer import PeerConnection
 
@@ -32,11 +32,12 @@ _HEAD_BYTES: Final = 17  # kind, first, ack
 
 
 class Frame:
-    """A data frame that is not acknowledged: its bytes and the number of its last message."""
+    """A data frame that is not acknowledged: its bytes, the number of its last message, and when it was made."""
 
-    def __init__(self, last: int, data: bytes) -> None:
+    def __init__(self, last: int, data: bytes, now: int) -> None:
         self.last_seq = last
         self.data = data
+        self.made_us = now
 
 
 class Resume:
@@ -93,6 +94,7 @@ class Link:
         self.ack_due_us: int = NEVER
         self.is_full = False  # so many of its messages wait here that no more frames are read
         self.unknown = 0  # messages of kinds that this version does not know
+        self.waited_ms = 0  # how long the messages of the next data frame have waited at the other side
         # Time
         self.heard_us = now
         self.patience_from_us = now  # silence counts from here
@@ -110,7 +112,7 @@ class Link:
         """Return the size of the messages that are not acknowledged."""
         return self.queue_bytes + self.frames_bytes
 
-    def put(self, kind: int, body: bytes) -> None:
+    def put(self, kind: int, body: bytes, now: int) -> None:
         """Append a message to the frame of this turn."""
         head = message_head(kind, len(body))
         self.queue.append(head)
@@ -118,23 +120,26 @@ class Link:
         self.queue_bytes += len(head) + len(body)
         self.put_seq += 1
         if self.queue_bytes >= FRAME_BYTES:
-            self.seal()
+            self.seal(now)
 
-    def seal(self) -> None:
+    def seal(self, now: int) -> None:
         """Make a frame of the messages of this turn; it is kept until it is acknowledged."""
         if self.framed_seq == self.put_seq:
             return
         data = data_frame(self.framed_seq + 1, self.received_seq, self.queue, self.queue_bytes)
         self.queue = [b""]
         self.queue_bytes = 0
-        self.frames.append(Frame(self.put_seq, data))
+        self.frames.append(Frame(self.put_seq, data, now))
         self.frames_bytes += len(data)
         self.framed_seq = self.put_seq
         self.unacked_bytes = 0
         self.ack_due_us = NEVER
 
-    def pump(self) -> bool:
-        """Give the current connection the frames that it has not had; return whether some remain for the next turn."""
+    def pump(self, now: int) -> bool:
+        """Give the current connection the frames that it has not had; return whether some remain for the next turn.
+
+        Before one that has waited for a connection, or for room in it, goes how long: what is in it may expire.
+        """
         connection = self.current
         if connection is None:
             return False
@@ -144,6 +149,9 @@ class Link:
             if given >= HANDOVER_BYTES:
                 return True
             data = frames[self.unsent_index].data
+            waited_us = now - frames[self.unsent_index].made_us
+            if waited_us >= SECOND:
+                connection.put(frame(WAITED, u64(waited_us // MILLISECOND)))
             connection.put(data)
             given += len(data)
             self.unsent_index += 1
@@ -177,8 +185,10 @@ class Link:
     def take(self, data: bytes, pos: int, stop: int, inbox: list[tuple[str, int, bytes]]) -> str:
         """Read a data frame whose kind is at `pos`; return what is wrong with it, or "".
 
-        Messages that were received before are dropped. A frame with a fault leaves nothing in the inbox.
+        Messages that were received before are dropped. A frame with a fault leaves nothing in the inbox. Messages that
+        have waited are between two that say how long (DELAYED).
         """
+        waited_ms, self.waited_ms = self.waited_ms, 0
         if stop - pos < _HEAD_BYTES:
             return "a data frame that is too short"
         first = get_u64(data, pos + 1)
@@ -191,6 +201,8 @@ class Link:
         if ack > self.acked_seq:
             self.acknowledged(ack)
         before = len(inbox)
+        if waited_ms:
+            inbox.append((self.node_id, DELAYED, varint(waited_ms)))
         skip = number + 1 - first
         at = pos + _HEAD_BYTES
         node_id = self.node_id
@@ -223,6 +235,8 @@ class Link:
                 self.unknown += 1
                 number += 1
             at = end
+        if waited_ms:
+            inbox.append((node_id, DELAYED, varint(0)))
         self.received_seq = number
         if first:  # a mere acknowledgement is not acknowledged: two idle nodes would never stop
             self.unacked_bytes += stop - pos
@@ -248,4 +262,5 @@ class Link:
         self.received_seq = 0
         self.unacked_bytes = 0
         self.ack_due_us = NEVER
+        self.waited_ms = 0
         self.was_up = False

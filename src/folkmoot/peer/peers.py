@@ -239,7 +239,7 @@ class Peers:
         if waiting > self._config.link_buffer_bytes_max:
             link.overflow = True
         else:
-            link.put(kind, body)
+            link.put(kind, body, self._switch.now)
         if not link.dirty:
             link.dirty = True
             self._dirty.append(link)
@@ -263,7 +263,7 @@ class Peers:
             if link.overflow:
                 self._switch.drop_slow(link)
                 continue
-            link.seal()
+            link.seal(self._switch.now)
             if link.unacked_bytes >= ACK_BYTES:
                 link.acknowledge()
             self._switch.pump(link)

@@ -21,7 +21,7 @@ from folkmoot.peer.accord import disagreements
 from folkmoot.peer.complaint import Complaints
 from folkmoot.peer.config import ClusterConfig
 from folkmoot.peer.dial import Dials
-from folkmoot.peer.frame import CHALLENGE, CLOSE, FRAME_BYTES_MAX, HELLO, PING, PONG, PROOF, RESUME, frame
+from folkmoot.peer.frame import CHALLENGE, CLOSE, FRAME_BYTES_MAX, HELLO, PING, PONG, PROOF, RESUME, WAITED, frame
 from folkmoot.peer.handshake import ITSELF, SAME_ID, Greeter
 from folkmoot.peer.link import Link, Resume, read_resume
 from folkmoot.peer.member import Member
@@ -149,6 +149,8 @@ class Switch:
             peer.put(frame(PONG, body))
         elif kind == PONG and state == OPEN and len(body) == 8:
             self._measure(peer, get_u64(body, 0))
+        elif kind == WAITED and state == OPEN and peer.link is not None and len(body) == 8:
+            peer.link.waited_ms = get_u64(body, 0)
         elif state == OPEN and kind > CHALLENGE:
             self.frames_unknown += 1  # of a later version
         else:
@@ -304,7 +306,7 @@ class Switch:
 
     def pump(self, link: Link) -> None:
         """Send what waits in a link, as far as its connection takes it."""
-        if link.pump():
+        if link.pump(self.now):
             self.at(self.now)
 
     # Ends

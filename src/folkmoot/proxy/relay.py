@@ -14,7 +14,7 @@ import msgspec
 
 from folkmoot.kernel.clock import MILLISECOND, SECOND
 from folkmoot.kernel.feature import AGES
-from folkmoot.kernel.pack import BYTE, varint
+from folkmoot.kernel.pack import BYTE, get_varint, varint
 from folkmoot.mqtt.kind import PUBCOMP, PUBLISH
 from folkmoot.session.connection import Connection
 from folkmoot.session.relay import ASKED, ENDED, ENTRY_BYTES, GRANTED, Relay
@@ -35,6 +35,7 @@ __all__ = [
     "HostRequest",
     "HostedClient",
     "Relays",
+    "aged",
     "decode_attached",
     "decode_host",
     "is_goodbye",
@@ -343,10 +344,9 @@ class Relays:
         for relay in relays:
             for packet, first, rest, came_us in relay.log:
                 waited_us = self.state.now - came_us
-                if first >> 4 == PUBLISH and waited_us >= SECOND and self.fabric.can(AGES):
-                    self._put(relay, packet, AGED, varint(waited_us // MILLISECOND) + BYTE[first] + rest)
-                else:
-                    self._put(relay, packet, first, rest)
+                if waited_us >= SECOND and self.fabric.can(AGES):
+                    first, rest = aged(first, rest, waited_us)
+                self._put(relay, packet, first, rest)
             if not relay.connection.writable:
                 self.block(relay, True)
         for relay in asked:
@@ -367,6 +367,16 @@ class Relays:
     def of_partition(self, partition: int) -> list[Relay]:
         """Return the relays of a partition, in the order in which they came."""
         return list(self._by_partition[partition].values())
+
+
+def aged(first: int, rest: bytes, waited_us: int) -> tuple[int, bytes]:
+    """Return the first byte, and what follows, of a packet that has waited for so long, and longer if it says so."""
+    if first == AGED:
+        before_ms, at = get_varint(rest, 0)
+        return AGED, varint(before_ms + waited_us // MILLISECOND) + rest[at:]
+    if first >> 4 == PUBLISH:
+        return AGED, varint(waited_us // MILLISECOND) + BYTE[first] + rest
+    return first, rest
 
 
 def is_goodbye(relay: Relay) -> bool:
