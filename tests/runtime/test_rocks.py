@@ -6,6 +6,7 @@ import random
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -396,6 +397,29 @@ def test_rows_can_be_applied_again_when_segments_could_not_be_removed(
             store.apply(batch.ops, number)
     assert refused == 1
     assert len(rows_of(store)) == 999
+    store.close()
+
+
+def test_a_store_is_reopened_when_its_log_could_not_be_read_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While no file can be opened, the tables are closed again, so that the next attempt does not find them locked."""
+    store = opened(tmp_path / "store", create=True)
+    put(store, 1, (b"row", b"value"))
+    replay = commit_log.CommitLog.replay
+    attempts = []
+
+    def failing(log: commit_log.CommitLog, position: int) -> Iterator[tuple[list[tuple[int, bytes, bytes]], int]]:
+        attempts.append(position)
+        if len(attempts) == 1:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return replay(log, position)
+
+    monkeypatch.setattr(commit_log.CommitLog, "replay", failing)
+    store.sleep = lambda _s: None
+    store.reopen()
+    assert len(attempts) == 2
+    assert store.get(b"row") == b"value"
     store.close()
 
 

@@ -119,9 +119,10 @@ class RocksStore(Reader):
                 self._log.create()
                 self._creates = False
             self._replay(until)
-        except StoreError:
-            raise
         except Exception as error:
+            self._close()  # what is open would keep the folder locked
+            if isinstance(error, StoreError):
+                raise
             raise self._explain(error) from error
 
     def _replay(self, until: int) -> None:
