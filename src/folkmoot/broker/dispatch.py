@@ -100,9 +100,12 @@ class Dispatch:
         The process has installed the configuration in which it came up; this node may be some of them behind, and take
         its former process for the member, or none. So does one of a member to which messages were lost: it would not
         get the answer, and does not know that it should ask again. A message with much work may take several turns:
-        call `go_on` before the next one.
+        call `go_on` before the next one. How long others have waited in the link waits only behind them: alone it is no
+        message.
         """
-        if node_id not in self.fabric.others or node_id in self._early or node_id in self.fabric.out_of_sync:
+        if kind == DELAYED and node_id not in self._early:
+            self.hosting.delayed(node_id, get_varint(body, 0)[0] * MILLISECOND)
+        elif node_id not in self.fabric.others or node_id in self._early or node_id in self.fabric.out_of_sync:
             self._keep(node_id, kind, body)
         else:
             self._take(node_id, kind, body)
@@ -121,6 +124,7 @@ class Dispatch:
             if self._is_member(node_id):
                 early = self._early.pop(node_id)
                 if early.is_cut:
+                    self.hosting.delayed(node_id, 0)
                     self.fabric.lose_sync(node_id)  # what is left would hide what was dropped
                     self.renew = True
                     continue
@@ -130,7 +134,7 @@ class Dispatch:
                     self.receive(node_id, kind, body)  # one that is for a still newer view keeps all behind it waiting
                 work.end_all(stop)
             elif node_id not in members and not self._is_ahead(node_id):
-                del self._early[node_id]
+                self._forget_early(node_id)
 
     def _is_member(self, node_id: str) -> bool:
         """Whether the process at the other end of the link is the one that is a member."""
@@ -147,23 +151,23 @@ class Dispatch:
 
     def renewed(self, node_id: str, incarnation: int) -> None:
         """There is a new link to a node, to this process: what a former one sent is void."""
-        self._early.pop(node_id, None)
+        self._forget_early(node_id)
         self._processes[node_id] = incarnation
-        self.hosting.delayed(node_id, 0)
         if node_id in self._members and not self._is_member(node_id):
             self._early[node_id] = Waiting(EARLY_BYTES_MAX)
 
     def ended(self, node_id: str, incarnation: int) -> None:
         """A process of a node has ended: what it sent is void."""
         if self._processes.get(node_id, incarnation) == incarnation:
-            self._early.pop(node_id, None)
+            self._forget_early(node_id)
+
+    def _forget_early(self, node_id: str) -> None:
+        self._early.pop(node_id, None)
+        self.hosting.delayed(node_id, 0)
 
     def _take(self, node_id: str, kind: int, body: bytes) -> None:
         try:
-            if kind == DELAYED:
-                self.hosting.delayed(node_id, get_varint(body, 0)[0] * MILLISECOND)
-            else:
-                self._dispatch(node_id, kind, body)
+            self._dispatch(node_id, kind, body)
         except (IndexError, ValueError, MalformedPacket, CorruptStore) as fault:
             self._report(node_id, kind, fault)
 

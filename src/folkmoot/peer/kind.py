@@ -59,9 +59,9 @@ OFFER: Final = 29
 # The broker: folkmoot.turn.message
 BROKER_FIRST: Final = 32
 
-# Sent by nobody: a link has it before messages that have waited at the other side, and says how long (milliseconds, a
-# variable-length integer), and after them (0)
-DELAYED: Final = 63
-
 KIND_END: Final = 64
 """Messages of this kind and above come from a later version: they are counted and dropped."""
+
+# Never on the wire: a link hands it on before messages that have waited at the other side, with the milliseconds (a
+# variable-length integer), and after them, with 0
+DELAYED: Final = 255
