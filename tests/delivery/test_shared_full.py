@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from folkmoot.mqtt.packet import Will
+import pytest
+
+from folkmoot.kernel.clock import SECOND
+from folkmoot.mqtt.packet import Publish, Will
 from folkmoot.store.key import META, kind_of
 from tests.harness.fixture import MakeBox
+from tests.harness.peer import EVER
+from tests.harness.simulated_cluster import SimulatedCluster
 
 
 def test_a_full_queue_lets_another_member_have_the_message(make: MakeBox) -> None:
@@ -41,3 +46,40 @@ def test_a_member_that_is_just_ending_stores_nothing(make: MakeBox) -> None:
     leaving.lose()
     assert box.node.counters.queue_messages == 1
     assert len([key for key, _ in box.store.items() if kind_of(key) == META]) == 1
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+def test_what_a_full_member_refused_is_acknowledged_when_another_can_have_it(qos: int) -> None:
+    """The leader of the full member dies before its disk has that another member is to have the message."""
+    cluster = SimulatedCluster(3, replicas=1, limits={"queue_messages_max": 5})
+    first, second, third = (cluster[name] for name in ("n1", "n2", "n3"))
+    source = first.client(first.names_led("s")[0])
+    source.resume()
+    names = second.names_led("a")[0], third.names_led("b")[0]
+    members = second.client(names[0]), third.client(names[1])
+    for member in members:
+        member.resume(receive_max=1)
+        member.subscribe("$share/g/t", qos=1)
+    members[0].subscribe("own", qos=1)
+    for member in members:
+        member.lose()
+    for number in range(5):
+        source.publish("own", b"own %d" % number, qos=1)
+    cluster.advance(2 * SECOND)
+    second.hold_writes()
+    source.send(Publish(b"t", b"shared", qos=qos, packet_id=77))
+    cluster.advance(SECOND // 20)
+    assert source.inbox == []
+    second.kill()
+    cluster.advance(3 * SECOND)
+    second.revive()
+    cluster.settle()
+    source.lose()
+    cluster.advance(SECOND)
+    source.connect(clean_start=False, session_expiry=EVER)
+    source.send(Publish(b"t", b"shared", qos=qos, packet_id=77, dup=True))
+    cluster.advance(3 * SECOND)
+    member = third.client(names[1])
+    member.resume()
+    cluster.advance(3 * SECOND)
+    assert set(member.payloads()) == {b"shared"}

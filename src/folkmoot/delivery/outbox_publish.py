@@ -182,7 +182,7 @@ class OutboxPublishing:
         elif session.partition != home:
             self._plan.add_task(session.partition, 0).groups.append(group.name)
         elif not self.shared.offer(member, group, message, home):
-            self.shared.homeless.append(Lost(group.name, message, home, [self.shared.location_of(home)]))
+            self.shared.lose(Lost(group.name, message, home, [self.shared.location_of(home)]))
 
     def _promise(self, home: int, message: Message, publisher: Session | None, producer: bytes, number: int) -> int:
         """Write the outbox entry; transient subscribers here alone need none, because they end with the node."""

@@ -159,7 +159,7 @@ class Publishing:
 
     def _lose(self, name: bytes, message: Message, partition: int) -> None:
         """Find another member of a group at the end of the turn; the partition keeps the message until then."""
-        self.shared.homeless.append(Lost(name, message, partition, []))
+        self.shared.lose(Lost(name, message, partition, []))
         self.receipts.stored(partition)
 
     def deliver(self, application: Application, groups: list[bytes]) -> None:
@@ -207,9 +207,7 @@ class Publishing:
             if outcome == 2:
                 result |= STORED
             elif not outcome and locations is not None and self.routes.interest.within_reach(locations):
-                # Members elsewhere may take it: what happens at the end of this turn is acknowledged with it.
-                self.shared.homeless.append(Lost(group.name, message, -1, []))
-                self.forward_sender.commits.asked = True
+                self.shared.lose(Lost(group.name, message, -1, []))  # members elsewhere may take it
                 result |= STORED
         return result
 

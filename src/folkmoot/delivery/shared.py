@@ -153,7 +153,7 @@ class Shared:
             if self.offer(member, group, message, place):
                 return True
             refused = [*refused, self.location_of(place)]
-        self.homeless.append(Lost(name, message, -1 if place == TRANSIENT else place, refused))
+        self.lose(Lost(name, message, -1 if place == TRANSIENT else place, refused))
         return False
 
     def location_of(self, place: int) -> bytes:
@@ -195,6 +195,11 @@ class Shared:
             return 2 if self.queue.append(session, message, qos, retain, terms.identifiers, group.name, 0) else 0
         return 1 if self.queue.offer(session, message, qos, retain, terms.identifiers, group.name) else 0
 
+    def lose(self, lost: Lost) -> None:
+        """Have another member found at the end of the turn: what is done for the message then is acknowledged with it."""
+        self.homeless.append(lost)
+        self.queue.commits.asked = True
+
     def pass_on(self, name: bytes, message: Message, home: int) -> None:
         """Give a message that a lost member did not acknowledge to another member, if there is one.
 
@@ -203,7 +208,7 @@ class Shared:
         group = self.routes.groups.get(name)
         others_decide = home >= 0 and self.routes.fabric.others  # other partitions have changes of their own
         if others_decide or group is None or not self.deliver(group, message):
-            self.homeless.append(Lost(name, message, home, []))
+            self.lose(Lost(name, message, home, []))
 
     def pass_on_lost(self) -> None:
         """Pass on all messages that lost their member in this turn."""
