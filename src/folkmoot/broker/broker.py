@@ -289,6 +289,7 @@ class Broker:
         if self.streams.dirty:
             self.state.counters.stream_bytes += self.streams.flush(self.state.writer)
         self.partition.marks.flush()
+        self._flush_lazy()  # a body that goes with this batch must not go without the rows that name it
 
     def seal(self) -> Batch | None:
         """End the turn: return the batch to write."""

@@ -196,7 +196,7 @@ class Shared:
         return 1 if self.queue.offer(session, message, qos, retain, terms.identifiers, group.name) else 0
 
     def lose(self, lost: Lost) -> None:
-        """Have another member found at the end of the turn: what is done for the message then is acknowledged with it."""
+        """Have another member found at the end of the turn; acknowledgements wait for what is done then."""
         self.homeless.append(lost)
         self.queue.commits.asked = True
 
