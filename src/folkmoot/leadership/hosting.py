@@ -451,6 +451,7 @@ class Hosting:
             remote.expelled = True
             packet, first, _rest = connection.backlog[-1] if connection.backlog else (0, UNBLOCKED, b"")
             remote.received_seq = max(remote.received_seq, packet)
+            self.state.work.wake(connection)  # nobody wakes it without its task, and its end is still to be handled
             connection.drop_task()
             self._forget_backlog(connection)
             if first == CLOSED or first == GOODBYE:  # its node has said so already

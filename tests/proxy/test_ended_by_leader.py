@@ -1,0 +1,42 @@
+"""The leader of a session ends a connection that is at another node: nothing of it stays, here or there (A11)."""
+
+from __future__ import annotations
+
+from folkmoot.kernel.clock import SECOND
+from folkmoot.mqtt import reason
+from folkmoot.mqtt.packet import Subscribe
+from folkmoot.session.connection import Connection
+from folkmoot.streams.config import StreamConfig
+from tests.harness.peer import EVER
+from tests.harness.simulated_cluster import SimulatedCluster, Site
+
+EVERYWHERE = StreamConfig("wide", b"w/#", 64)  # every node leads some of its partitions
+
+
+def hosted_at(site: Site) -> Connection:
+    (connection,) = site.node._broker.leadership.hosting.remotes.values()
+    return connection
+
+
+def test_one_whose_subscribe_sleeps_keeps_no_later_connection_out() -> None:
+    """Whoever ends its task has to wake it: who is set aside with no task would be served no more, nor its end."""
+    cluster = SimulatedCluster(3, partitions=16, streams=[EVERYWHERE])
+    leader = cluster["n2"]
+    peer = cluster["n3"].client(leader.names_led("c")[0])
+    peer.connect(session_expiry=EVER)
+    cluster.run()
+    hosted = hosted_at(leader)
+    cluster.held = {("n1", "n2"), ("n2", "n1")}  # n1 does not tell where its partitions of the stream end
+    peer.send(Subscribe(9, [(b"$stream/wide/latest/#", 1)]))
+    cluster.advance(SECOND // 100)
+    assert hosted.task is not None
+    assert hosted.aside
+    leader.node._broker.protocol.closing.disconnect(hosted, reason.QUOTA_EXCEEDED, "short of memory")
+    cluster.advance(SECOND // 100)
+    cluster.held = set()
+    cluster.advance(SECOND)
+    peer.expect_close(reason.QUOTA_EXCEEDED)
+    assert not leader.node._broker.leadership.hosting.remotes
+    for name in ("n1", "n2", "n3"):
+        again = cluster[name].client(peer.client_id)
+        assert again.connect(clean_start=False, session_expiry=EVER).session_present, name
