@@ -892,6 +892,9 @@ def test_a_message_comes_once_if_both_sides_have_applied_its_request(
         ("subscribed since", True),  # nobody knows whether the other side had the subscription when it applied this
         ("of a group", True),  # the other side may have chosen another member
         ("nobody was there", True),  # its queue may have been full there
+        ("its leader died", True),  # the next one did not find the client, and did not know what had been sent
+        ("dropped", True),  # when a later message found no room
+        ("came and went", False),  # the token is that of a connection since
         ("a third side", True),  # nor whether the mark is that of the other side, or of one that it has merged
     ],
 )
@@ -905,13 +908,19 @@ def test_a_message_with_qos_2_that_the_other_side_has_delivered_goes(base: int, 
     other = THEIRS if base == MINE else MINE
     if case != "subscribed since":
         fork.old(SUB, OPTIONS)
-    fork.put(other, S, session(1 << 60))  # not connected there
-    fork.put(base, S, session(0))
+    sent = plain_key(0, SENT, b"c")
+    if case not in ("nobody was there", "dropped"):
+        fork.put(other, sent, encode_sent(2, 2))
+    if case == "its leader died":
+        fork.seqs[other - MINE] -= 1  # both rows are of one turn
+    fork.put(other, S, session(1 << 60, token=5 if case == "came and went" else 0))  # not connected there any more
+    if case in ("dropped", "came and went"):
+        fork.put(other, sent, encode_sent(2, 300))
+    if case != "came and went":
+        fork.put(base, S, session(0))
     if case == "subscribed since":
         fork.put(base, SUB, OPTIONS)
     fork.put(base, q(1), requested("m", asker, SEVENTH, qos, b"$share/g/#" if case == "of a group" else b""))
-    if case != "nobody was there":
-        fork.put(other, plain_key(0, SENT, b"c"), encode_sent(2, 2))
     fork.put(base, plain_key(0, MARK, asker), u64(SEVENTH))
     fork.put(other, plain_key(0, MARK, asker), u64(SEVENTH - (1 if case == "not applied" else 0)))
     if case == "it waits there":

@@ -356,7 +356,22 @@ class SessionMerge:
         sent = other_rows.get(plain_key(self._partition, SENT, self._client))
         if len(other.seen) > 1 or sent is None or own.knows(sent):
             return False
-        return _have_same_subscriptions(own_rows, other_rows)
+        return self._has_come(own_rows, other, other_rows, sent) and _have_same_subscriptions(own_rows, other_rows)
+
+    def _has_come(self, own_rows: dict[bytes, bytes], other: Side, other_rows: dict[bytes, bytes], sent: bytes) -> bool:
+        """Whether the client has been connected at the other side since that has written its SENT row; or since then.
+
+        A leader that finds the session without a connection writes that row together with the end of the session, and
+        the queue writes it later for what it drops.
+        """
+        there = other_rows.get(self._session_key)
+        here = own_rows.get(self._session_key)
+        if there is None or here is None:
+            return False
+        row = decode_session(body_of(there))
+        if not row.ends_us or version_of(sent) < version_of(there):
+            return True
+        return other.knows(here) and decode_session(body_of(here)).token != row.token != 0
 
     def _is_acknowledged(self, value: bytes, other: Side) -> bool:
         """Whether a row that a merge has written has been at the other side, where it is no more, and was acknowledged.
