@@ -1,4 +1,4 @@
-"""What is stored of a retained message says nothing of how it came to queues: its later receivers did not get it then."""
+"""What is stored of a retained message does not say how it came to queues: later receivers did not get it then."""
 
 from __future__ import annotations
 

@@ -68,6 +68,7 @@ from folkmoot.store.row import (
     WillRow,
     decode_cursor,
     decode_queue,
+    decode_sent,
     decode_session,
     encode_cursor,
     encode_queue,
@@ -331,6 +332,28 @@ def test_a_flow_that_was_begun_before_the_fork_ends_where_only_the_other_side_ha
     rows, _merge = fork.merge()
     assert "begun" not in texts(rows)
     assert r(7) in rows
+
+
+@pytest.mark.parametrize("said", ["by the row", "by SENT", "no"])
+@pytest.mark.parametrize("qos", [1, 2])
+@pytest.mark.parametrize("base", [MINE, THEIRS])
+def test_no_message_gets_the_packet_id_of_one_that_was_acknowledged_at_the_other_side(
+    base: int, qos: int, said: str
+) -> None:
+    """The client may hold the id of a QoS 2 message, and drop the next one with it; or acknowledge late, for that one."""
+    fork = fork_of_a_session()
+    other = THEIRS if base == MINE else MINE
+    body = queued("the last one", qos=qos)
+    fork.old(q(7), body[:1] + bytes([body[1] | 8]) + body[2:] if said == "by the row" else body)
+    fork.put(base, S, session(0))
+    if said == "by SENT":
+        fork.put(base, plain_key(0, SENT, b"c"), encode_sent(8, 3))
+    fork.drop(other, q(7))
+    fork.put(other, plain_key(0, SENT, b"c"), encode_sent(8, 8))
+    rows, _merge = fork.merge()
+    assert texts(rows) == ["one", "two"]
+    assert decode_sent(rows[plain_key(0, SENT, b"c")]) == (8 if said == "by SENT" else 0, 8)
+    assert (r(7) in rows) == (qos == 2 and said != "no"), "its flow ends with PUBREL, if it may have begun"
 
 
 @pytest.mark.parametrize("by", [0, 1])

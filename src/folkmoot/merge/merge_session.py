@@ -38,6 +38,7 @@ from folkmoot.store.row import (
     decode_session,
     encode_cursor,
     encode_queue,
+    encode_sent,
     origin_in,
     with_origin,
 )
@@ -329,6 +330,8 @@ class SessionMerge:
         other_ids = _ids_of(other_rows)
         floor = self._floor(other_rows)
         has_taken = self._has_taken(own, own_rows, other, other_rows)
+        sent_below = self._sent(own_rows)[0]
+        lost = False
         for count, (key, value) in enumerate(own_rows.items()):
             if count % STEP_ROWS == STEP_ROWS - 1:
                 yield
@@ -342,10 +345,27 @@ class SessionMerge:
                 gone = gone or self._is_acknowledged(value, other)
                 if gone or (delivered and self._has_delivered(own, value, other)):
                     self.removed += 1
+                    lost = True
+                    row = decode_queue(body_of(value))
+                    if row.qos == 2 and (row.sent or sequence_of(key) < sent_below):
+                        self._end_flow(sequence_of(key))
                     continue
             body = body_of(value) if base == MINE else self._theirs_as(key, value)
             if body:
                 self.final[key] = body
+            else:
+                lost = True
+        if lost:
+            self._give_on(own_rows)
+
+    def _give_on(self, own_rows: dict[bytes, bytes]) -> None:
+        """Let the queue go on behind all that the base has given out, of which the last rows may be gone.
+
+        Else another message would get the packet id of one that the client may hold, or acknowledge late.
+        """
+        sent_below, given_below = self._sent(own_rows)
+        key = plain_key(self._partition, SENT, self._client)
+        self.final[key] = encode_sent(sent_below, max(given_below, self._end(own_rows)))
 
     def _has_taken(self, own: Side, own_rows: dict[bytes, bytes], other: Side, other_rows: dict[bytes, bytes]) -> bool:
         """Whether what the other side has applied for the client, and what does not wait there, was delivered there.
