@@ -340,7 +340,7 @@ def test_a_flow_that_was_begun_before_the_fork_ends_where_only_the_other_side_ha
 def test_no_message_gets_the_packet_id_of_one_that_was_acknowledged_at_the_other_side(
     base: int, qos: int, said: str
 ) -> None:
-    """The client may hold the id of a QoS 2 message, and drop the next one with it; or acknowledge late, for that one."""
+    """The client may hold the id of a QoS 2 message, and drop the next one with it; or acknowledge late."""
     fork = fork_of_a_session()
     other = THEIRS if base == MINE else MINE
     body = queued("the last one", qos=qos)
