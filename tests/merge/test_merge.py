@@ -413,6 +413,30 @@ def test_a_request_that_came_to_both_sides_and_from_a_third_one_stays(base: int)
     assert sorted(texts(rows)) == ["m", "one", "two"]
 
 
+@pytest.mark.parametrize("damaged", [False, True])
+@pytest.mark.parametrize("base", [MINE, THEIRS])
+def test_a_shared_message_that_a_merge_has_written_is_looked_up_at_its_own_side(base: int, damaged: bool) -> None:
+    """At the other side the same number names another message; and what cannot be read was not acknowledged."""
+    fork = fork_of_a_session()
+    other = THEIRS if base == MINE else MINE
+    asker = partition_name(3, 7)
+    third = Holding(COMPLETE, 9, 110, [(OLD, 0), (9, FORK)])
+    fork.taken = [[third], [third]]
+    shared = message("m")
+    shared.origin = origin_of(asker, 5)
+    fork.put(base, body_key(0, 3), encode_message(shared)[: 9 if damaged else 1000])
+    fork.put(other, body_key(0, 3), encode_message(message("another")))
+    fork.put(base, q(5), with_origin(queued("m", body=3), u64(9) + u64(107) + u64(8) + u64(9) + u64(110)))
+    fork.put(other, q(4), requested("m", asker, 5))
+    for side in (MINE, THEIRS):
+        fork.put(side, plain_key(0, MARK, asker), u64(5))
+    fork.put(base, S, session(0))
+    rows, merge = fork.merge()
+    assert merge.summary.acknowledged == 0
+    if not damaged:
+        assert [text[-1] for text in texts(rows)] == ["e", "o", "m"], "one, two, and m once"
+
+
 def test_a_message_that_a_merge_writes_keeps_where_it_came_from() -> None:
     fork = fork_of_a_session()
     fork.put(MINE, S, session(0))
@@ -953,6 +977,38 @@ def test_a_message_with_qos_2_that_the_other_side_has_delivered_goes(base: int, 
     rows, merge = fork.merge()
     assert texts(rows) == (["m"] if kept else [])
     assert merge.summary.acknowledged == (0 if kept else 1)
+
+
+@pytest.mark.parametrize("at", ["base", "other"])
+@pytest.mark.parametrize("base", [MINE, THEIRS])
+def test_a_message_that_cannot_be_read_takes_no_other_one_with_it(base: int, at: str) -> None:
+    """One that is damaged at the other side may be any that the base has; one of the base is not acknowledged."""
+    asker = partition_name(7, OLD)
+    fork = Fork()
+    other = THEIRS if base == MINE else MINE
+    fork.old(S, session(0))
+    fork.old(SUB, OPTIONS)
+    fork.put(other, plain_key(0, SENT, b"c"), encode_sent(2, 2))
+    fork.put(other, S, session(1 << 60))  # the client has been there
+    fork.put(base, S, session(0))
+    fork.put(base, q(1), requested("m", asker, SEVENTH, 2))
+    for side in (base, other):
+        fork.put(side, plain_key(0, MARK, asker), u64(SEVENTH))
+    damaged = base if at == "base" else other
+    fork.put(damaged, body_key(0, 3), encode_message(message("x"))[:9])
+    fork.put(damaged, q(4), queued("damaged", body=3, qos=2))
+    if at == "base":  # what came by a packet is looked for among the base's
+        whole = message("from a packet")
+        whole.source = u64(77) + u64(3)
+        fork.put(other, q(5), encode_queue(QueueRow(2, False, False, b"", b"", 0, whole.size, whole)))
+    rows, merge = fork.merge()
+    found = [decode_queue(rows[key]) for key in sorted(rows) if key[2] == QUEUE]
+    read = [row.message.payload for row in found if row.message is not None]
+    assert read == ([b"from a packet"] if at == "base" else [b"m"])
+    assert merge.summary.acknowledged == (1 if at == "base" else 0)
+    assert len(found) - len(read) == (1 if damaged == MINE else 0), (
+        "who leads on finds what is damaged in its own store"
+    )
 
 
 @pytest.mark.parametrize("known", [0, 5, 6])
