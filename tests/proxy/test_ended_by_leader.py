@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from folkmoot.kernel.clock import SECOND
 from folkmoot.mqtt import reason
-from folkmoot.mqtt.packet import Subscribe
+from folkmoot.mqtt.packet import Connack, Connect, Subscribe
 from folkmoot.session.connection import Connection
 from folkmoot.streams.config import StreamConfig
-from tests.harness.peer import EVER
+from tests.harness.peer import EVER, Peer, properties
 from tests.harness.simulated_cluster import SimulatedCluster, Site
 
 EVERYWHERE = StreamConfig("wide", b"w/#", 64)  # every node leads some of its partitions
@@ -40,3 +40,35 @@ def test_one_whose_subscribe_sleeps_keeps_no_later_connection_out() -> None:
     for name in ("n1", "n2", "n3"):
         again = cluster[name].client(peer.client_id)
         assert again.connect(clean_start=False, session_expiry=EVER).session_present, name
+
+
+def knock(site: Site, client_id: str) -> Peer:
+    """Send CONNECT, and wait for nothing."""
+    peer = site.client(client_id)
+    return peer.open().send(Connect(5, client_id, False, 0, None, None, None, properties(session_expiry=EVER)))
+
+
+def test_one_that_waited_for_admission_and_has_gone_leaves_no_relay_behind() -> None:
+    """Its node sends the end of the connection until it hears that it is handled; of a refused one, too."""
+    cluster = SimulatedCluster(3, partitions=16)
+    leader = cluster["n2"]
+    first = cluster["n1"].client(leader.names_led("c")[0])
+    first.connect(session_expiry=EVER)
+    cluster.run()
+    hosting = leader.node._broker.leadership.hosting
+    cluster.held = {("n2", "n1")}  # n1 does not hear that it has to end its connection
+    second = knock(cluster["n3"], first.client_id)
+    cluster.advance(SECOND // 100)
+    parked = hosting.remotes["n3", 1]
+    assert parked.session is None
+    parked.queued = True  # the steps of its turn are spent: what comes waits
+    second.lose()
+    cluster.advance(SECOND // 100)
+    assert parked.backlog
+    third = knock(cluster["n3"], first.client_id)
+    cluster.advance(SECOND // 100)
+    cluster.held = set()
+    cluster.advance(SECOND)
+    assert isinstance(third.receive()[0], Connack)
+    assert list(hosting.remotes) == [("n3", 2)]
+    assert list(cluster["n3"].node._broker.proxy.relays.relays) == [2]

@@ -447,20 +447,22 @@ class Hosting:
         if connection.state == CONNECTION_CLOSED:
             return
         self.expel(remote, remote.code, remote.why)
-        if connection.session is not None:
+        packet, first, _rest = connection.backlog[-1] if connection.backlog else (0, UNBLOCKED, b"")
+        is_over = first == CLOSED or first == GOODBYE  # its node has said so already
+        if connection.session is None:
+            connection.state = CONNECTION_CLOSED
+            self._drop(connection)
+            self.admission.go_on(connection.client_id)
+        else:
             remote.expelled = True
-            packet, first, _rest = connection.backlog[-1] if connection.backlog else (0, UNBLOCKED, b"")
             remote.received_seq = max(remote.received_seq, packet)
             self.state.work.wake(connection)  # nobody wakes it without its task, and its end is still to be handled
             connection.drop_task()
             self._forget_backlog(connection)
-            if first == CLOSED or first == GOODBYE:  # its node has said so already
+            if is_over:
                 self.lost(connection, first == GOODBYE)
-                self._note(connection, remote, packet)
-            return
-        connection.state = CONNECTION_CLOSED
-        self._drop(connection)
-        self.admission.go_on(connection.client_id)
+        if is_over and packet:  # its node keeps it until it hears that it is handled
+            self._note(connection, remote, packet)
 
     def expel(self, remote: Remote, code: int, why: str) -> None:
         """Have a connection closed by its node, with DISCONNECT if there is a reason code."""
