@@ -399,22 +399,37 @@ class Hosting:
             connections[i].touch()
 
     def flush(self) -> None:
-        """Send the output of hosted connections, and close those to be closed; at the end of a turn."""
+        """Send the output of hosted connections, and close those to be closed; at the end of a turn.
+
+        The end of one may admit the next one, or confirm packets: afterwards no output or end of any is left, since
+        drivers know only the connections of this node.
+        """
         state = self.state
         if not state.outputs and not state.closes:
             return
         for lane in self._lanes.values():
             lane.room = self.fabric.lane_bytes
+        self._send_outputs()
+        while self._close_all():
+            self._send_outputs()
+
+    def _send_outputs(self) -> None:
+        state = self.state
         mine = [connection for connection in state.outputs if connection.remote is not None]
         if mine:
             state.outputs[:] = [connection for connection in state.outputs if connection.remote is None]
             for connection in mine:
                 self._send(connection)
+
+    def _close_all(self) -> bool:
+        """Have those closed that are to be closed by now; whether there were any."""
+        state = self.state
         closes = [connection for connection in state.closes if connection.remote is not None]
         if closes:
             state.closes[:] = [connection for connection in state.closes if connection.remote is None]
             for connection in closes:
                 self._close(connection)
+        return bool(closes)
 
     def _send(self, connection: Connection) -> None:
         remote = connection.remote
