@@ -17,6 +17,9 @@ __all__ = ["DeliveryChecker", "same_properties"]
 _LATE_US = 8 * SECOND
 """How long a message may be under way: the node may not read its publisher while its disk is slow or full."""
 
+_SENT_US = 2 * SECOND
+"""How long a message that a node has sent may be under way to its client: disks are slow, a lease is awaited."""
+
 _ANSWER_US = 1 * SECOND
 """How long a received message may count as unacknowledged at its node: clients take up to 400 ms to answer."""
 
@@ -205,8 +208,11 @@ class DeliveryChecker:
         last = message.attempts[-1]
         over_us = last.sent_us + message.expiry_s * SECOND
         by_us = over_us + _LATE_US + self.ledger.slack_us
-        if dup and self._may_have_been_sent(record, link, message, by_us):
-            return
+        if dup:
+            if message.acked:  # a node has had it by then
+                by_us = min(by_us, message.acked_us + message.expiry_s * SECOND + _SENT_US + self.ledger.slack_us)
+            if self._may_have_been_sent(record, link, message, by_us):
+                return
         self.judge.judge("expiry")
         late_us = self.world.now - over_us
         if self.world.now > by_us and not last.link.troubled:
