@@ -68,6 +68,7 @@ from folkmoot.store.row import (
     WillRow,
     decode_cursor,
     decode_queue,
+    decode_sent,
     decode_session,
     encode_cursor,
     encode_queue,
@@ -333,6 +334,28 @@ def test_a_flow_that_was_begun_before_the_fork_ends_where_only_the_other_side_ha
     assert r(7) in rows
 
 
+@pytest.mark.parametrize("said", ["by the row", "by SENT", "no"])
+@pytest.mark.parametrize("qos", [1, 2])
+@pytest.mark.parametrize("base", [MINE, THEIRS])
+def test_no_message_gets_the_packet_id_of_one_that_was_acknowledged_at_the_other_side(
+    base: int, qos: int, said: str
+) -> None:
+    """The client may hold the id of a QoS 2 message, and drop the next one with it; or acknowledge late."""
+    fork = fork_of_a_session()
+    other = THEIRS if base == MINE else MINE
+    body = queued("the last one", qos=qos)
+    fork.old(q(7), body[:1] + bytes([body[1] | 8]) + body[2:] if said == "by the row" else body)
+    fork.put(base, S, session(0))
+    if said == "by SENT":
+        fork.put(base, plain_key(0, SENT, b"c"), encode_sent(8, 3))
+    fork.drop(other, q(7))
+    fork.put(other, plain_key(0, SENT, b"c"), encode_sent(8, 8))
+    rows, _merge = fork.merge()
+    assert texts(rows) == ["one", "two"]
+    assert decode_sent(rows[plain_key(0, SENT, b"c")]) == (8 if said == "by SENT" else 0, 8)
+    assert (r(7) in rows) == (qos == 2 and said != "no"), "its flow ends with PUBREL, if it may have begun"
+
+
 @pytest.mark.parametrize("by", [0, 1])
 @pytest.mark.parametrize("base", [MINE, THEIRS])
 @pytest.mark.parametrize("acknowledged", [True, False])
@@ -388,6 +411,30 @@ def test_a_request_that_came_to_both_sides_and_from_a_third_one_stays(base: int)
     fork.put(base, S, session(0))
     rows, _merge = fork.merge()
     assert sorted(texts(rows)) == ["m", "one", "two"]
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+@pytest.mark.parametrize("base", [MINE, THEIRS])
+def test_a_shared_message_that_a_merge_has_written_is_looked_up_at_its_own_side(base: int, damaged: bool) -> None:
+    """At the other side the same number names another message; and what cannot be read was not acknowledged."""
+    fork = fork_of_a_session()
+    other = THEIRS if base == MINE else MINE
+    asker = partition_name(3, 7)
+    third = Holding(COMPLETE, 9, 110, [(OLD, 0), (9, FORK)])
+    fork.taken = [[third], [third]]
+    shared = message("m")
+    shared.origin = origin_of(asker, 5)
+    fork.put(base, body_key(0, 3), encode_message(shared)[: 9 if damaged else 1000])
+    fork.put(other, body_key(0, 3), encode_message(message("another")))
+    fork.put(base, q(5), with_origin(queued("m", body=3), u64(9) + u64(107) + u64(8) + u64(9) + u64(110)))
+    fork.put(other, q(4), requested("m", asker, 5))
+    for side in (MINE, THEIRS):
+        fork.put(side, plain_key(0, MARK, asker), u64(5))
+    fork.put(base, S, session(0))
+    rows, merge = fork.merge()
+    assert merge.summary.acknowledged == 0
+    if not damaged:
+        assert [text[-1] for text in texts(rows)] == ["e", "o", "m"], "one, two, and m once"
 
 
 def test_a_message_that_a_merge_writes_keeps_where_it_came_from() -> None:
@@ -892,6 +939,9 @@ def test_a_message_comes_once_if_both_sides_have_applied_its_request(
         ("subscribed since", True),  # nobody knows whether the other side had the subscription when it applied this
         ("of a group", True),  # the other side may have chosen another member
         ("nobody was there", True),  # its queue may have been full there
+        ("its leader died", True),  # the next one did not find the client, and did not know what had been sent
+        ("dropped", True),  # when a later message found no room
+        ("came and went", False),  # the token is that of a connection since
         ("a third side", True),  # nor whether the mark is that of the other side, or of one that it has merged
     ],
 )
@@ -905,13 +955,19 @@ def test_a_message_with_qos_2_that_the_other_side_has_delivered_goes(base: int, 
     other = THEIRS if base == MINE else MINE
     if case != "subscribed since":
         fork.old(SUB, OPTIONS)
-    fork.put(other, S, session(1 << 60))  # not connected there
-    fork.put(base, S, session(0))
+    sent = plain_key(0, SENT, b"c")
+    if case not in ("nobody was there", "dropped"):
+        fork.put(other, sent, encode_sent(2, 2))
+    if case == "its leader died":
+        fork.seqs[other - MINE] -= 1  # both rows are of one turn
+    fork.put(other, S, session(1 << 60, token=5 if case == "came and went" else 0))  # not connected there any more
+    if case in ("dropped", "came and went"):
+        fork.put(other, sent, encode_sent(2, 300))
+    if case != "came and went":
+        fork.put(base, S, session(0))
     if case == "subscribed since":
         fork.put(base, SUB, OPTIONS)
     fork.put(base, q(1), requested("m", asker, SEVENTH, qos, b"$share/g/#" if case == "of a group" else b""))
-    if case != "nobody was there":
-        fork.put(other, plain_key(0, SENT, b"c"), encode_sent(2, 2))
     fork.put(base, plain_key(0, MARK, asker), u64(SEVENTH))
     fork.put(other, plain_key(0, MARK, asker), u64(SEVENTH - (1 if case == "not applied" else 0)))
     if case == "it waits there":
@@ -921,6 +977,38 @@ def test_a_message_with_qos_2_that_the_other_side_has_delivered_goes(base: int, 
     rows, merge = fork.merge()
     assert texts(rows) == (["m"] if kept else [])
     assert merge.summary.acknowledged == (0 if kept else 1)
+
+
+@pytest.mark.parametrize("at", ["base", "other"])
+@pytest.mark.parametrize("base", [MINE, THEIRS])
+def test_a_message_that_cannot_be_read_takes_no_other_one_with_it(base: int, at: str) -> None:
+    """One that is damaged at the other side may be any that the base has; one of the base is not acknowledged."""
+    asker = partition_name(7, OLD)
+    fork = Fork()
+    other = THEIRS if base == MINE else MINE
+    fork.old(S, session(0))
+    fork.old(SUB, OPTIONS)
+    fork.put(other, plain_key(0, SENT, b"c"), encode_sent(2, 2))
+    fork.put(other, S, session(1 << 60))  # the client has been there
+    fork.put(base, S, session(0))
+    fork.put(base, q(1), requested("m", asker, SEVENTH, 2))
+    for side in (base, other):
+        fork.put(side, plain_key(0, MARK, asker), u64(SEVENTH))
+    damaged = base if at == "base" else other
+    fork.put(damaged, body_key(0, 3), encode_message(message("x"))[:9])
+    fork.put(damaged, q(4), queued("damaged", body=3, qos=2))
+    if at == "base":  # what came by a packet is looked for among the base's
+        whole = message("from a packet")
+        whole.source = u64(77) + u64(3)
+        fork.put(other, q(5), encode_queue(QueueRow(2, False, False, b"", b"", 0, whole.size, whole)))
+    rows, merge = fork.merge()
+    found = [decode_queue(rows[key]) for key in sorted(rows) if key[2] == QUEUE]
+    read = [row.message.payload for row in found if row.message is not None]
+    assert read == ([b"from a packet"] if at == "base" else [b"m"])
+    assert merge.summary.acknowledged == (1 if at == "base" else 0)
+    assert len(found) - len(read) == (1 if damaged == MINE else 0), (
+        "who leads on finds what is damaged in its own store"
+    )
 
 
 @pytest.mark.parametrize("known", [0, 5, 6])

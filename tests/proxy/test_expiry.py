@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from folkmoot.kernel.clock import SECOND
-from folkmoot.mqtt.packet import Publish
+from folkmoot.kernel.clock import MILLISECOND, SECOND
+from folkmoot.kernel.pack import varint
+from folkmoot.mqtt.encode import body_of, encode
+from folkmoot.mqtt.packet import V5, Publish
+from folkmoot.proxy.relay import AGED
 from tests.harness.peer import EVER, properties
 from tests.harness.simulated_cluster import SimulatedCluster
 
@@ -69,3 +72,30 @@ def test_a_message_that_waits_in_a_link_expires_when_its_time_is_over(expiry_s: 
     cluster.run()
     found = [packet for packet in subscriber.receive() if isinstance(packet, Publish)]
     assert [packet.payload for packet in found] == ([b"m"] if comes else [])
+
+
+@pytest.mark.parametrize("beyond_us", [-SECOND, 0, SECOND, 1000 * SECOND])
+def test_a_message_that_has_waited_for_longer_than_there_is_time_has_expired(beyond_us: int) -> None:
+    """What another node says of it makes no time of expiry that means "never", and none that cannot be stored."""
+    cluster = SimulatedCluster(3, replicas=1)
+    site, leader = cluster["n1"], cluster["n2"]
+    subscriber = leader.client(leader.names_led("s")[0])
+    subscriber.connect(session_expiry=EVER)
+    subscriber.subscribe("t", qos=1)
+    subscriber.disconnect()
+    publisher = site.client(leader.names_led("c")[0])
+    publisher.connect(session_expiry=EVER)
+    cluster.run()
+    hosting = leader.node._broker.leadership.hosting
+    (hosted,) = hosting.remotes.values()
+    assert hosted.remote is not None
+    now = leader.node._state.clock.time
+    waited_ms = (now + SECOND + beyond_us) // MILLISECOND
+    packet = encode(Publish(b"t", b"m", 1, packet_id=7, properties=properties(message_expiry=1)), V5)
+    rest = varint(waited_ms) + packet[:1] + body_of(packet)
+    head = varint(hosted.remote.number) + varint(hosted.remote.received_seq + 1)
+    hosting.packets("n1", head + bytes([AGED]) + varint(len(rest)) + rest)
+    cluster.advance(SECOND)
+    subscriber.connect(clean_start=False, session_expiry=EVER)
+    cluster.advance(SECOND)
+    assert subscriber.publishes() == []

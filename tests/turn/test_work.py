@@ -133,3 +133,12 @@ def test_what_must_be_finished_is_not_interrupted(work: Work) -> None:
     assert not work.is_spent()
     work.end_all(stop)
     assert work.is_spent()
+
+
+def test_a_client_that_has_gone_is_served_although_the_task_that_slept_has_ended(work: Work) -> None:
+    """Else its end would wait behind a task that nobody wakes any more."""
+    one = client(1)
+    one.queued = one.aside = True  # as with a task that sleeps, which was dropped meanwhile
+    assert work.next() is None
+    work.give_up(one)
+    assert work.next() is one

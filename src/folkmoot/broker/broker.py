@@ -286,10 +286,14 @@ class Broker:
         """Write rows that are usually written at the end of the turn: roles are about to change."""
         if self.delivery.shared.homeless:
             self.delivery.entries.pass_on(only_of_partitions=True)
-        if self.streams.dirty:
-            self.state.counters.stream_bytes += self.streams.flush(self.state.writer)
+        self._flush_streams()
         self.partition.marks.flush()
         self._flush_lazy()  # a body that goes with this batch must not go without the rows that name it
+
+    def _flush_streams(self) -> None:
+        """Write the records of this turn as rows."""
+        if self.streams.dirty:
+            self.state.counters.stream_bytes += self.streams.flush(self.state.writer)
 
     def seal(self) -> Batch | None:
         """End the turn: return the batch to write."""
@@ -309,10 +313,10 @@ class Broker:
         if self.partition.retained.news:
             self.feed.feeds.remember(self.partition.retained.news)
             self.partition.retained.news.clear()
-        if self.streams.dirty:
-            self.state.counters.stream_bytes += self.streams.flush(self.state.writer)
+        self._flush_streams()
         if not self.fabric.alone:
             self.speak()
+            self._flush_streams()  # the will of a connection that has ended in that: its row goes in this batch
         self.partition.marks.flush()
         self._flush_lazy()
         batch = self.state.writer.take()

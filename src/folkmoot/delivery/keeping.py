@@ -86,15 +86,12 @@ class Keeping:
         if producer and not self.retained.has_room(message):
             self.receipts.refuse()
             return REFUSED  # before its number is marked: the producer will repeat it
-        source = message.source
-        message.source = b""  # the retained message may come to a client that has got this one
         partition = self.state.partition_of(message.topic)
         if not self.takes(partition, producer, sequence) or (late and self.retained.has_later(message)):
             self.receipts.known(partition)
-        elif not self.retained.set(message):
+        elif not self.retained.set(message.anew()):  # it may come to a client that has got this one
             self.receipts.refuse()
             return REFUSED
-        message.source = source
         message.owner = ""  # the rows of queues need not name it
         self.barrier.kept_here(self.state.writer.token)
         return STORED

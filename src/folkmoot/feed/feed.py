@@ -391,7 +391,8 @@ class Feeds:
             self.tailing = {}
 
     def deliver(self, feed: Feed, message: Message, qos: int, retain: bool) -> None:
-        """Send or queue one message of a feed."""
+        """Send or queue one message of a feed, whoever else has got it before it was retained."""
+        message = message.anew()  # rows of earlier builds say where it came from
         terms = feed.subscription.as_recipient()
         session = terms.session
         granted = terms.qos_of(qos)

@@ -410,22 +410,37 @@ class Hosting:
             connections[i].touch()
 
     def flush(self) -> None:
-        """Send the output of hosted connections, and close those to be closed; at the end of a turn."""
+        """Send the output of hosted connections, and close those to be closed; at the end of a turn.
+
+        The end of one may admit the next one, or confirm packets: afterwards no output or end of any is left, since
+        drivers know only the connections of this node.
+        """
         state = self.state
         if not state.outputs and not state.closes:
             return
         for lane in self._lanes.values():
             lane.room = self.fabric.lane_bytes
+        self._send_outputs()
+        while self._close_all():
+            self._send_outputs()
+
+    def _send_outputs(self) -> None:
+        state = self.state
         mine = [connection for connection in state.outputs if connection.remote is not None]
         if mine:
             state.outputs[:] = [connection for connection in state.outputs if connection.remote is None]
             for connection in mine:
                 self._send(connection)
+
+    def _close_all(self) -> bool:
+        """Have those closed that are to be closed by now; whether there were any."""
+        state = self.state
         closes = [connection for connection in state.closes if connection.remote is not None]
         if closes:
             state.closes[:] = [connection for connection in state.closes if connection.remote is None]
             for connection in closes:
                 self._close(connection)
+        return bool(closes)
 
     def _send(self, connection: Connection) -> None:
         remote = connection.remote
@@ -458,19 +473,22 @@ class Hosting:
         if connection.state == CONNECTION_CLOSED:
             return
         self.expel(remote, remote.code, remote.why)
-        if connection.session is not None:
+        packet, first, _rest = connection.backlog[-1] if connection.backlog else (0, UNBLOCKED, b"")
+        is_over = first == CLOSED or first == GOODBYE  # its node has said so already
+        if connection.session is None:
+            connection.state = CONNECTION_CLOSED
+            self._drop(connection)
+            self.admission.go_on(connection.client_id)
+        else:
             remote.expelled = True
-            packet, first, _rest = connection.backlog[-1] if connection.backlog else (0, UNBLOCKED, b"")
             remote.received_seq = max(remote.received_seq, packet)
+            self.state.work.wake(connection)  # nobody wakes it without its task, and its end is still to be handled
             connection.drop_task()
             self._forget_backlog(connection)
-            if first == CLOSED or first == GOODBYE:  # its node has said so already
+            if is_over:
                 self.lost(connection, first == GOODBYE)
-                self._note(connection, remote, packet)
-            return
-        connection.state = CONNECTION_CLOSED
-        self._drop(connection)
-        self.admission.go_on(connection.client_id)
+        if is_over and packet:  # its node keeps it until it hears that it is handled
+            self._note(connection, remote, packet)
 
     def expel(self, remote: Remote, code: int, why: str) -> None:
         """Have a connection closed by its node, with DISCONNECT if there is a reason code."""

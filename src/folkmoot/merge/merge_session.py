@@ -38,6 +38,7 @@ from folkmoot.store.row import (
     decode_session,
     encode_cursor,
     encode_queue,
+    encode_sent,
     origin_in,
     with_origin,
 )
@@ -149,7 +150,7 @@ class SessionMerge:
         self._their_rows = their_rows
         self._positions = positions
         self._names: dict[bytes, bool] | None = None  # origins and sources of queue rows of the side that is no base
-        self._packets: dict[bytes, bool] | None = None  # from which messages in the base's queue are
+        self._packets: dict[bytes, bool] | None = None  # those in the base's queue
         self._they_live = they_live
         self._session_key = plain_key(partition, SESSION, client)
         self._will_key = plain_key(partition, WILL, client)
@@ -312,7 +313,8 @@ class SessionMerge:
                 self._end_flow(sequence_of(key))
             message = self._message(self._mine, body) if body else None
             if message is not None and message.source and self._packets is None:
-                yield from self._learn_packets(own, own_rows)
+                self._packets = {}
+                yield from self._learn(self._packets, own, own_rows)
             if message is not None and self._has_applied(own, message):
                 self.repeated += 1
             elif body and positions and _is_replayed(body, positions):
@@ -329,6 +331,8 @@ class SessionMerge:
         other_ids = _ids_of(other_rows)
         floor = self._floor(other_rows)
         has_taken = self._has_taken(own, own_rows, other, other_rows)
+        sent_below = self._sent(own_rows)[0]
+        lost = False
         for count, (key, value) in enumerate(own_rows.items()):
             if count % STEP_ROWS == STEP_ROWS - 1:
                 yield
@@ -337,15 +341,33 @@ class SessionMerge:
             if _id_of(key, value) not in other_ids:
                 delivered = has_taken and not other.knows(value)
                 if self._names is None and (delivered or _has_origin(other, value)):
-                    yield from self._learn_names(other, other_rows)
+                    self._names = {}
+                    yield from self._learn(self._names, other, other_rows)
                 gone = key not in other_rows and other.knows(value) and sequence_of(key) >= floor
-                gone = gone or self._is_acknowledged(value, other)
+                gone = gone or self._is_acknowledged(own, value, other)
                 if gone or (delivered and self._has_delivered(own, value, other)):
                     self.removed += 1
+                    lost = True
+                    row = decode_queue(body_of(value))
+                    if row.qos == 2 and (row.sent or sequence_of(key) < sent_below):
+                        self._end_flow(sequence_of(key))
                     continue
             body = body_of(value) if base == MINE else self._theirs_as(key, value)
             if body:
                 self.final[key] = body
+            else:
+                lost = True
+        if lost:
+            self._give_on(own_rows)
+
+    def _give_on(self, own_rows: dict[bytes, bytes]) -> None:
+        """Let the queue go on behind all that the base has given out, of which the last rows may be gone.
+
+        Else another message would get the packet id of one that the client may hold, or acknowledge late.
+        """
+        sent_below, given_below = self._sent(own_rows)
+        key = plain_key(self._partition, SENT, self._client)
+        self.final[key] = encode_sent(sent_below, max(given_below, self._end(own_rows)))
 
     def _has_taken(self, own: Side, own_rows: dict[bytes, bytes], other: Side, other_rows: dict[bytes, bytes]) -> bool:
         """Whether what the other side has applied for the client, and what does not wait there, was delivered there.
@@ -356,9 +378,24 @@ class SessionMerge:
         sent = other_rows.get(plain_key(self._partition, SENT, self._client))
         if len(other.seen) > 1 or sent is None or own.knows(sent):
             return False
-        return _have_same_subscriptions(own_rows, other_rows)
+        return self._has_come(own_rows, other, other_rows, sent) and _have_same_subscriptions(own_rows, other_rows)
 
-    def _is_acknowledged(self, value: bytes, other: Side) -> bool:
+    def _has_come(self, own_rows: dict[bytes, bytes], other: Side, other_rows: dict[bytes, bytes], sent: bytes) -> bool:
+        """Whether the client has been connected at the other side since that has written its SENT row; or since then.
+
+        A leader that finds the session without a connection writes that row together with the end of the session, and
+        the queue writes it later for what it drops.
+        """
+        there = other_rows.get(self._session_key)
+        here = own_rows.get(self._session_key)
+        if there is None or here is None:
+            return False
+        row = decode_session(body_of(there))
+        if not row.ends_us or version_of(sent) < version_of(there):
+            return True
+        return other.knows(here) and decode_session(body_of(here)).token != row.token != 0
+
+    def _is_acknowledged(self, own: Side, value: bytes, other: Side) -> bool:
         """Whether a row that a merge has written has been at the other side, where it is no more, and was acknowledged.
 
         It may not have been taken there: as a request that was applied, which came by another way, or as a record that
@@ -369,9 +406,10 @@ class SessionMerge:
         body = body_of(value)
         if _place_of(body) is not None:
             return False
-        message = self._message(self._mine, body)
-        names = [] if message is None else [name for name in (message.origin, message.source) if name]
-        return not any(self._waits(name) for name in names)
+        message = self._message(own, body)
+        if message is None:
+            return False  # nobody knows what it is
+        return not any(self._waits(name) for name in (message.origin, message.source) if name)
 
     def _has_delivered(self, own: Side, value: bytes, other: Side) -> bool:
         """Whether the other side (see `_has_taken`) has delivered a message with QoS 2 that both have got by a request.
@@ -386,21 +424,25 @@ class SessionMerge:
             return False
         return not self._waits(message.origin)
 
-    def _learn_names(self, other: Side, other_rows: dict[bytes, bytes]) -> Iterator[None]:
-        """Note the origins and sources of the messages in the other side's queue."""
-        names: dict[bytes, bool] = {}
-        self._names = names
-        for count, (key, value) in enumerate(other_rows.items()):
+    def _learn(self, names: dict[bytes, bool], side: Side, rows: dict[bytes, bytes]) -> Iterator[None]:
+        """Note the origins and sources of the messages in the queue of one side; b"" for what cannot be read."""
+        for count, (key, value) in enumerate(rows.items()):
             if count % STEP_ROWS == STEP_ROWS - 1:
                 yield
-            message = self._message(other, body_of(value)) if key[2] == QUEUE else None
-            if message is not None:
-                names[message.origin] = names[message.source] = True
+            if key[2] != QUEUE:
+                continue
+            message = self._message(side, body_of(value))
+            if message is None:
+                names[b""] = True
+                continue
+            for name in (message.origin, message.source):
+                if name:
+                    names[name] = True
 
     def _waits(self, name: bytes) -> bool:
-        """Whether the queue of the side that is no base has a message with this origin or source."""
+        """Whether the queue of the side that is no base may have a message with this origin or source."""
         assert self._names is not None, "the other side's queue has been read"
-        return name in self._names
+        return name in self._names or b"" in self._names
 
     def _mine_as(self, key: bytes, value: bytes) -> bytes:
         """Return what a row of mine holds that gets another sequence."""
@@ -429,19 +471,8 @@ class SessionMerge:
         assert self._packets is not None, "the base's queue has been read"
         return source in self._packets or own.has_packet(self._partition, source)
 
-    def _learn_packets(self, own: Side, own_rows: dict[bytes, bytes]) -> Iterator[None]:
-        """Note from which packets the messages in the base's queue are."""
-        packets: dict[bytes, bool] = {}
-        self._packets = packets
-        for count, (key, value) in enumerate(own_rows.items()):
-            if count % STEP_ROWS == STEP_ROWS - 1:
-                yield
-            message = self._message(own, body_of(value)) if key[2] == QUEUE else None
-            if message is not None and message.source:
-                packets[message.source] = True
-
     def _message(self, side: Side, body: bytes) -> Message | None:
-        """Return the message of a queue row; None: it is missing.
+        """Return the message of a queue row; None: it is missing, or cannot be read.
 
         side: where a shared body of the row is; that of a row to be written here is mine, or in the row.
         """
@@ -449,7 +480,10 @@ class SessionMerge:
         if row.message is not None:
             return row.message
         value = side.rows.get(body_key(self._partition, row.body))
-        return None if value is None else decode_message(value, VERSION_BYTES)
+        try:
+            return None if value is None else decode_message(value, VERSION_BYTES)
+        except CorruptStore:  # one message is lost, and not what the side has of the whole partition
+            return None
 
     def _replay(self, own_rows: dict[bytes, bytes], other_rows: dict[bytes, bytes]) -> list[int]:
         """Let the replay of a stream go on from the later of both positions; return those of the base.

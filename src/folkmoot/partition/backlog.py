@@ -17,7 +17,7 @@ from folkmoot.session.connection import OPEN
 from folkmoot.session.entry import Entry
 from folkmoot.session.session import Session
 from folkmoot.store.key import SENT, numbered_key, plain_key, sequence_of
-from folkmoot.store.row import decode_queue, encode_sent
+from folkmoot.store.row import decode_queue, encode_sent, origin_in
 from folkmoot.store.writer import VERSION_BYTES, Writer
 from folkmoot.turn.memory import ENTRY_BYTES
 from folkmoot.turn.state import State
@@ -233,7 +233,8 @@ class Backlog:
         return bool(rows)
 
     def _entry_of(self, session: Session, key: bytes, value: bytes) -> Entry:
-        row = decode_queue(value[VERSION_BYTES:])
+        body = value[VERSION_BYTES:]
+        row = decode_queue(body)
         message = row.message
         if message is None:
             message = self.bodies.load(session.partition, row.body)
@@ -241,6 +242,9 @@ class Backlog:
         entry.body = row.body
         # [MQTT-3.3.1-3] The flag of the row says what held when it was written; it counts after a restart only.
         entry.dup = row.qos > 0 and entry.sequence < session.sent_below
+        # The flag is set with a message that is sent at once. A merge, and a page that is read, say it of more.
+        known = entry.sequence < session.started_below or (row.sent and not origin_in(body))
+        entry.started = entry.dup and known
         return entry
 
     def find(self, session: Session, sequence: int) -> Entry | None:

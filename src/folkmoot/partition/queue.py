@@ -243,8 +243,8 @@ class Queue:
         message = entry.message
         assert message is not None, "an entry that waits has its message"
         now = self.state.clock.expiry_time
-        if not entry.dup and self._has_expired(message):  # [MQTT-4.3.3-7]
-            self._done(session, entry)
+        if not entry.started and self._has_expired(message):  # [MQTT-4.3.3-7]
+            self._expire(session, connection, entry)
             return
         packet_id = 0
         if entry.qos:
@@ -264,10 +264,32 @@ class Queue:
         entry.state = AWAIT_PUBACK if entry.qos == 1 else AWAIT_PUBREC
         if session.persistent:
             session.sent_below = max(session.sent_below, entry.sequence + 1)
+            session.started_below = max(session.started_below, entry.sequence + 1)
             entry.message = None  # the row has it
         session.inflight[packet_id] = entry
         if connection.remote is not None:
             connection.remote.sequences.append(entry.sequence)
+
+    def _expire(self, session: Session, connection: Connection, entry: Entry) -> None:
+        """Drop an expired message. If an earlier leader may have sent it with QoS 2, its flow ends with PUBREL.
+
+        The client may hold the packet id, and would take the next message with it for this one.
+        """
+        self._done(session, entry)
+        if entry.dup and entry.qos == 2:
+            packet_id = session.packet_id_of(entry.sequence)
+            self._keep(session, PUBREC, packet_id, 0, entry.sequence)
+            self._release(session, packet_id, entry.sequence)
+            self.state.counters.sent_pubrel += 1
+            self.commits.acknowledge(connection, encode_ack(PUBREL, packet_id), wait=True)
+
+    def _release(self, session: Session, packet_id: int, sequence: int) -> None:
+        """Store that a QoS 2 message is not sent any more, but PUBREL, until PUBCOMP."""
+        session.inflight[packet_id] = SENT_RELEASE
+        if session.released is None:
+            session.released = {}
+        session.released[packet_id] = sequence
+        self.state.writer.put(session.partition, self._released_key(session, sequence), b"")
 
     def _done(self, session: Session, entry: Entry) -> None:
         if session.persistent:
@@ -318,11 +340,7 @@ class Queue:
             return 0
         self._keep(session, PUBREC, packet_id, 0, entry.sequence)
         self.backlog.remove(session, entry)
-        session.inflight[packet_id] = SENT_RELEASE
-        if session.released is None:
-            session.released = {}
-        session.released[packet_id] = entry.sequence
-        self.state.writer.put(session.partition, self._released_key(session, entry.sequence), b"")
+        self._release(session, packet_id, entry.sequence)
         return 1
 
     def pubcomp(self, session: Session, packet_id: int) -> bool:
@@ -431,6 +449,7 @@ class Queue:
                 session.inflight[session.packet_id_of(sequence)] = entry
                 session.flights.add(sequence)
                 session.sent_below = max(session.sent_below, sequence + 1)
+                session.started_below = max(session.started_below, sequence + 1)
 
     def resend(self, session: Session) -> None:
         """Send PUBREL again for released and not completed messages [MQTT-4.4.0-1]; `pump` repeats messages."""

@@ -384,7 +384,7 @@ class Inbound:
         now = self.state.clock.time
         forwarded = b"" if properties is None else forward_properties(properties)
         life_us = lifetime(properties, self.state.limits)
-        expires_us = now + life_us - connection.waited_us if life_us else 0
+        expires_us = max(now + life_us - connection.waited_us, 1) if life_us else 0  # 0: never, whatever a node says
         message = Message(topic, payload, qos, retain, forwarded, connection.client_id, now, expires_us)
         message.asked_again = message.resent = connection.repeated
         if qos == 2:

@@ -31,7 +31,8 @@ class Entry:
 
     sequence: its position in the session's stored queue (0 = not stored); qos, retain: as it is sent; identifiers:
     encoded subscription identifier properties; group: the full filter of the shared subscription that matched (empty =
-    none); body: sequence of the BODY row with the message (0 = none); size: bytes counted against the queue's limit.
+    none); body: sequence of the BODY row with the message (0 = none); size: bytes counted against the queue's limit;
+    dup: it may have been sent before; started: it certainly was, so that it does not expire any more.
     """
 
     def __init__(
@@ -45,6 +46,7 @@ class Entry:
         self.group = group
         self.state = WAITING
         self.dup = False
+        self.started = False
         self.body = 0
         self.size = 0 if message is None else message.size
 

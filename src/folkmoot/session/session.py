@@ -43,6 +43,7 @@ class Session:
         queue_floor        rows below belong to an ended session of the same client id
         queue_head         rows below are done; reading begins here for the next connection
         sent_below         rows below may have been sent already: they are sent again with DUP
+        started_below      rows below were sent by this leader, or to a client that it has taken over: none expires
         sent_stored        what the row SENT says of it: it never goes back, and runs ahead for a page that is read
         given_below        stored: the next leader gives out no sequence below, although nothing may be left of it
         ready[ready_head:] rows in memory, in order, up to ready_end
@@ -91,6 +92,7 @@ class Session:
         self.committed_next = 1
         self.ready_end = 1
         self.sent_below = 1
+        self.started_below = 1
         self.sent_stored = 1
         self.given_below = 1
         self.drop_from = 1

@@ -308,6 +308,8 @@ class Client(Caller):
         if self.link is not None and not self.online and record is not None and record.expiry_low_s < NEVER_EXPIRES_S:
             # That CONNECT may have begun a new session in place of an expired one.
             self._must_clean = True
+        if self.link is not None:
+            self.link.left_full = self.online and self.inflow.is_full
         self.online = False
         self.link = None
         self.requests.clear()

@@ -41,6 +41,12 @@ class Inflow:
         return not self._acks and not self.incoming
 
     @property
+    def is_full(self) -> bool:
+        """Whether the node may send no further message with QoS 1 or 2 before it gets an acknowledgement."""
+        profile = self.client.profile
+        return profile.v5 and 0 < profile.receive_max <= len(self._open)
+
+    @property
     def waits(self) -> list[tuple[int, str]]:
         """Since when it has waited for PUBREL, and for which; not where two sides of a split may share packet ids."""
         record = self.client.record

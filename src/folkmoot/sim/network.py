@@ -92,6 +92,7 @@ class Link:
         self.ended_us = NEVER  # when the node knew it
         self.closed_at_bytes = NEVER  # what the node had read when it closed the connection
         self.crashed = False  # the node's process died under it
+        self.left_full = False  # its client has left it while as many messages as it takes were not acknowledged
         self.connection: object = None  # the node's object for it
         self.session: object = None  # the record of the session on it, see the oracle
 

@@ -161,10 +161,10 @@ class Work:
             self.wait(connection)
 
     def give_up(self, connection: Connection) -> None:
-        """The client has gone: its task waits for nothing any more."""
+        """The client has gone: its task waits for nothing any more, and neither does what comes behind one."""
         if connection.task is not None:
             connection.task.given_up = True
-            self.wake(connection)
+        self.wake(connection)
 
     def begin_rounds(self) -> None:
         """Begin the rounds of this turn: half of its steps are for clients whose input waits, whatever came before."""
