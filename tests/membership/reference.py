@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from folkmoot.kernel.feature import TOGETHER_BIT
 from folkmoot.kernel.rng import Rng
 from folkmoot.membership.cluster_member import DATA, WITNESS, ClusterMember, Process
 from folkmoot.membership.command import (
@@ -335,7 +336,8 @@ class Reference:
                 return False
             able = [disk for disk in item.replicas if self.up(disk)]
             whole = set(able) - partition["branches"]
-            isr = whole & set(partition["replicas"]) or whole or set(able[:1])
+            left = whole & set(partition["replicas"]) if self.features & TOGETHER_BIT else set()
+            isr = left or whole or set(able[:1])
         if not isr:
             return False
         partition["replicas"] = item.replicas
@@ -493,6 +495,7 @@ class Drawer:
         self.rng = Rng(seed)
         self.disks = [10 + number for number in range(8)]
         self.kept: list[Command] = []  # commands of earlier moments, to be proposed again
+        self.goes_together = seed % 2 == 0  # its log begins with the feature of that name
 
     def pick(self, values: list[int]) -> int:
         return values[self.rng.below(len(values))]
@@ -504,6 +507,9 @@ class Drawer:
 
     def draw(self, configuration: ClusterConfiguration) -> Command:
         rng = self.rng
+        if self.goes_together and configuration.is_founded():
+            self.goes_together = False
+            return Features(TOGETHER_BIT)
         if self.kept and rng.chance(1, 8):
             return self.kept[rng.below(len(self.kept))]
         command = self.fresh(configuration)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from folkmoot.kernel.feature import TOGETHER_BIT
 from folkmoot.membership.control_option import ControlOptions
 from folkmoot.membership.lifecycle import is_up
 from folkmoot.membership.partition_state import PartitionState
@@ -11,8 +12,8 @@ from tests.membership.simulated_control import Cluster, Machine, S
 from tests.membership.test_control import control, controller
 
 
-def begun(seed: int, nodes: int, copies: int, planted: list[str]) -> Cluster:
-    """Return a cluster that is whole, with so many copies of each partition."""
+def begun(seed: int, nodes: int, copies: int, planted: list[str], old: int = 0) -> Cluster:
+    """Return a cluster that is whole, with so many copies of each partition; old: members of an older build."""
 
     def tune(options: ControlOptions) -> None:
         options.copies = copies
@@ -20,6 +21,8 @@ def begun(seed: int, nodes: int, copies: int, planted: list[str]) -> Cluster:
 
     cluster = Cluster(seed, nodes, tune)
     cluster.planted = planted
+    for machine in cluster.machines[nodes - old :]:
+        machine.features = 0
     for machine in cluster.machines:
         cluster.start(machine)
     cluster.until(cluster.is_whole, 30 * S)
@@ -43,17 +46,21 @@ def isr_of(machine: Machine, number: int) -> list[int]:
     return partitions_of(machine)[number].isr
 
 
+def go(cluster: Cluster, pair: list[Machine], isolated: bool) -> None:
+    for machine in pair:
+        if isolated:
+            cluster.isolate(machine, cluster.machines, True)
+        else:
+            cluster.kill(machine)
+
+
 def serves_with_one_back(seed: int, isolated: bool, planted: list[str]) -> bool:
     """Whether the copy of a pair that went at one moment serves again, while the other one stays away."""
     cluster = begun(seed, 5, 2, planted)
     boss = controller(cluster)
     number = next(n for n, state in enumerate(partitions_of(boss)) if boss.disk not in state.isr)
     pair = [machine for machine in cluster.machines if machine.disk in isr_of(boss, number)]
-    for machine in pair:
-        if isolated:
-            cluster.isolate(machine, cluster.machines, True)
-        else:
-            cluster.kill(machine)
+    go(cluster, pair, isolated)
     cluster.run(10 * S)
     dead = next(machine for machine in pair if machine.disk == isr_of(boss, number)[0])
     back = next(machine for machine in pair if machine is not dead)
@@ -76,6 +83,39 @@ def test_the_copy_that_is_back_serves(seed: int, isolated: bool) -> None:
 @pytest.mark.parametrize("isolated", [False, True], ids=["killed", "isolated"])
 def test_it_would_not_if_the_other_one_had_been_left_in_sync_alone(isolated: bool) -> None:
     assert not serves_with_one_back(1, isolated, ["leaves_to_silent"])
+
+
+@pytest.mark.parametrize("isolated", [False, True], ids=["killed", "isolated"])
+def test_while_a_member_may_not_know_entries_of_several_each_is_one(isolated: bool) -> None:
+    """An older build cannot read them: it would stop at the first one, and at each start again."""
+    cluster = begun(1, 5, 2, [], old=1)
+    boss = controller(cluster)
+    configuration = control(boss).configuration
+    assert configuration is not None
+    assert not configuration.goes_together()
+    number = next(n for n, state in enumerate(configuration.partitions) if boss.disk not in state.isr)
+    pair = [machine for machine in cluster.machines if machine.disk in isr_of(boss, number)]
+    go(cluster, pair, isolated)
+    cluster.run(10 * S)
+    assert not [machine for machine in pair if is_up_at(boss, machine)]
+    configuration = control(boss).configuration
+    assert configuration is not None
+    versions = [configuration.members[machine.disk].version for machine in pair]
+    assert len(set(versions)) == 2, "each was changed by an entry of its own"
+    assert len(isr_of(boss, number)) == 1
+
+
+def test_such_entries_begin_when_the_last_member_of_an_older_build_is_gone() -> None:
+    cluster = begun(1, 5, 2, [], old=1)
+    old = cluster.machines[-1]
+    cluster.kill(old)
+    old.features = TOGETHER_BIT
+    cluster.start(old)
+    cluster.until(cluster.is_whole, 30 * S)
+    cluster.run(3 * S)
+    configuration = control(controller(cluster)).configuration
+    assert configuration is not None
+    assert configuration.goes_together()
 
 
 @pytest.mark.parametrize("seed", range(2))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from folkmoot.kernel.feature import TOGETHER_BIT
 from folkmoot.membership.cluster_member import WITNESS, ClusterMember
 from folkmoot.membership.cluster_settings import (
     ABSENT,
@@ -87,6 +88,7 @@ class Log:
         self.transition = Transition(ClusterConfiguration())
         self.next = 2  # 1 is the founding snapshot of Raft
         self.do(founded(disks, partitions, copies))
+        self.do(Features(TOGETHER_BIT))
         self.place(*[disks[:copies] for _ in range(partitions)])
 
     @property
@@ -347,7 +349,7 @@ def test_what_changes_no_role_is_no_change() -> None:
     changed = configuration.changed
     log.do(Put("k", b"v", ANY, "a"))
     log.do(Delete("k", ANY, "a"))
-    log.do(Features(1))
+    log.do(Features(2))
     assert log.refused(log.isr([1, 2, 3])) == UNCHANGED
     assert configuration.changed == changed < configuration.counter()
     for command in (log.isr([1, 2]), Strain(3, 1, log.of(3).version, True, False), Renew(1, 1)):
@@ -890,11 +892,11 @@ def test_the_newest_changes_of_settings_are_kept() -> None:
 
 def test_features_need_all_members_and_stay() -> None:
     log = Log([1, 2])
-    log.do(Features(1))
-    assert log.refused(Features(1)) == UNCHANGED
-    assert log.refused(Features(8)) == LACKS_FEATURES
     log.do(Features(2))
-    assert log.configuration.features == 3
+    assert log.refused(Features(2)) == UNCHANGED
+    assert log.refused(Features(8)) == LACKS_FEATURES
+    log.do(Features(4))
+    assert log.configuration.features == TOGETHER_BIT + 2 + 4
     old = ClusterMember(5, "old", 0, process(1, 5, features=1))
     assert log.refused(Join(old)) == LACKS_FEATURES
     assert log.refused(Activate(1, 0, process(2, 1, features=ALL_FEATURES - 2))) == LACKS_FEATURES

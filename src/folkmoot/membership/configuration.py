@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from folkmoot.kernel.feature import TOGETHER_BIT
 from folkmoot.membership.cluster_member import DATA, ClusterMember
 from folkmoot.membership.cluster_settings import ClusterSettings
 from folkmoot.membership.lifecycle import JOINING, is_up
@@ -78,6 +79,10 @@ class ClusterConfiguration:
     def counter_at(self, index: int) -> int:
         """Return the counter at another index with this base; at an earlier index it was that, or less."""
         return index + self.base
+
+    def goes_together(self) -> bool:
+        """Tell whether all members know the rules about members that go together (`kernel/feature.TOGETHER`)."""
+        return self.features & TOGETHER_BIT > 0
 
     def disks(self) -> list[int]:
         """Return the disks of all members, ascending."""

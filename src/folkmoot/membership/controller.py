@@ -622,15 +622,25 @@ class Controller:
             self._mark_away(lost, now)
 
     def _mark_away(self, lost: list[MarkAway], now: int) -> None:
-        """Propose that processes whose leases are over are away, but for those that have to wait for others."""
+        """Propose that processes whose leases are over are away, but for those that have to wait for others.
+
+        They are one entry as soon as all members can read that; before, each is one, and nobody waits.
+        """
+        if not self.log.configuration.goes_together():
+            for one in lost:
+                self._propose_away([one], now)
+            return
         gone = [one.disk for one in lost]
         silent = [member.disk for member in self._up() if member.disk not in gone and self._is_silent(member, now)]
         waiting = [] if self._planted.leaves_to_silent else self._left_to(silent, gone)
         if waiting:
             self._due_ns = min(self._due_ns, now + self._options.heartbeat_ns // 4)
             lost = [one for one in lost if one.disk not in waiting]
-        if not lost:
-            return
+        if lost:
+            self._propose_away(lost, now)
+
+    def _propose_away(self, lost: list[MarkAway], now: int) -> None:
+        """Propose one entry that marks processes as away."""
         for one in lost:
             if self._leases.certainly_over(one.disk, one.incarnation, now):
                 self._leases.revoke(one.disk, one.incarnation, now)

@@ -1,7 +1,7 @@
 """The transition of the configuration: one entry of the log after another, with the same result at every member.
 
 The rules here are part of the log. A build that decided differently would have another configuration, so a rule changes
-only together with a feature (`Features`) that all members have.
+only together with a feature (`Features`) that all members have, and the former rule stays for the entries before it.
 
 Fencing. A command about a member names the version of the member that its proposer knew, one about a partition the
 version of the partition, one about a setting its number; each is changed by every accepted command, so of two commands
@@ -753,15 +753,17 @@ class Transition:
 
         Where nothing was ever committed, all that are up are. Where the last copy was given up, those are that were
         replicas of it: the leader takes over from the one with the newest changes (unclean recovery, KIP-966). Others
-        have nothing, and one of them would lead an empty partition if those were away now. Copies from other lineages
-        are merged; if there are no others, one of them is in sync.
+        have nothing, and one of them would lead an empty partition if those were away now: so it is where not all
+        members know the rule. Copies from other lineages are merged; if there are no others, one of them is in sync.
         """
         configuration = self.configuration
         if not configuration.may_begin(number):
             return []
         able = configuration.able(replicas)
         whole = [disk for disk in able if not configuration.is_branch(number, disk)]
-        left = [disk for disk in whole if disk in configuration.partitions[number].replicas]
+        left: list[int] = []
+        if configuration.goes_together():
+            left = [disk for disk in whole if disk in configuration.partitions[number].replicas]
         return left or whole or able[:1]
 
     def _alter_one(self, command: AlterIsr, item: IsrItem) -> int:

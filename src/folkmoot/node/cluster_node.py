@@ -235,7 +235,7 @@ class ClusterNode:
     def _change(self, change: PeerChange, now: int) -> None:
         if change.up:
             self.state.counters.peer_connects += 1
-            self.membership.up(change.member, now)
+            self.membership.up(change.member, change.features, now)
             self._see_features()
             self.clock_sharing.up(change.node_id)
             if not change.resumed:
