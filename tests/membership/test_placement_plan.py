@@ -41,7 +41,14 @@ PARTITIONS = 64
 class Planned:
     """A configuration, the planner, and members that are filled as soon as they learn."""
 
-    def __init__(self, size: int, copies: int = 3, zones: int = 100, limits: PlanLimits | None = None, features: int = TOGETHER_BIT) -> None:
+    def __init__(
+        self,
+        size: int,
+        copies: int = 3,
+        zones: int = 100,
+        limits: PlanLimits | None = None,
+        features: int = TOGETHER_BIT,
+    ) -> None:
         self.transition = Transition(ClusterConfiguration())
         self.configuration = self.transition.configuration
         self.limits = limits or PlanLimits()

@@ -670,7 +670,9 @@ class Controller:
         grows = bool(silent)
         while grows:
             grows = False
-            for state in self.log.configuration.partitions:
+            for number, state in enumerate(self.log.configuration.partitions):
+                if number in self.log.configuration.recovering:
+                    continue  # all stay in sync
                 leaving = [disk for disk in state.isr if disk in gone and disk not in waiting]
                 left = [disk for disk in self.log.configuration.able(state.isr) if disk not in leaving]
                 if leaving and left and all(disk in silent or disk in waiting for disk in left):

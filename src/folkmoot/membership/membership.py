@@ -94,7 +94,8 @@ class Membership:
 
     def open(self, now: int) -> None:
         """Read the log; raises CorruptStore."""
-        control = Control(self._me, lasting_bits(self._config.features), self._options(), self._reader, self._rng.next64(), now * _US)
+        features = lasting_bits(self._config.features)
+        control = Control(self._me, features, self._options(), self._reader, self._rng.next64(), now * _US)
         control.branches = self.held
         control.is_held = True
         for holding in self._holdings.holdings():
@@ -369,6 +370,12 @@ class Membership:
             self._due_us = 0
             epoch, version = self._roles[partition]
             self.control.requests.filled(partition, start[0], epoch, start[1], version)
+
+    def recovered(self, partition: int) -> None:
+        """All replicas of a partition that this node leads are the same, by the view that was handed over."""
+        self._due_us = 0
+        epoch, version = self._roles[partition]
+        self.control.requests.recovered(partition, epoch, version)
 
     def withdraw(self, partitions: list[int], damaged: list[int]) -> None:
         """Copies here are behind, or damaged: they are in sync no more, if there are others that are."""

@@ -29,6 +29,13 @@ What a removal costs is judged here, when the entry is applied (`loss.cost_of`),
 for it knows an earlier configuration. So of two removals that are harmless each and together give up the last copy, the
 second one is refused.
 
+Recovery. Where the last copy in sync was given up, what is left are copies that were in sync earlier, or never: nobody
+knows which of them is the newest (in Kafka's words, an unclean recovery: KIP-966 asks all of them for the ends of their
+logs). So they are put in sync together, when all of them are up, and the partition is *recovering*: its leader adopts
+the newest of them, and the others what it has. Until it says that they have (ALTER_ISR), no copy leaves the ISR because
+its member is away. Instead nobody leads, for the one that is away may be the newest: it is waited for, or forgotten by
+force. A copy that is unfit leaves as always (WITHDRAW), and a copy that is left alone has nothing to be compared with.
+
 Damage. A member whose copy cannot be read leaves the ISR (WITHDRAW). Where it is the last one it stays: what it has may
 be restored. But it must not lead, else it would take writes into a copy that it cannot read: the partition has no
 leader, and lists it as `damaged`, until the member starts again, because its operator has restored the copy or wants it
@@ -267,7 +274,7 @@ class Transition:
         for command in deaths:
             self._apply_at(index, command)
         for number, partition in enumerate(configuration.partitions):
-            if not configuration.able(partition.isr):
+            if number not in configuration.recovering and not configuration.able(partition.isr):
                 isr = [founder] if founder in before[number].isr else before[number].isr
                 if isr != partition.isr:
                     self._put_partition(number, partition.replicas, isr, 0, False)
@@ -447,9 +454,11 @@ class Transition:
             if number in branches:
                 self._branch(number, command.disk)
             elif command.disk in partition.isr and partition.leader in (0, command.disk):
-                isr = configuration.able(partition.isr)
+                isr = configuration.remaining(number, partition.isr)
                 leader = configuration.elect(number, partition.replicas, isr)
-                assert leader > 0, "the member itself can lead"
+                if leader == 0:
+                    assert not configuration.is_compared(number, isr), "the member itself can lead"
+                    continue  # it waits for another one
                 self._put_partition(number, partition.replicas, isr, leader, True)
         return ACCEPTED
 
@@ -474,11 +483,13 @@ class Transition:
         replicas = before.replicas if disk in before.replicas else [*before.replicas, disk]
         isr = before.isr
         if disk in isr:
-            isr = [other for other in configuration.able(isr) if other != disk]
+            isr = [other for other in configuration.remaining(number, isr) if other != disk]
         if not isr:
             self._put_partition(number, replicas, [disk], disk, True)
             return
-        leader = before.leader if before.leader != disk else configuration.elect(number, replicas, isr)
+        leader = before.leader
+        if leader in (0, disk):
+            leader = configuration.elect(number, replicas, isr)
         self._put_partition(number, replicas, isr, leader, True)
         branches = [*configuration.branches.get(number, []), disk]
         configuration.branches[number] = [other for other in replicas if other in branches]
@@ -614,16 +625,17 @@ class Transition:
     def _withdraw(self, disks: list[int]) -> None:
         """Take members that are away out of the ISRs in which another remains, and give their leaderships to others.
 
-        The last members of an ISR stay in it: nothing else has what was committed, and each of them has all of it.
+        The last members of an ISR stay in it: nothing else has what was committed, and each of them has all of it. All
+        stay in that of a partition that recovers.
         """
         configuration = self.configuration
         assert not configuration.able(disks), "the members are away"
         for number, partition in enumerate(configuration.partitions):
             if not any(disk in partition.isr for disk in disks):
                 continue
-            isr = configuration.able(partition.isr) or partition.isr
+            isr = configuration.remaining(number, partition.isr) or partition.isr
             leader = partition.leader
-            if leader in disks:
+            if leader in disks or not configuration.is_compared(number, isr):
                 leader = configuration.elect(number, partition.replicas, isr)
             if leader != partition.leader or len(isr) < len(partition.isr):
                 self._put_partition(number, partition.replicas, isr, leader, False)
@@ -665,7 +677,10 @@ class Transition:
         if partition.isr and not isr:
             self.configuration.lost[number] = self._index
         replicas = [other for other in partition.replicas if other != disk]
-        self._put_partition(number, replicas, isr, partition.leader if isr else 0, False)
+        leader = partition.leader
+        if leader == 0:  # those that are left may have waited for it
+            leader = self.configuration.elect(number, replicas, isr)
+        self._put_partition(number, replicas, isr, leader if isr else 0, False)
 
     def _prune(self, command: Prune) -> int:
         """Forget old ancestors; a process that has been in one of them only is a stranger from now on."""
@@ -691,6 +706,8 @@ class Transition:
         self._changed.append(number)
         if number in configuration.damaged and isr != [configuration.damaged[number]]:
             del configuration.damaged[number]
+        if len(isr) < 2:
+            configuration.recovering.pop(number, None)
         if number in configuration.branches:
             branches = [disk for disk in after.learners() if disk in configuration.branches[number]]
             if branches:
@@ -739,32 +756,48 @@ class Transition:
                 return INELIGIBLE
         isr = [disk for disk in replicas if disk in before.isr]
         leader = before.leader
+        left: list[int] = []
         if not before.isr:
-            isr = self._first_isr(item.partition, replicas)
+            left = self._leftovers(item.partition)
+            isr = self._first_isr(item.partition, replicas, left)
+        elif item.partition in configuration.recovering and len(isr) < len(before.isr):
+            return INELIGIBLE
         if not isr:
             return LAST_COPY if before.isr else INELIGIBLE
+        if len(left) > 1:
+            configuration.recovering[item.partition] = True
         if leader not in isr:
             leader = configuration.elect(item.partition, replicas, isr)
         self._put_partition(item.partition, replicas, isr, leader, False)
         return ACCEPTED
 
-    def _first_isr(self, number: int, replicas: list[int]) -> list[int]:
+    def _leftovers(self, number: int) -> list[int]:
+        """Return the copies of a partition that are left where its last copy in sync was given up, without branches.
+
+        Where not all members know what recovers together, none is taken for such a copy.
+        """
+        configuration = self.configuration
+        partition = configuration.partitions[number]
+        if not configuration.goes_together() or partition.isr:
+            return []
+        return [disk for disk in partition.replicas if not configuration.is_branch(number, disk)]
+
+    def _first_isr(self, number: int, replicas: list[int], left: list[int]) -> list[int]:
         """Return who is in sync in a partition in which nobody was.
 
-        Where nothing was ever committed, all that are up are. Where the last copy was given up, those are that were
-        replicas of it: the leader takes over from the one with the newest changes (unclean recovery, KIP-966). Others
-        have nothing, and one of them would lead an empty partition if those were away now: so it is where not all
-        members know the rule. Copies from other lineages are merged; if there are no others, one of them is in sync.
+        Where nothing was ever committed, all that are up are. Where the last copy was given up, those are that are
+        `left` of it, when all of them are up: which one is the newest is not known. Others have nothing, and one of
+        them could begin the partition empty. Copies from other lineages are merged; if there are no others, one of
+        them is in sync.
         """
         configuration = self.configuration
         if not configuration.may_begin(number):
             return []
+        if left:
+            is_whole = len(configuration.able(left)) == len(left) and all(disk in replicas for disk in left)
+            return [disk for disk in replicas if disk in left] if is_whole else []
         able = configuration.able(replicas)
-        whole = [disk for disk in able if not configuration.is_branch(number, disk)]
-        left: list[int] = []
-        if configuration.goes_together():
-            left = [disk for disk in whole if disk in configuration.partitions[number].replicas]
-        return left or whole or able[:1]
+        return [disk for disk in able if not configuration.is_branch(number, disk)] or able[:1]
 
     def _alter_one(self, command: AlterIsr, item: IsrItem) -> int:
         configuration = self.configuration
@@ -787,8 +820,11 @@ class Transition:
             if not member.can_lead() or member.started != command.started[disk]:
                 return INELIGIBLE
         isr = [disk for disk in before.replicas if disk in wanted]
-        if isr == before.isr:
+        recovers = item.partition in configuration.recovering
+        if isr == before.isr and not recovers:
             return UNCHANGED
+        if recovers:
+            del configuration.recovering[item.partition]  # the leader has the newest of them, and so have the others
         self._put_partition(item.partition, before.replicas, isr, before.leader, item.anew)
         return ACCEPTED
 
@@ -804,6 +840,8 @@ class Transition:
         if command.leader == before.leader:
             return UNCHANGED
         if not configuration.may_lead(command.partition, command.leader):
+            return INELIGIBLE
+        if not configuration.is_compared(command.partition, before.isr):
             return INELIGIBLE
         self._put_partition(command.partition, before.replicas, before.isr, command.leader, False)
         return ACCEPTED
