@@ -258,6 +258,9 @@ class Reference:
         together = [command, *command.others]
         if len({one.disk for one in together}) < len(together):
             return False
+        known = [(one, self.members[one.disk]) for one in together if one.disk in self.members]
+        if [1 for one, told in known if (one.incarnation, one.version) != (told["incarnation"], told["version"])]:
+            return False
         gone = {one.disk for one in together if self.marked_away(index, one)}
         self.shrink(gone)
         return bool(gone)
@@ -684,7 +687,12 @@ class LosingDrawer(Drawer):
             return Lead(number, state.version, found.disk)
         if found.disk in away:
             return Remove(found.disk, found.version, 3, not rng.chance(1, 6))
-        return MarkAway(found.disk, found.incarnation, found.version, 1)
+        others: list[MarkAway] = []
+        for disk in state.isr:
+            other = configuration.members[disk]
+            if disk != found.disk and rng.chance(1, 4):  # one of them has changed meanwhile, now and then
+                others.append(MarkAway(disk, other.incarnation, other.version - (rng.below(3) == 0), 1))
+        return MarkAway(found.disk, found.incarnation, found.version, 1, others)
 
     def start(self, configuration: ClusterConfiguration, disk: int) -> Activate:
         found = configuration.members[disk]

@@ -10,7 +10,7 @@ import pytest
 from folkmoot.cli.version import is_compiled
 from folkmoot.membership import transition as module
 from folkmoot.membership.cluster_member import ClusterMember
-from folkmoot.membership.command import AlterIsr, Found, PlaceItem, encode_command
+from folkmoot.membership.command import AlterIsr, Found, MarkAway, PlaceItem, encode_command
 from folkmoot.membership.configuration import ClusterConfiguration
 from folkmoot.membership.lifecycle import ACTIVE
 from folkmoot.membership.loss import Cost, cost_of
@@ -144,6 +144,17 @@ def gives_up_branches(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(module, "cost_of", cost)
 
 
+def marks_in_part(patch: pytest.MonkeyPatch) -> None:
+    """Of members that go together those are marked as away that have not changed since that was proposed."""
+    judge = Transition._judge_away
+
+    def judge_away(self: Transition, command: MarkAway) -> int:
+        reason = judge(self, command)
+        return module.WRONG_STATE if reason in (module.OLD_VERSION, module.OLD_INCARNATION) else reason
+
+    patch.setattr(Transition, "_judge_away", judge_away)
+
+
 def leftovers_leave(patch: pytest.MonkeyPatch) -> None:
     """What is left of a lost partition leaves the ISR when it is away, also before it was compared with the others."""
     patch.setattr(ClusterConfiguration, "remaining", lambda self, number, isr: self.able(isr))
@@ -207,13 +218,14 @@ PLANTED: dict[Patch, int] = {
     starts_without_features: 2,
     gives_up_copies: 3,
     gives_up_branches: 5,
+    marks_in_part: 4,
     leftovers_leave: 1,
     leads_uncompared: 1,
     begins_without_one: 9,
 }
 """Within how many seeds each is found."""
 
-LOSING: list[Patch] = [leftovers_leave, leads_uncompared, begins_without_one]
+LOSING: list[Patch] = [marks_in_part, leftovers_leave, leads_uncompared, begins_without_one]
 """Those that logs find in which last copies are lost."""
 
 

@@ -699,6 +699,20 @@ def test_a_branch_ends_with_its_replica() -> None:
     assert (log.shows()[0], log.configuration.branches) == ([1], {})
 
 
+@pytest.mark.parametrize("incarnation", [1, 2])
+def test_if_one_of_several_has_changed_none_is_marked_as_away(incarnation: int) -> None:
+    """What was known of 2 when this was proposed is outdated, but not that it is dead: 1 must not leave it in sync."""
+    log = Log([1, 2, 3], copies=2)
+    stale = MarkAway(2, incarnation, log.of(2).version, ENDED)
+    log.do(Strain(2, 1, log.of(2).version, True, False))
+    together = MarkAway(1, 1, log.of(1).version, ENDED, [stale])
+    assert log.refused(together) == (OLD_VERSION if incarnation == 1 else OLD_INCARNATION)
+    assert log.shows() == ([1, 2], [1, 2], 1, 1)
+    together = MarkAway(1, 1, log.of(1).version, ENDED, [MarkAway(2, 1, log.of(2).version, ENDED)])
+    log.do(together)
+    assert log.shows() == ([1, 2], [1, 2], 0, 1)
+
+
 def recovering() -> Log:
     """2, then 3 and then 1 went away; 1 was forgotten, and 2 and 3, of which 3 has more, are placed together."""
     log = Log([1, 2, 3, 4])

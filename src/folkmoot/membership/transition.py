@@ -495,17 +495,32 @@ class Transition:
         configuration.branches[number] = [other for other in replicas if other in branches]
 
     def _away(self, command: MarkAway, result: Result) -> int:
-        """Mark processes as away, those that can be; if none can, the reason is that of the one with the least disk."""
+        """Mark processes as away, those that can be; if none can, the reason is that of the one with the least disk.
+
+        If one of them has changed since that was proposed, none is marked: its proposer knew that it does not live, and
+        would have the others leave their partitions to it.
+        """
         commands = sorted(command.all(), key=_disk_of)
         if len({one.disk for one in commands}) < len(commands):
             return INVALID
-        reasons = [self._away_one(one, result) for one in commands]
+        reasons = [self._judge_away(one) for one in commands]
+        for reason in reasons:
+            if reason in (OLD_INCARNATION, OLD_VERSION):
+                return reason
         if ACCEPTED not in reasons:
             return reasons[0]
-        self._withdraw([one.disk for one, reason in zip(commands, reasons, strict=True) if reason == ACCEPTED])
+        marked = [one for one, reason in zip(commands, reasons, strict=True) if reason == ACCEPTED]
+        for one in marked:
+            before = self.configuration.members[one.disk]
+            after = before.in_state(next_state(ON_AWAY, before.state), self._index)
+            after.why = one.why
+            after.away = self._counter()
+            self._change(before, after, result)
+        self._withdraw([one.disk for one in marked])
         return ACCEPTED
 
-    def _away_one(self, command: MarkAway, result: Result) -> int:
+    def _judge_away(self, command: MarkAway) -> int:
+        """Tell whether a process can be marked as away."""
         member = self.configuration.members.get(command.disk)
         if member is None:
             return UNKNOWN_DISK
@@ -513,16 +528,9 @@ class Transition:
             return OLD_INCARNATION
         if command.version != member.version:
             return OLD_VERSION
-        state = next_state(ON_AWAY, member.state)
-        if state == IMPOSSIBLE:
+        if next_state(ON_AWAY, member.state) == IMPOSSIBLE:
             return WRONG_STATE
-        if command.why == 0:
-            return INVALID
-        after = member.in_state(state, self._index)
-        after.why = command.why
-        after.away = self._counter()
-        self._change(member, after, result)
-        return ACCEPTED
+        return INVALID if command.why == 0 else ACCEPTED
 
     def _evict(self, command: Evict, result: Result) -> int:
         member = self.configuration.members.get(command.disk)
