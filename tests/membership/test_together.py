@@ -8,7 +8,7 @@ from folkmoot.kernel.feature import TOGETHER_BIT
 from folkmoot.membership.control_option import ControlOptions
 from folkmoot.membership.lifecycle import is_up
 from folkmoot.membership.partition_state import PartitionState
-from tests.membership.simulated_control import Cluster, Machine, S
+from tests.membership.simulated_control import MS, Cluster, Machine, S
 from tests.membership.test_control import control, controller
 
 
@@ -83,6 +83,72 @@ def test_the_copy_that_is_back_serves(seed: int, isolated: bool) -> None:
 @pytest.mark.parametrize("isolated", [False, True], ids=["killed", "isolated"])
 def test_it_would_not_if_the_other_one_had_been_left_in_sync_alone(isolated: bool) -> None:
     assert not serves_with_one_back(1, isolated, ["leaves_to_silent"])
+
+
+def pair_of(cluster: Cluster) -> tuple[int, list[Machine]]:
+    """Return a partition of which the controller has no copy, and the machines with its two copies."""
+    boss = controller(cluster)
+    number = next(n for n, state in enumerate(partitions_of(boss)) if boss.disk not in state.isr)
+    return number, [machine for machine in cluster.machines if machine.disk in isr_of(boss, number)]
+
+
+def never_alone(cluster: Cluster, number: int, pair: list[Machine]) -> bool:
+    """Let time pass until both copies are away; tell whether none was in sync alone meanwhile."""
+    alone = False
+    boss = controller(cluster)
+    for _ in range(500):
+        cluster.run(10 * MS)
+        alone = alone or len(isr_of(boss, number)) < 2
+        if not [machine for machine in pair if is_up_at(boss, machine)]:
+            return not alone
+    raise AssertionError("both are away")
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_a_partition_is_not_left_to_a_member_that_stalls_too(seed: int) -> None:
+    """It is heard, and will be away all the same: its lease is not renewed while its disk stands still."""
+    cluster = begun(seed, 5, 2, [])
+    number, pair = pair_of(cluster)
+    control(pair[0]).stalled = True
+    cluster.run(200 * MS)
+    control(pair[1]).stalled = True
+    assert never_alone(cluster, number, pair)
+    control(pair[0]).stalled = False
+    cluster.run(20 * S)
+    assert partitions_of(controller(cluster))[number].leader == pair[0].disk
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_a_partition_is_not_left_to_a_member_that_is_cut_off_too(seed: int) -> None:
+    """It is heard, and will be away all the same: it has no link to others, and its lease is not renewed any more."""
+    cluster = begun(seed, 7, 2, [])
+    number, pair = pair_of(cluster)
+    boss = controller(cluster)
+    rest = [machine for machine in cluster.machines if machine not in pair and machine is not boss]
+    for machine, others in ((pair[0], rest[:2]), (pair[1], rest[2:4])):
+        for other in others:
+            cluster.isolate(machine, [other], True)
+        cluster.run(300 * MS)
+    assert never_alone(cluster, number, pair)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_a_partition_is_not_left_to_a_member_that_is_silent_when_the_other_is_put_out(seed: int) -> None:
+    """They go with one entry, and then the one that an operator has put out cannot come back."""
+    cluster = begun(seed, 5, 2, [])
+    number, pair = pair_of(cluster)
+    boss = controller(cluster)
+    control(boss).evict(pair[0].name)
+    cluster.run(300 * MS)
+    cluster.isolate(pair[1], cluster.machines, True)
+    assert never_alone(cluster, number, pair)
+    cluster.run(S)
+    configuration = control(boss).configuration
+    assert configuration is not None
+    put_out = configuration.members[pair[0].disk]
+    assert put_out.evicted == put_out.incarnation
+    cluster.run(10 * S)
+    assert not is_up_at(boss, pair[0])
 
 
 @pytest.mark.parametrize("isolated", [False, True], ids=["killed", "isolated"])

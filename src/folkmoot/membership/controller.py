@@ -66,6 +66,7 @@ from folkmoot.membership.command import (
     Withdraw,
     decode_command,
 )
+from folkmoot.membership.command import EVICTED as PUT_OUT
 from folkmoot.membership.configuration import ClusterConfiguration
 from folkmoot.membership.configuration_log import ConfigurationLog, Fate
 from folkmoot.membership.control_message import (
@@ -230,9 +231,13 @@ class Controller:
             return NOT_UP
         if not beat.up and beat.applied >= member.version:
             self._denied[disk] = CUT_OFF  # it was in another lineage: it comes up anew
-        if self._evictions.get(disk, 0) >= process.incarnation or beat.stalled or disk in self._denied:
+        if self._is_over(disk, process.incarnation, beat):
             return NOT_UP
         return GRANTED if self._leases.heard(disk, process.incarnation, beat.number, now) else NOT_UP
+
+    def _is_over(self, disk: int, incarnation: int, beat: Beat) -> bool:
+        """Tell whether a process that is up gets no further lease, by its newest heartbeat: it will be away."""
+        return self._evictions.get(disk, 0) >= incarnation or beat.stalled or disk in self._denied
 
     def _is_taken(self, process: Neighbour, beat: Beat, member: ClusterMember) -> bool:
         """Tell whether another process had the number of this start.
@@ -430,6 +435,7 @@ class Controller:
         self._find_lost(now, False)  # first: whoever comes up need not reach a process that is over
         self._let_up(now)
         self._find_lost(now, True)
+        self._put_out(now)
         self._admit(now)
         self._see_disks(now)
         self._see_gone(now)
@@ -583,7 +589,7 @@ class Controller:
             del self._loads_told[disk]
 
     def _find_lost(self, now: int, succeeded: bool) -> None:
-        """Mark members as away whose lease is certainly over, and put out those that an operator named.
+        """Mark members as away whose lease is certainly over; `_put_out` goes on with those that an operator named.
 
         succeeded: of those whose next process reports, which a START may have replaced before; else of the others.
         """
@@ -611,13 +617,7 @@ class Controller:
             if now < over_ns and not early:
                 self._due_ns = min(self._due_ns, over_ns)
                 continue
-            if self._evictions.get(disk, 0) != incarnation:
-                lost.append(MarkAway(disk, incarnation, member.version, self._reason(member, over_ns == 0)))
-                continue
-            if not early:
-                self._leases.revoke(disk, incarnation, now)
-            if not self._propose(disk, incarnation, Evict(disk, incarnation), now):
-                self._leases.restore(disk, incarnation)
+            lost.append(MarkAway(disk, incarnation, member.version, self._reason(member, over_ns == 0)))
         if lost:
             self._mark_away(lost, now)
 
@@ -639,14 +639,28 @@ class Controller:
         if lost:
             self._propose_away(lost, now)
 
+    def _put_out(self, now: int) -> None:
+        """Put out the processes that an operator named, and that are away: they went together with others."""
+        members = self.log.configuration.members
+        for disk, incarnation in list(self._evictions.items()):
+            if disk in members and is_up(members[disk].state):
+                continue
+            if not (self._is_open(EVICT, disk, incarnation) or self._is_open(START, disk, incarnation)):
+                self._propose(disk, incarnation, Evict(disk, incarnation), now)
+
     def _propose_away(self, lost: list[MarkAway], now: int) -> None:
-        """Propose one entry that marks processes as away."""
+        """Propose one entry that marks processes as away; one that an operator has named, and goes alone, is put out.
+
+        Others that go with it would be left with its partitions if it were put out before.
+        """
         for one in lost:
             if self._leases.certainly_over(one.disk, one.incarnation, now):
                 self._leases.revoke(one.disk, one.incarnation, now)
-        command = lost[0]
-        command.others = lost[1:]
+        command: Command = MarkAway(lost[0].disk, lost[0].incarnation, lost[0].version, lost[0].why, lost[1:])
         keys = [(MARK_AWAY, one.disk, one.incarnation) for one in lost]
+        if len(lost) == 1 and self._evictions.get(lost[0].disk, 0) == lost[0].incarnation:
+            command = Evict(lost[0].disk, lost[0].incarnation)
+            keys = [(EVICT, lost[0].disk, lost[0].incarnation)]
         if not self._propose_all(keys, command, now):
             for one in lost:
                 self._leases.restore(one.disk, one.incarnation)
@@ -654,14 +668,19 @@ class Controller:
     def _is_silent(self, member: ClusterMember, now: int) -> bool:
         """Tell whether a member has not shown just now that it is alive; that ends with its lease at the latest.
 
-        The next process on its disk shows it, too: a START leaves ISRs as they are.
+        Nor does one that shows it, and gets no further lease. The next process on its disk shows it, too: a START
+        leaves ISRs as they are.
         """
         disk = member.disk
-        report = self._reports.get(disk)
-        heard = report is not None and now - report.at_ns <= 2 * self._options.heartbeat_ns
-        if disk == self._me.disk or (heard and self._neighbours.is_linked(disk)):
+        if disk == self._me.disk:
             return False
-        leaves = self._is_open(MARK_AWAY, disk, member.incarnation)
+        report = self._reports.get(disk)
+        if report is not None and now - report.at_ns <= 2 * self._options.heartbeat_ns:
+            is_next = report.incarnation != member.incarnation
+            stays = is_next or not self._is_over(disk, member.incarnation, report.beat)
+            if stays and self._neighbours.is_linked(disk):
+                return False
+        leaves = self._is_open(MARK_AWAY, disk, member.incarnation) or self._is_open(EVICT, disk, member.incarnation)
         return leaves or not self._leases.certainly_over(disk, member.incarnation, now)
 
     def _left_to(self, silent: list[int], gone: list[int]) -> list[int]:
@@ -699,6 +718,8 @@ class Controller:
 
     def _reason(self, member: ClusterMember, is_proved: bool) -> int:
         """Return why a member is away; is_proved: its end is proved, or it gave its lease back."""
+        if self._evictions.get(member.disk, 0) == member.incarnation:
+            return PUT_OUT
         if self._stops(member):
             return STOPPED
         if is_proved:
@@ -724,6 +745,8 @@ class Controller:
             report = self._reports[disk]
             member = members.get(disk)
             if member is None or report.incarnation <= member.evicted or report.incarnation < member.incarnation:
+                continue
+            if report.incarnation <= self._evictions.get(disk, 0):
                 continue
             if is_up(member.state) and report.incarnation == member.incarnation:
                 continue
