@@ -151,6 +151,23 @@ def test_a_partition_is_not_left_to_a_member_that_is_silent_when_the_other_is_pu
     assert not is_up_at(boss, pair[0])
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_a_controller_that_stops_and_waits_for_a_silent_member_hands_over_when_it_is_away(seed: int) -> None:
+    """A successor knows no leases and waits for one: the process would have ended before it is away."""
+    cluster = begun(seed, 5, 2, [])
+    boss = controller(cluster)
+    number = next(n for n, state in enumerate(partitions_of(boss)) if boss.disk in state.isr and len(state.isr) == 2)
+    silent = next(m for m in cluster.machines if m.disk in isr_of(boss, number) and m is not boss)
+    witness = next(m for m in cluster.machines if m not in (silent, boss))
+    cluster.isolate(silent, cluster.machines, True)
+    cluster.run(300 * MS)
+    control(boss).stopping = True
+    began = cluster.now
+    cluster.until(lambda: control(boss).is_away, 5 * S)
+    assert cluster.now - began < 900 * MS
+    assert sorted(isr_of(witness, number)) == sorted([boss.disk, silent.disk])
+
+
 @pytest.mark.parametrize("isolated", [False, True], ids=["killed", "isolated"])
 def test_while_a_member_may_not_know_entries_of_several_each_is_one(isolated: bool) -> None:
     """An older build cannot read them: it would stop at the first one, and at each start again."""

@@ -959,7 +959,11 @@ class Controller:
             self._retry(now)
             return
         behind = [disk for disk in log.learners if log.acknowledged(disk) + _BEHIND < log.commit]
-        stopping = [member.disk for member in self._up() if self._stops(member) or member.disk in self._evictions]
+        stopping: list[int] = []
+        for member in self._up():
+            stops = self._stops(member) and (member.disk != self._me.disk or self._is_marked(member))
+            if stops or member.disk in self._evictions:
+                stopping.append(member.disk)
         linked = self._neighbours
         unheard = [disk for disk in log.voters if disk != self._me.disk and not linked.is_linked(disk)]
         me = self._me.disk
@@ -985,7 +989,7 @@ class Controller:
         report = self._reports.get(self._me.disk)
         ends = mine is None or is_leaving(mine.state)
         if report is not None:
-            ends = ends or report.beat.stalled or report.beat.returned > 0
+            ends = ends or report.beat.stalled or (report.beat.returned > 0 and self._is_marked(mine))
         ends = ends or self._evictions.get(self._me.disk, 0) > 0
         heirs = self._heirs()
         if ends:
@@ -1006,6 +1010,16 @@ class Controller:
         self._wider_ns = self._wider_ns or now
         if now - self._wider_ns >= self._options.link_patience_ns:
             self.successor = widest
+
+    def _is_marked(self, mine: ClusterMember | None) -> bool:
+        """Tell whether this process, which stops, is marked as away, or about to be.
+
+        It may wait for a member that is silent (`_mark_away`). Until then it neither hands over nor gives its vote away:
+        a successor knows no leases, and would let it wait longer.
+        """
+        if mine is None or not is_up(mine.state):
+            return True
+        return self._is_open(MARK_AWAY, mine.disk, mine.incarnation)
 
     def _heirs(self) -> list[int]:
         """Return the other voters that may lead the log."""
