@@ -20,7 +20,8 @@ Where all copies of a partition go together (a rack loses power, a switch fails)
 To mark them as away one by one would leave the partition to the last one, which has been dead as long as the others:
 if its disk is lost, the copies that come back count for nothing. So a member waits if it would leave a partition to
 members of which none shows that it is alive. They show it soon, or their leases end, too; then one entry marks all of
-them as away, and each is in sync until one comes back.
+them as away, and each is in sync until one comes back. Who shows it and is to go itself (it is cut off, its disk stands
+still, an operator puts it out) is no better. And an entry of which one member has changed meanwhile marks nobody.
 
 When few are up
 No majority is up while most members are linked to each other, if a single link leads from those to the leader of the
@@ -1014,8 +1015,8 @@ class Controller:
     def _is_marked(self, mine: ClusterMember | None) -> bool:
         """Tell whether this process, which stops, is marked as away, or about to be.
 
-        It may wait for a member that is silent (`_mark_away`). Until then it neither hands over nor gives its vote away:
-        a successor knows no leases, and would let it wait longer.
+        It may wait for a member that is silent (`_mark_away`). Until then it neither hands over nor gives its vote
+        away: a successor knows no leases, and would let it wait longer.
         """
         if mine is None or not is_up(mine.state):
             return True
