@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from folkmoot.kernel.feature import TOGETHER_BIT
 from folkmoot.kernel.rng import Rng
 from folkmoot.membership.cluster_member import DATA, WITNESS, ClusterMember, Process
 from folkmoot.membership.command import (
@@ -76,6 +77,10 @@ class Reference:
     def up(self, disk: int) -> bool:
         return disk in self.members and self.members[disk]["state"] in ("active", "leaving")
 
+    def stays(self, partition: dict[str, Any], disk: int) -> bool:
+        """A replica in sync stays so while others are: it is up, or nobody knows whether it is the newest."""
+        return partition["recovering"] or self.up(disk)
+
     def apply(self, index: int, command: Command) -> bool:
         """Apply a command; True if it was accepted."""
         name = type(command).__name__.lower()
@@ -84,6 +89,7 @@ class Reference:
         for partition in self.partitions:
             partition["branches"] = partition["branches"] & (set(partition["replicas"]) - partition["isr"])
             partition["damaged"] = partition["damaged"] and len(partition["isr"]) == 1
+            partition["recovering"] = partition["recovering"] and len(partition["isr"]) > 1
         if accepted and not isinstance(command, (Put, Delete, Features)):
             self.changed = index + self.base
         if accepted:
@@ -103,7 +109,9 @@ class Reference:
         for command in deaths:
             assert self.apply(index, command)
         for partition, isr in zip(self.partitions, before, strict=True):
-            if partition["isr"] != isr and not any(self.up(disk) for disk in isr):
+            if partition["recovering"]:
+                assert partition["isr"] == isr, "nobody leaves"
+            elif partition["isr"] != isr and not any(self.up(disk) for disk in isr):
                 partition["isr"] = isr
                 partition["version"] += 1
         self.changed = index + self.base
@@ -111,7 +119,7 @@ class Reference:
         self.unite()
 
     def found(self, index: int, command: Found) -> bool:
-        if self.members:
+        if self.partitions:
             return False
         for one in command.members:
             self.members[one.disk] = {
@@ -139,6 +147,7 @@ class Reference:
                     "lost": False,
                     "branches": set(),
                     "damaged": False,
+                    "recovering": False,
                 },
             )
         return True
@@ -192,15 +201,15 @@ class Reference:
                 self.branch(partition, command.disk)
             elif command.disk in partition["isr"] and partition["leader"] in (0, command.disk):
                 partition["leader"] = 0
-                partition["isr"] = {disk for disk in partition["isr"] if self.up(disk)}
+                partition["isr"] = {disk for disk in partition["isr"] if self.stays(partition, disk)}
                 self.lead_again(partition)
-                partition["version"] += 1
+                partition["version"] += partition["leader"] > 0
         return True
 
     def branch(self, partition: dict[str, Any], disk: int) -> None:
         if disk not in partition["replicas"]:
             partition["replicas"] = [*partition["replicas"], disk]
-        in_sync = {other for other in partition["isr"] if self.up(other)}
+        in_sync = {other for other in partition["isr"] if self.stays(partition, other)}
         if in_sync == {disk} or not partition["isr"]:
             partition["isr"] = {disk}
             partition["leader"] = 0
@@ -215,7 +224,7 @@ class Reference:
 
     def lead_again(self, partition: dict[str, Any]) -> None:
         able = [disk for disk in partition["replicas"] if disk in partition["isr"] and self.up(disk)]
-        if partition["damaged"]:
+        if partition["damaged"] or (partition["recovering"] and set(able) != partition["isr"]):
             able = []
         well = [disk for disk in able if not (self.members[disk]["full"] or self.members[disk]["slow"])]
         chosen = (well or able or [0])[0]
@@ -236,7 +245,9 @@ class Reference:
             if not disks & partition["isr"]:
                 continue
             before = (set(partition["isr"]), partition["leader"])
-            if any(self.up(other) for other in partition["isr"]):
+            if partition["recovering"]:
+                partition["leader"] = 0
+            elif any(self.up(other) for other in partition["isr"]):
                 partition["isr"] = partition["isr"] - disks
             if partition["leader"] in disks:
                 self.lead_again(partition)
@@ -246,6 +257,9 @@ class Reference:
     def markaway(self, index: int, command: MarkAway) -> bool:
         together = [command, *command.others]
         if len({one.disk for one in together}) < len(together):
+            return False
+        known = [(one, self.members[one.disk]) for one in together if one.disk in self.members]
+        if [1 for one, told in known if (one.incarnation, one.version) != (told["incarnation"], told["version"])]:
             return False
         gone = {one.disk for one in together if self.marked_away(index, one)}
         self.shrink(gone)
@@ -301,6 +315,7 @@ class Reference:
             return False
         only = [partition for partition in mine if command.disk in partition["branches"]]
         only += [partition for partition in mine if not partition["isr"] or partition["isr"] == {command.disk}]
+        only += [partition for partition in mine if partition["recovering"] and command.disk in partition["isr"]]
         if only and not command.force:
             return False
         for partition in mine:
@@ -308,6 +323,8 @@ class Reference:
                 partition["lost"] = True
             partition["replicas"] = [disk for disk in partition["replicas"] if disk != command.disk]
             partition["isr"] = partition["isr"] - {command.disk}
+            if partition["leader"] == 0:
+                self.lead_again(partition)
             partition["version"] += 1
         del self.members[command.disk]
         self.removed[command.disk] = one["incarnation"]
@@ -330,16 +347,24 @@ class Reference:
             if self.members[disk]["kind"] != DATA or self.members[disk]["state"] != "active":
                 return False
         isr = partition["isr"] & set(item.replicas)
+        left: set[int] = set()
+        if partition["recovering"] and isr != partition["isr"]:
+            return False
         if not partition["isr"]:
             if self.apart and not partition["lost"]:
                 return False
             able = [disk for disk in item.replicas if self.up(disk)]
             whole = set(able) - partition["branches"]
-            isr = whole & set(partition["replicas"]) or whole or set(able[:1])
+            if self.features & TOGETHER_BIT:
+                left = set(partition["replicas"]) - partition["branches"]
+            if left - whole:
+                return False
+            isr = left or whole or set(able[:1])
         if not isr:
             return False
         partition["replicas"] = item.replicas
         partition["isr"] = isr
+        partition["recovering"] = partition["recovering"] or len(left) > 1
         if partition["leader"] not in isr:
             self.lead_again(partition)
         partition["version"] += 1
@@ -361,9 +386,10 @@ class Reference:
         for disk in wanted - partition["isr"]:
             if not self.up(disk) or self.members[disk]["started"] != command.started[disk]:
                 return False
-        if wanted == partition["isr"]:
+        if wanted == partition["isr"] and not partition["recovering"]:
             return False
         partition["isr"] = wanted
+        partition["recovering"] = False
         partition["epoch"] += item.anew
         partition["version"] += 1
         return True
@@ -375,6 +401,8 @@ class Reference:
         if command.version != partition["version"] or command.leader not in partition["isr"]:
             return False
         if command.leader == partition["leader"] or not self.up(command.leader) or partition["damaged"]:
+            return False
+        if partition["recovering"] and not all(self.up(disk) for disk in partition["isr"]):
             return False
         partition["leader"] = command.leader
         partition["epoch"] += 1
@@ -482,6 +510,7 @@ class Reference:
             assert set(configuration.branches.get(number, [])) == partition["branches"]
             assert (number in configuration.lost) == partition["lost"]
             assert (number in configuration.damaged) == partition["damaged"]
+            assert (number in configuration.recovering) == partition["recovering"]
         values = {key: (found.value, found.number) for key, found in configuration.settings.values.items()}
         assert values == self.settings
 
@@ -493,6 +522,7 @@ class Drawer:
         self.rng = Rng(seed)
         self.disks = [10 + number for number in range(8)]
         self.kept: list[Command] = []  # commands of earlier moments, to be proposed again
+        self.goes_together = seed % 2 == 0  # its log begins with the feature of that name
 
     def pick(self, values: list[int]) -> int:
         return values[self.rng.below(len(values))]
@@ -504,6 +534,9 @@ class Drawer:
 
     def draw(self, configuration: ClusterConfiguration) -> Command:
         rng = self.rng
+        if self.goes_together and configuration.is_founded():
+            self.goes_together = False
+            return Features(TOGETHER_BIT)
         if self.kept and rng.chance(1, 8):
             return self.kept[rng.below(len(self.kept))]
         command = self.fresh(configuration)
@@ -620,3 +653,50 @@ class Drawer:
         for disk in sorted({disk for item in items for disk in item.isr}):
             started[disk] = configuration.members[disk].started + (rng.below(12) == 0)
         return AlterIsr(leader, items, started)
+
+
+class LosingDrawer(Drawer):
+    """Draws mostly what leads to the loss of the last copy in sync of a partition, and what is left back together."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        self.goes_together = True
+
+    def fresh(self, configuration: ClusterConfiguration) -> Command:
+        if not configuration.partitions or self.rng.chance(1, 8):
+            return super().fresh(configuration)
+        return self.lose(configuration, self.rng.below(len(configuration.partitions)))
+
+    def lose(self, configuration: ClusterConfiguration, number: int) -> Command:
+        """Draw the next step for one partition."""
+        rng = self.rng
+        state = configuration.partitions[number]
+        recovers = number in configuration.recovering
+        away = [disk for disk in state.replicas if not configuration.can_lead(disk)]
+        if away and (recovers or not state.isr or rng.chance(1, 8)) and rng.chance(3, 4):
+            return self.start(configuration, self.pick(away))
+        if not state.isr:
+            kept = state.replicas or [disk for disk in self.disks if self.is_active(configuration, disk)]
+            return Place([PlaceItem(number, state.version, kept[: len(kept) - (rng.below(6) == 0)])])
+        if state.leader and rng.chance(1, 3):
+            return self.alter(configuration, number, state.version)
+        found = configuration.members[self.pick(state.isr)]
+        if recovers and rng.chance(1, 3):
+            return Withdraw(found.disk, found.incarnation, [number], [])
+        if recovers and rng.chance(1, 4):
+            return Lead(number, state.version, found.disk)
+        if found.disk in away:
+            return Remove(found.disk, found.version, 3, not rng.chance(1, 6))
+        others: list[MarkAway] = []
+        for disk in state.isr:
+            other = configuration.members[disk]
+            if disk != found.disk and rng.chance(1, 4):  # one of them has changed meanwhile, now and then
+                others.append(MarkAway(disk, other.incarnation, other.version - (rng.below(3) == 0), 1))
+        return MarkAway(found.disk, found.incarnation, found.version, 1, others)
+
+    def start(self, configuration: ClusterConfiguration, disk: int) -> Activate:
+        found = configuration.members[disk]
+        number = max(found.incarnation, found.evicted) + 1
+        count = len(configuration.partitions)
+        branches = [self.rng.below(count)] if self.rng.chance(1, 8) else []
+        return Activate(disk, found.version, process(number, disk), 0, branches)

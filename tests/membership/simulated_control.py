@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from copy import deepcopy
 from heapq import heappop, heappush
 
+from folkmoot.kernel.feature import TOGETHER_BIT
 from folkmoot.kernel.rng import Rng
 from folkmoot.membership.configuration import ClusterConfiguration
 from folkmoot.membership.configuration_format import encode_configuration
@@ -60,7 +61,7 @@ class Machine:
         self.seeds: list[str] = []
         self.seeds_unknown = False
         self.witness = False
-        self.features = 0
+        self.features = TOGETHER_BIT
         self.is_incomplete = False  # its disk may lack what was confirmed last, and knows it
         self.events: list[str] = []
         self.sent = 0

@@ -279,5 +279,5 @@ def test_a_configuration_with_an_impossible_descent_is_a_value_error(
 
 def test_a_configuration_of_a_newer_build_is_refused() -> None:
     data = encode_configuration(ClusterConfiguration())
-    with pytest.raises(ValueError, match="format 3"):
-        decode_configuration(b"\x03" + data[1:])
+    with pytest.raises(ValueError, match="format 4"):
+        decode_configuration(b"\x04" + data[1:])

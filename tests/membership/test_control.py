@@ -1142,6 +1142,32 @@ def test_members_stop_one_after_the_other_and_the_last_one_goes_on(seed: int) ->
     assert len({control(machine).lineage for machine in cluster.machines}) == 1
 
 
+@pytest.mark.parametrize(("count", "stopped"), [(5, 3), (5, 4), (7, 5), (7, 6)])
+def test_of_members_that_stop_together_a_majority_can_serve_again(count: int, stopped: int) -> None:
+    """Those that are left vote alone: else most voters would be members that have ended, and nobody could change it."""
+    cluster = begun(1, count, forks=False)
+    cluster.run(3 * S)
+    boss = controller(cluster)
+    ending = [machine for machine in cluster.machines if machine is not boss][:stopped]
+    for machine in ending:
+        control(machine).stopping = True
+    end = cluster.now + S  # then the driver waits no longer
+    while cluster.now < end:
+        cluster.run(20 * MS)
+        for machine in ending:
+            if machine.control is not None and machine.control.is_away:
+                cluster.kill(machine)
+    assert not [machine for machine in ending if machine.control is not None], "each has stopped in time"
+    cluster.run(5 * S)
+    running = [machine for machine in cluster.machines if machine.control is not None]
+    assert all(machine.is_live(cluster.now) for machine in running)
+    for machine in ending[: count // 2 + 1 - len(running)]:
+        cluster.start(machine)
+        running.append(machine)
+    cluster.run(20 * S)
+    assert all(machine.is_live(cluster.now) for machine in running)
+
+
 def test_a_setting_reaches_every_member() -> None:
     cluster = begun(41, 3)
     machine = follower(cluster)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from folkmoot.kernel.feature import TOGETHER_BIT
 from folkmoot.membership.cluster_member import WITNESS, ClusterMember
 from folkmoot.membership.cluster_settings import (
     ABSENT,
@@ -14,15 +15,18 @@ from folkmoot.membership.cluster_settings import (
     VALUE_BYTES_MAX,
 )
 from folkmoot.membership.command import (
+    ALTER_ISR,
     ENDED,
     EVICTED,
     FORGOTTEN,
     KINDS,
     LEFT,
     PRUNE,
+    REMOVE,
     REPLACED,
     REPLICAS_MAX,
     SILENT,
+    WITHDRAW,
     Activate,
     AlterIsr,
     Command,
@@ -75,7 +79,7 @@ from folkmoot.membership.transition import (
     Transition,
 )
 from folkmoot.store.epoch import COUNTER_MAX
-from tests.membership.reference import ALL_FEATURES, Drawer, Reference, founded, member, process
+from tests.membership.reference import ALL_FEATURES, Drawer, LosingDrawer, Reference, founded, member, process
 
 LARGE = (1 << 62) - 1 - 200  # disks with identities that need all bytes
 
@@ -87,6 +91,7 @@ class Log:
         self.transition = Transition(ClusterConfiguration())
         self.next = 2  # 1 is the founding snapshot of Raft
         self.do(founded(disks, partitions, copies))
+        self.do(Features(TOGETHER_BIT))
         self.place(*[disks[:copies] for _ in range(partitions)])
 
     @property
@@ -176,6 +181,35 @@ def test_drawn_commands_do_what_the_reference_says(part: int) -> None:
     # Were commands of a kind always refused, or always accepted, its rules would not be compared.
     assert min(accepted.values()) > 0, accepted
     assert min(refused.values()) > 0, refused
+
+
+def test_what_is_left_of_lost_partitions_recovers_as_the_reference_says() -> None:
+    """Recoveries are rare among commands of all kinds, so these logs lose last copies most of the time."""
+    begun = 0
+    ends: dict[int, int] = {}
+    waits = 0
+    for seed in range(40):
+        drawer = LosingDrawer(seed)
+        transition = Transition(ClusterConfiguration())
+        configuration = transition.configuration
+        reference = Reference()
+        for index in range(2, 300):
+            command = founded([10, 11, 12, 13], 3) if index == 2 else drawer.draw(configuration)
+            before = dict(configuration.recovering)
+            wanted = reference.apply(index, command)
+            result = transition.apply(index, encode_command(command))
+            assert result.is_accepted() == wanted, result
+            configuration.check()
+            reference.compare(configuration)
+            again = decode_configuration(encode_configuration(configuration))
+            assert again.recovering == configuration.recovering
+            begun += len([number for number in configuration.recovering if number not in before])
+            waits += len([number for number in configuration.recovering if not configuration.partitions[number].leader])
+            if [number for number in before if number not in configuration.recovering]:
+                ends[command.kind] = ends.get(command.kind, 0) + 1
+    assert begun > 40
+    assert waits > 40
+    assert min(ends.get(kind, 0) for kind in (ALTER_ISR, WITHDRAW, REMOVE)) > 0, ends
 
 
 @pytest.mark.parametrize("seed", range(100, 110))
@@ -347,7 +381,7 @@ def test_what_changes_no_role_is_no_change() -> None:
     changed = configuration.changed
     log.do(Put("k", b"v", ANY, "a"))
     log.do(Delete("k", ANY, "a"))
-    log.do(Features(1))
+    log.do(Features(2))
     assert log.refused(log.isr([1, 2, 3])) == UNCHANGED
     assert configuration.changed == changed < configuration.counter()
     for command in (log.isr([1, 2]), Strain(3, 1, log.of(3).version, True, False), Renew(1, 1)):
@@ -665,6 +699,78 @@ def test_a_branch_ends_with_its_replica() -> None:
     assert (log.shows()[0], log.configuration.branches) == ([1], {})
 
 
+@pytest.mark.parametrize("incarnation", [1, 2])
+def test_if_one_of_several_has_changed_none_is_marked_as_away(incarnation: int) -> None:
+    """What was known of 2 when this was proposed is outdated, but not that it is dead: 1 must not leave it in sync."""
+    log = Log([1, 2, 3], copies=2)
+    stale = MarkAway(2, incarnation, log.of(2).version, ENDED)
+    log.do(Strain(2, 1, log.of(2).version, True, False))
+    together = MarkAway(1, 1, log.of(1).version, ENDED, [stale])
+    assert log.refused(together) == (OLD_VERSION if incarnation == 1 else OLD_INCARNATION)
+    assert log.shows() == ([1, 2], [1, 2], 1, 1)
+    together = MarkAway(1, 1, log.of(1).version, ENDED, [MarkAway(2, 1, log.of(2).version, ENDED)])
+    log.do(together)
+    assert log.shows() == ([1, 2], [1, 2], 0, 1)
+
+
+def recovering() -> Log:
+    """2, then 3 and then 1 went away; 1 was forgotten, and 2 and 3, of which 3 has more, are placed together."""
+    log = Log([1, 2, 3, 4])
+    for disk in (2, 3, 1):
+        log.away(disk)
+    log.start(2)
+    log.do(Remove(1, log.of(1).version, FORGOTTEN, True))
+    assert log.refused(Place([PlaceItem(0, log.version(), [2, 3])])) == INELIGIBLE, "3 may have more, and is away"
+    log.start(3)
+    assert log.refused(Place([PlaceItem(0, log.version(), [2, 4])])) == INELIGIBLE, "3 may have more"
+    log.place([2, 3, 4])
+    assert log.shows() == ([2, 3, 4], [2, 3], 2, 2), "4 has nothing"
+    return log
+
+
+def test_what_is_left_of_a_lost_partition_waits_for_each_other_until_it_was_compared() -> None:
+    """If 2 went on while 3 is away, it would overwrite what was acknowledged while 3 was in sync, and 2 was not."""
+    log = recovering()
+    log.away(3)
+    assert log.shows() == ([2, 3, 4], [2, 3], 0, 2)
+    assert log.refused(Lead(0, log.version(), 2)) == INELIGIBLE
+    log.away(2)
+    log.start(2)
+    assert log.shows() == ([2, 3, 4], [2, 3], 0, 2)
+    log.start(3)
+    assert log.shows() == ([2, 3, 4], [2, 3], 2, 3), "now it is compared"
+
+
+def test_a_recovery_ends_with_the_word_of_the_leader() -> None:
+    log = recovering()
+    assert log.refused(Place([PlaceItem(0, log.version(), [2, 4])])) == INELIGIBLE
+    log.do(log.isr([2, 3]))
+    assert log.configuration.recovering == {}
+    assert log.refused(log.isr([2, 3])) == UNCHANGED
+    log.away(3)
+    assert log.shows() == ([2, 3, 4], [2], 2, 2)
+
+
+def test_a_recovery_goes_on_without_a_copy_that_is_unfit_or_forgotten() -> None:
+    log = recovering()
+    log.do(Withdraw(2, log.of(2).incarnation, [0], []))
+    assert log.shows() == ([2, 3, 4], [3], 3, 3), "2 has seen that it is behind"
+    log = recovering()
+    log.away(3)
+    assert log.refused(Remove(3, log.of(3).version, FORGOTTEN, False)) == LAST_COPY, "3 may have more"
+    log.do(Remove(3, log.of(3).version, FORGOTTEN, True))
+    assert log.shows() == ([2, 4], [2], 2, 3)
+
+
+def test_a_member_that_begins_anew_while_it_leads_a_recovery_leads_it_on() -> None:
+    log = recovering()
+    log.start(2)
+    assert log.shows() == ([2, 3, 4], [2, 3], 2, 3)
+    log.start(3)
+    assert log.shows() == ([2, 3, 4], [2, 3], 2, 3)
+    assert list(log.configuration.recovering) == [0]
+
+
 def test_a_lost_partition_that_begins_with_a_branch_has_merged_it() -> None:
     log = Log([1, 2, 3], copies=2)
     log.away(2)
@@ -890,11 +996,11 @@ def test_the_newest_changes_of_settings_are_kept() -> None:
 
 def test_features_need_all_members_and_stay() -> None:
     log = Log([1, 2])
-    log.do(Features(1))
-    assert log.refused(Features(1)) == UNCHANGED
-    assert log.refused(Features(8)) == LACKS_FEATURES
     log.do(Features(2))
-    assert log.configuration.features == 3
+    assert log.refused(Features(2)) == UNCHANGED
+    assert log.refused(Features(8)) == LACKS_FEATURES
+    log.do(Features(4))
+    assert log.configuration.features == TOGETHER_BIT + 2 + 4
     old = ClusterMember(5, "old", 0, process(1, 5, features=1))
     assert log.refused(Join(old)) == LACKS_FEATURES
     assert log.refused(Activate(1, 0, process(2, 1, features=ALL_FEATURES - 2))) == LACKS_FEATURES

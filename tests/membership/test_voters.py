@@ -6,6 +6,7 @@ import pytest
 
 from folkmoot.kernel.rng import Rng
 from folkmoot.membership.cluster_member import DATA, WITNESS, ClusterMember, Process
+from folkmoot.membership.command import STOPPED
 from folkmoot.membership.configuration import ClusterConfiguration
 from folkmoot.membership.lifecycle import ACTIVE, AWAY, AWAY_LEAVING, JOINING, LEAVING, is_up
 from folkmoot.membership.voters import next_change, voters_wanted
@@ -21,6 +22,7 @@ class Cluster:
         self.gone: list[int] = []
         self.stopping: list[int] = []
         self.unheard: list[int] = []
+        self.linked: list[int] = []  # members that are away, and whose processes answer all the same
         self.behind: list[int] = []
         self.leader = voters[0]
         self.changes: list[tuple[int, int]] = []
@@ -35,7 +37,8 @@ class Cluster:
 
     def up(self) -> list[int]:
         members = self.configuration.members
-        return [disk for disk in self.raft.voters if disk in members and is_up(members[disk].state)]
+        up = [disk for disk in self.raft.voters if disk in members and is_up(members[disk].state)]
+        return up + [disk for disk in self.raft.voters if disk in self.linked]
 
     def step(self) -> bool:
         """Take the next change; False if there is none."""
@@ -51,7 +54,7 @@ class Cluster:
             self.gone,
             self.behind,
             self.stopping,
-            self.unheard,
+            [*self.unheard, *[disk for disk in raft.voters if disk not in self.up()]],
         )
         if change is None:
             return False
@@ -278,6 +281,22 @@ def test_no_vote_ends_while_one_that_would_be_left_is_not_heard() -> None:
     found.turn(1, LEAVING)
     found.unheard = [2, 3]
     assert found.settle() == [1, 2, 3]
+
+
+@pytest.mark.parametrize("size", [3, 5, 7])
+def test_members_that_were_stopped_together_give_their_votes_away_while_they_run(size: int) -> None:
+    """They are away before they have ended, and agree to that. When they have ended, it is too late."""
+    found = cluster(size)
+    voters = found.settle()
+    found.linked = voters[1:]
+    for disk in voters[1:]:
+        found.turn(disk, AWAY)
+        found.configuration.members[disk].why = STOPPED
+    for disk in [disk for disk in found.configuration.members if disk not in voters]:
+        del found.configuration.members[disk]
+    assert found.settle() == [1]
+    for disk in voters[1:]:
+        assert (DEMOTE, disk) in found.changes
 
 
 def test_a_replaced_disk_is_a_new_voter() -> None:

@@ -99,7 +99,7 @@ class LoggedCell(Cell):
         if not is_up(one.state) or one.incarnation != self.incarnation:
             return [Activate(self.disk_id, one.version, process(self.incarnation, self.disk_id))]
         commands: list[Command] = []
-        request = isr_request(configuration, self.disk_id, self.filled, 1)
+        request = isr_request(configuration, self.disk_id, self.filled, {}, 1)
         if request is not None:
             commands.append(request)
         if self.unfit:

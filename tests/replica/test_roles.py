@@ -6,7 +6,7 @@ import pytest
 
 from folkmoot.kernel.clock import SECOND
 from folkmoot.kernel.pack import u64
-from folkmoot.membership.holding import COMPLETE, PARTIAL, Holding
+from folkmoot.membership.holding import COMPLETE, NONE, PARTIAL, Holding
 from folkmoot.membership.view import View
 from folkmoot.merge.side import last_shared_counter
 from folkmoot.peer.config import ClusterConfig
@@ -365,3 +365,15 @@ def test_where_clients_of_a_merged_session_may_stay_is_known_until_its_partition
         node.replication.install(view_at(6, [leader], others), 0)
         assert node.replication.take_homes(0) == (homes if known else {})
         assert node.replication.take_homes(0) == {}
+
+
+@pytest.mark.parametrize("recovers", [False, True])
+def test_a_copy_that_was_never_filled_is_empty_unless_another_may_have_been(recovers: bool) -> None:
+    """What is left of a partition is compared before one of them leads: nothing must not count as all that there is."""
+    replication = Replication("n0", 1, ClusterConfig(), MemoryStore(), Writer(1, 0))
+    replication.open(0)
+    view = view_at(5, ["n1", "n0"], [])
+    view.recovering = [0] if recovers else []
+    replication.install(view, 0)
+    assert replication.unfit == ([0] if recovers else [])
+    assert replication.replicas[0].state == (NONE if recovers else COMPLETE)

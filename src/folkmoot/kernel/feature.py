@@ -2,24 +2,54 @@
 
 A feature is on when every member of the view has it: nodes of two versions can form one cluster, and what only the
 newer ones understand begins when the last old one is gone. Owns the names and the rule.
+
+A *lasting* feature decides what an entry of the configuration log means. It is on from the entry that says so
+(`membership/command.Features`), which is proposed when all members have it, also those that are away, and it stays on:
+the log may hold entries that a node without it reads otherwise, or not at all. So such a node is refused from then on.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["AGES", "FEATURES", "LOGINS", "RECEIPTS", "features_on", "lacking"]
+__all__ = [
+    "AGES",
+    "FEATURES",
+    "LASTING",
+    "LOGINS",
+    "RECEIPTS",
+    "TOGETHER",
+    "TOGETHER_BIT",
+    "features_on",
+    "lacking",
+    "lasting_bits",
+]
 
 RECEIPTS: Final = "receipts"  # the answer to a request says where its messages are, and on how many nodes
 LOGINS: Final = "logins"  # nodes tell each other which passwords they have found right
 AGES: Final = "ages"  # a packet that has waited for the leader of its client's session says how long
 
-FEATURES: Final[list[str]] = [RECEIPTS, LOGINS, AGES]
+TOGETHER: Final = "together"  # members that go together are one entry, and what is left of a partition leads together
+
+FEATURES: Final[list[str]] = [RECEIPTS, LOGINS, AGES, TOGETHER]
 """What this software can do, in the order in which it learned it.
 
 None of them decides what a row means: a feature is off again as soon as an older node has come, and a row outlives
 that. What changes rows needs another version of the wire.
 """
+
+TOGETHER_BIT: Final = 1
+
+LASTING: Final[dict[str, int]] = {TOGETHER: TOGETHER_BIT}
+"""Those that decide what an entry of the configuration log means, and the bit of each; a bit is never used again."""
+
+
+def lasting_bits(features: list[str]) -> int:
+    """Return the bits of those of some features that last; a name that is unknown here has none."""
+    bits = 0
+    for feature in features:
+        bits |= LASTING.get(feature, 0)
+    return bits
 
 
 def features_on(mine: list[str], others: list[str], told: dict[str, list[str]]) -> list[str]:

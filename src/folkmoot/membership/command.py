@@ -255,7 +255,8 @@ class Activate(Command):
 class MarkAway(Command):
     """AWAY: processes do not serve any more, and their leases are certainly over.
 
-    Those whose leases are over at one moment are marked in one entry: so no partition is left to one of them.
+    Those whose leases are over at one moment are marked in one entry: so no partition is left to one of them. Builds
+    without the feature TOGETHER (`kernel/feature`) cannot read others.
 
     Args:
         disk: Of the first one; its incarnation and version follow.

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from folkmoot.kernel.feature import TOGETHER_BIT
 from folkmoot.membership.cluster_member import DATA, ClusterMember
 from folkmoot.membership.cluster_settings import ClusterSettings
 from folkmoot.membership.lifecycle import JOINING, is_up
@@ -62,6 +63,7 @@ class ClusterConfiguration:
         self.members: dict[int, ClusterMember] = {}  # by disk
         self.partitions: list[PartitionState] = []
         self.lost: dict[int, int] = {}  # partition -> index of the entry that gave up its last copy
+        self.recovering: dict[int, bool] = {}  # lost partitions whose leftovers, the ISR, were not compared yet
         self.damaged: dict[int, int] = {}  # partition -> the last replica in sync, which cannot be read
         self.branches: dict[int, list[int]] = {}  # partition -> replicas with changes that its leader has to merge
         self.removed: list[Removal] = []  # oldest first
@@ -78,6 +80,10 @@ class ClusterConfiguration:
     def counter_at(self, index: int) -> int:
         """Return the counter at another index with this base; at an earlier index it was that, or less."""
         return index + self.base
+
+    def goes_together(self) -> bool:
+        """Tell whether all members know the rules about members that go together (`kernel/feature.TOGETHER`)."""
+        return self.features & TOGETHER_BIT > 0
 
     def disks(self) -> list[int]:
         """Return the disks of all members, ascending."""
@@ -121,8 +127,12 @@ class ClusterConfiguration:
     def elect(self, number: int, replicas: list[int], isr: list[int]) -> int:
         """Return who leads a partition: the first of these replicas in sync that may, without strain if one is; or 0.
 
+        Of a partition that recovers nobody does while one of those in sync is away: that one may be the newest.
+
         This is a rule of the log: every build must have the same.
         """
+        if not self.is_compared(number, isr):
+            return 0
         spare = 0
         for disk in replicas:
             if disk in isr and self.may_lead(number, disk):
@@ -131,6 +141,14 @@ class ClusterConfiguration:
                 if spare == 0:
                     spare = disk
         return spare
+
+    def is_compared(self, number: int, isr: list[int]) -> bool:
+        """Tell whether one of these replicas in sync knows, or can find out, which of them is the newest."""
+        return number not in self.recovering or len(self.able(isr)) == len(isr)
+
+    def remaining(self, number: int, isr: list[int]) -> list[int]:
+        """Return which of these replicas stay in sync when others are up: those that are; all while it recovers."""
+        return list(isr) if number in self.recovering else self.able(isr)
 
     def is_whole(self) -> bool:
         """Tell whether nobody can come with changes of another lineage, but who was removed: all members are up here.
@@ -224,13 +242,16 @@ class ClusterConfiguration:
         if number in self.damaged:
             assert state.isr == [self.damaged[number]], "a damaged copy is in sync only if nothing else is"
             assert state.leader == 0, "a damaged copy leads nothing"
+        if number in self.recovering:
+            assert lost, "what was never lost has nothing to recover"
+            assert len(state.isr) > 1, "one copy alone has nobody to be compared with"
         if not state.isr:
             assert lost or not state.replicas, "a partition that is placed and not lost has a copy in sync"
         if state.leader:
             for disk in state.isr:
                 assert is_up(self.members[disk].state), "a member that is away is in sync only if nobody else is up"
             assert self.members[state.leader].can_lead(), "a member that is away or joining leads nothing"
-        else:
+        elif self.is_compared(number, state.isr):
             for disk in state.isr:
                 assert not self.may_lead(number, disk), "a partition with a copy in sync that can lead has a leader"
 
@@ -256,6 +277,8 @@ class ClusterConfiguration:
             self.check_partition(number)
         for number in self.lost:
             assert number < len(self.partitions), "a partition that was lost is one"
+        for number in self.recovering:
+            assert number < len(self.partitions), "a partition that recovers is one"
         for number in self.branches:
             assert number < len(self.partitions), "a partition that has branches is one"
         for number in self.damaged:

@@ -16,6 +16,8 @@ __all__ = ["decode_configuration", "encode_configuration", "encode_removals", "t
 
 _FORMAT: Final = 1
 _PRUNED: Final = 2  # with the floor of ancestors that were forgotten
+_RECOVERING: Final = 3  # with that, which may be 0, and with partitions that recover
+_FORMATS: Final = (_FORMAT, _PRUNED, _RECOVERING)
 
 
 def encode_configuration(configuration: ClusterConfiguration) -> bytes:
@@ -23,12 +25,14 @@ def encode_configuration(configuration: ClusterConfiguration) -> bytes:
     disks = configuration.disks()
     row: dict[int, int] = {disk: number for number, disk in enumerate(disks)}
     form = _PRUNED if configuration.floor else _FORMAT
+    if configuration.recovering:
+        form = _RECOVERING
     parts = [BYTE[form], varint(configuration.index), varint(configuration.cluster), varint(configuration.lineage)]
     parts += [varint(configuration.base), varint(configuration.changed)]
     parts += [varint(configuration.parent), varint(configuration.parent_index)]
     parts.append(varint(len(configuration.ancestors)))
     parts.extend([varint(lineage) + varint(counter) for lineage, counter in configuration.ancestors])
-    if configuration.floor:
+    if form != _FORMAT:
         parts.append(varint(configuration.floor))
     parts += [varint(configuration.trunk), varint(configuration.strength)]
     parts += [varint(configuration.copies), varint(configuration.features)]
@@ -45,6 +49,9 @@ def encode_configuration(configuration: ClusterConfiguration) -> bytes:
         parts.append(varint(number) + varint(_bits(replicas, configuration.branches[number])))
     parts.append(varint(len(configuration.damaged)))
     parts.extend([varint(number) for number in sorted(configuration.damaged)])
+    if form == _RECOVERING:
+        parts.append(varint(len(configuration.recovering)))
+        parts.extend([varint(number) for number in sorted(configuration.recovering)])
     parts.append(encode_removals(configuration.removed))
     parts.append(configuration.settings.encoded())
     return b"".join(parts)
@@ -101,9 +108,9 @@ def decode_configuration(data: bytes) -> ClusterConfiguration:
     """Return the configuration in `data`; raises ValueError."""
     cursor = Cursor(data, "a configuration")
     found = cursor.byte()
-    if found not in (_FORMAT, _PRUNED):
-        raise ValueError(f"a configuration has format {found}, this build reads formats {_FORMAT} and {_PRUNED}")
-    configuration = _take(cursor, found == _PRUNED)
+    if found not in _FORMATS:
+        raise ValueError(f"a configuration has format {found}, this build reads formats {_FORMAT} to {_FORMATS[-1]}")
+    configuration = _take(cursor, found)
     if not cursor.done():
         raise ValueError("a configuration goes on behind its end")
     if encode_configuration(configuration) != data:
@@ -115,7 +122,7 @@ def decode_configuration(data: bytes) -> ClusterConfiguration:
     return configuration
 
 
-def _take(cursor: Cursor, is_pruned: bool) -> ClusterConfiguration:
+def _take(cursor: Cursor, form: int) -> ClusterConfiguration:
     configuration = ClusterConfiguration()
     configuration.index = take_id(cursor, 0, "index")
     configuration.cluster = take_id(cursor, 0, "identity of a cluster")
@@ -127,8 +134,8 @@ def _take(cursor: Cursor, is_pruned: bool) -> ClusterConfiguration:
     for _ in range(cursor.count(ANCESTORS_MAX)):
         lineage = take_id(cursor, 1, "lineage")
         configuration.ancestors.append((lineage, take_id(cursor, 1, "counter")))
-    if is_pruned:
-        configuration.floor = take_id(cursor, 1, "counter")
+    if form != _FORMAT:
+        configuration.floor = take_id(cursor, 1 if form == _PRUNED else 0, "counter")
     configuration.trunk = take_id(cursor, 0, "lineage")
     configuration.strength = cursor.integer()
     configuration.copies = cursor.integer()
@@ -155,6 +162,9 @@ def _take(cursor: Cursor, is_pruned: bool) -> ClusterConfiguration:
         if number >= len(configuration.partitions) or len(configuration.partitions[number].isr) != 1:
             raise ValueError(f"there is no partition {number} whose last copy in sync is damaged")
         configuration.damaged[number] = configuration.partitions[number].isr[0]
+    if form == _RECOVERING:
+        for _ in range(cursor.count(PARTITIONS_MAX)):
+            configuration.recovering[cursor.integer()] = True
     configuration.removed = take_removals(cursor)
     configuration.settings = take_settings(cursor)
     return configuration

@@ -20,7 +20,8 @@ Where all copies of a partition go together (a rack loses power, a switch fails)
 To mark them as away one by one would leave the partition to the last one, which has been dead as long as the others:
 if its disk is lost, the copies that come back count for nothing. So a member waits if it would leave a partition to
 members of which none shows that it is alive. They show it soon, or their leases end, too; then one entry marks all of
-them as away, and each is in sync until one comes back.
+them as away, and each is in sync until one comes back. Who shows it and is to go itself (it is cut off, its disk stands
+still, an operator puts it out) is no better. And an entry of which one member has changed meanwhile marks nobody.
 
 When few are up
 No majority is up while most members are linked to each other, if a single link leads from those to the leader of the
@@ -66,6 +67,7 @@ from folkmoot.membership.command import (
     Withdraw,
     decode_command,
 )
+from folkmoot.membership.command import EVICTED as PUT_OUT
 from folkmoot.membership.configuration import ClusterConfiguration
 from folkmoot.membership.configuration_log import ConfigurationLog, Fate
 from folkmoot.membership.control_message import (
@@ -230,9 +232,13 @@ class Controller:
             return NOT_UP
         if not beat.up and beat.applied >= member.version:
             self._denied[disk] = CUT_OFF  # it was in another lineage: it comes up anew
-        if self._evictions.get(disk, 0) >= process.incarnation or beat.stalled or disk in self._denied:
+        if self._is_over(disk, process.incarnation, beat):
             return NOT_UP
         return GRANTED if self._leases.heard(disk, process.incarnation, beat.number, now) else NOT_UP
+
+    def _is_over(self, disk: int, incarnation: int, beat: Beat) -> bool:
+        """Tell whether a process that is up gets no further lease, by its newest heartbeat: it will be away."""
+        return self._evictions.get(disk, 0) >= incarnation or beat.stalled or disk in self._denied
 
     def _is_taken(self, process: Neighbour, beat: Beat, member: ClusterMember) -> bool:
         """Tell whether another process had the number of this start.
@@ -430,6 +436,7 @@ class Controller:
         self._find_lost(now, False)  # first: whoever comes up need not reach a process that is over
         self._let_up(now)
         self._find_lost(now, True)
+        self._put_out(now)
         self._admit(now)
         self._see_disks(now)
         self._see_gone(now)
@@ -583,7 +590,7 @@ class Controller:
             del self._loads_told[disk]
 
     def _find_lost(self, now: int, succeeded: bool) -> None:
-        """Mark members as away whose lease is certainly over, and put out those that an operator named.
+        """Mark members as away whose lease is certainly over; `_put_out` goes on with those that an operator named.
 
         succeeded: of those whose next process reports, which a START may have replaced before; else of the others.
         """
@@ -611,32 +618,50 @@ class Controller:
             if now < over_ns and not early:
                 self._due_ns = min(self._due_ns, over_ns)
                 continue
-            if self._evictions.get(disk, 0) != incarnation:
-                lost.append(MarkAway(disk, incarnation, member.version, self._reason(member, over_ns == 0)))
-                continue
-            if not early:
-                self._leases.revoke(disk, incarnation, now)
-            if not self._propose(disk, incarnation, Evict(disk, incarnation), now):
-                self._leases.restore(disk, incarnation)
+            lost.append(MarkAway(disk, incarnation, member.version, self._reason(member, over_ns == 0)))
         if lost:
             self._mark_away(lost, now)
 
     def _mark_away(self, lost: list[MarkAway], now: int) -> None:
-        """Propose that processes whose leases are over are away, but for those that have to wait for others."""
+        """Propose that processes whose leases are over are away, but for those that have to wait for others.
+
+        They are one entry as soon as all members can read that; before, each is one, and nobody waits.
+        """
+        if not self.log.configuration.goes_together():
+            for one in lost:
+                self._propose_away([one], now)
+            return
         gone = [one.disk for one in lost]
         silent = [member.disk for member in self._up() if member.disk not in gone and self._is_silent(member, now)]
         waiting = [] if self._planted.leaves_to_silent else self._left_to(silent, gone)
         if waiting:
             self._due_ns = min(self._due_ns, now + self._options.heartbeat_ns // 4)
             lost = [one for one in lost if one.disk not in waiting]
-        if not lost:
-            return
+        if lost:
+            self._propose_away(lost, now)
+
+    def _put_out(self, now: int) -> None:
+        """Put out the processes that an operator named, and that are away: they went together with others."""
+        members = self.log.configuration.members
+        for disk, incarnation in list(self._evictions.items()):
+            if disk in members and is_up(members[disk].state):
+                continue
+            if not (self._is_open(EVICT, disk, incarnation) or self._is_open(START, disk, incarnation)):
+                self._propose(disk, incarnation, Evict(disk, incarnation), now)
+
+    def _propose_away(self, lost: list[MarkAway], now: int) -> None:
+        """Propose one entry that marks processes as away; one that an operator has named, and goes alone, is put out.
+
+        Others that go with it would be left with its partitions if it were put out before.
+        """
         for one in lost:
             if self._leases.certainly_over(one.disk, one.incarnation, now):
                 self._leases.revoke(one.disk, one.incarnation, now)
-        command = lost[0]
-        command.others = lost[1:]
+        command: Command = MarkAway(lost[0].disk, lost[0].incarnation, lost[0].version, lost[0].why, lost[1:])
         keys = [(MARK_AWAY, one.disk, one.incarnation) for one in lost]
+        if len(lost) == 1 and self._evictions.get(lost[0].disk, 0) == lost[0].incarnation:
+            command = Evict(lost[0].disk, lost[0].incarnation)
+            keys = [(EVICT, lost[0].disk, lost[0].incarnation)]
         if not self._propose_all(keys, command, now):
             for one in lost:
                 self._leases.restore(one.disk, one.incarnation)
@@ -644,14 +669,19 @@ class Controller:
     def _is_silent(self, member: ClusterMember, now: int) -> bool:
         """Tell whether a member has not shown just now that it is alive; that ends with its lease at the latest.
 
-        The next process on its disk shows it, too: a START leaves ISRs as they are.
+        Nor does one that shows it, and gets no further lease. The next process on its disk shows it, too: a START
+        leaves ISRs as they are.
         """
         disk = member.disk
-        report = self._reports.get(disk)
-        heard = report is not None and now - report.at_ns <= 2 * self._options.heartbeat_ns
-        if disk == self._me.disk or (heard and self._neighbours.is_linked(disk)):
+        if disk == self._me.disk:
             return False
-        leaves = self._is_open(MARK_AWAY, disk, member.incarnation)
+        report = self._reports.get(disk)
+        if report is not None and now - report.at_ns <= 2 * self._options.heartbeat_ns:
+            is_next = report.incarnation != member.incarnation
+            stays = is_next or not self._is_over(disk, member.incarnation, report.beat)
+            if stays and self._neighbours.is_linked(disk):
+                return False
+        leaves = self._is_open(MARK_AWAY, disk, member.incarnation) or self._is_open(EVICT, disk, member.incarnation)
         return leaves or not self._leases.certainly_over(disk, member.incarnation, now)
 
     def _left_to(self, silent: list[int], gone: list[int]) -> list[int]:
@@ -660,7 +690,9 @@ class Controller:
         grows = bool(silent)
         while grows:
             grows = False
-            for state in self.log.configuration.partitions:
+            for number, state in enumerate(self.log.configuration.partitions):
+                if number in self.log.configuration.recovering:
+                    continue  # all stay in sync
                 leaving = [disk for disk in state.isr if disk in gone and disk not in waiting]
                 left = [disk for disk in self.log.configuration.able(state.isr) if disk not in leaving]
                 if leaving and left and all(disk in silent or disk in waiting for disk in left):
@@ -687,6 +719,8 @@ class Controller:
 
     def _reason(self, member: ClusterMember, is_proved: bool) -> int:
         """Return why a member is away; is_proved: its end is proved, or it gave its lease back."""
+        if self._evictions.get(member.disk, 0) == member.incarnation:
+            return PUT_OUT
         if self._stops(member):
             return STOPPED
         if is_proved:
@@ -712,6 +746,8 @@ class Controller:
             report = self._reports[disk]
             member = members.get(disk)
             if member is None or report.incarnation <= member.evicted or report.incarnation < member.incarnation:
+                continue
+            if report.incarnation <= self._evictions.get(disk, 0):
                 continue
             if is_up(member.state) and report.incarnation == member.incarnation:
                 continue
@@ -924,7 +960,11 @@ class Controller:
             self._retry(now)
             return
         behind = [disk for disk in log.learners if log.acknowledged(disk) + _BEHIND < log.commit]
-        stopping = [member.disk for member in self._up() if self._stops(member) or member.disk in self._evictions]
+        stopping: list[int] = []
+        for member in self._up():
+            stops = self._stops(member) and (member.disk != self._me.disk or self._is_marked(member))
+            if stops or member.disk in self._evictions:
+                stopping.append(member.disk)
         linked = self._neighbours
         unheard = [disk for disk in log.voters if disk != self._me.disk and not linked.is_linked(disk)]
         me = self._me.disk
@@ -950,7 +990,7 @@ class Controller:
         report = self._reports.get(self._me.disk)
         ends = mine is None or is_leaving(mine.state)
         if report is not None:
-            ends = ends or report.beat.stalled or report.beat.returned > 0
+            ends = ends or report.beat.stalled or (report.beat.returned > 0 and self._is_marked(mine))
         ends = ends or self._evictions.get(self._me.disk, 0) > 0
         heirs = self._heirs()
         if ends:
@@ -971,6 +1011,16 @@ class Controller:
         self._wider_ns = self._wider_ns or now
         if now - self._wider_ns >= self._options.link_patience_ns:
             self.successor = widest
+
+    def _is_marked(self, mine: ClusterMember | None) -> bool:
+        """Tell whether this process, which stops, is marked as away, or about to be.
+
+        It may wait for a member that is silent (`_mark_away`). Until then it neither hands over nor gives its vote
+        away: a successor knows no leases, and would let it wait longer.
+        """
+        if mine is None or not is_up(mine.state):
+            return True
+        return self._is_open(MARK_AWAY, mine.disk, mine.incarnation)
 
     def _heirs(self) -> list[int]:
         """Return the other voters that may lead the log."""

@@ -58,18 +58,26 @@ class Cost:
         return f"Cost(copies={self.copies} branches={self.branches})"
 
 
+def _left_of(configuration: ClusterConfiguration, number: int) -> list[int]:
+    """Return the copies of a partition whose last one in sync was given up, if it is not known which is the newest."""
+    state = configuration.partitions[number]
+    if number in configuration.recovering:
+        return state.isr
+    return [] if state.isr else state.replicas
+
+
 def cost_of(configuration: ClusterConfiguration, disk: int) -> Cost:
     """Return what the configuration knows that would be lost with a member.
 
-    Its copy counts where it is the last one in sync, and where none is in sync any more: which of those that are left
-    is the newest is not known before they are back. A branch counts as long as its member is not in sync: the
-    configuration does not say whether another copy of the same branch was merged.
+    Its copy counts where it is the last one in sync, and where none is in sync any more, or those that are left were
+    not compared yet: which of them is the newest is not known before they are back. A branch counts as long as its
+    member is not in sync: the configuration does not say whether another copy of the same branch was merged.
     """
     cost = Cost()
     for number, state in enumerate(configuration.partitions):
         if configuration.is_branch(number, disk):
             cost.branches.append(number)
-        elif state.isr == [disk] or (not state.isr and disk in state.replicas):
+        elif state.isr == [disk] or disk in _left_of(configuration, number):
             cost.copies.append(number)
     return cost
 

@@ -14,6 +14,7 @@ from typing import Final
 
 from folkmoot.kernel.clock import NEVER
 from folkmoot.kernel.event import ERROR, INFO, WARNING, Event
+from folkmoot.kernel.feature import lasting_bits
 from folkmoot.kernel.rng import Rng
 from folkmoot.membership.cluster_member import DATA, WITNESS
 from folkmoot.membership.cluster_settings import ClusterSettings, SettingNews
@@ -41,7 +42,6 @@ from folkmoot.store.writer import Writer
 __all__ = ["Membership"]
 
 _US: Final = 1000  # nanoseconds
-_NO_FEATURES: Final = 0  # those of today are on while all members have them, so that an upgrade can be rolled back
 _LOOK_US: Final = 100_000  # between two looks at what changes slowly
 
 
@@ -94,7 +94,8 @@ class Membership:
 
     def open(self, now: int) -> None:
         """Read the log; raises CorruptStore."""
-        control = Control(self._me, _NO_FEATURES, self._options(), self._reader, self._rng.next64(), now * _US)
+        features = lasting_bits(self._config.features)
+        control = Control(self._me, features, self._options(), self._reader, self._rng.next64(), now * _US)
         control.branches = self.held
         control.is_held = True
         for holding in self._holdings.holdings():
@@ -304,10 +305,10 @@ class Membership:
 
     # Links and messages
 
-    def up(self, member: Member, now: int) -> None:
-        """A node is connected, again or for the first time."""
+    def up(self, member: Member, features: list[str], now: int) -> None:
+        """A node is connected, again or for the first time; `features`: what it has said that it can do."""
         self._due_us = min(self._due_us, now)
-        self.control.up(member, _NO_FEATURES, now * _US)
+        self.control.up(member, lasting_bits(features), now * _US)
 
     def down(self, member: Member, refused: bool, now: int) -> None:
         """A connection has ended; refused: its host answers that nothing listens, so the process has ended."""
@@ -369,6 +370,12 @@ class Membership:
             self._due_us = 0
             epoch, version = self._roles[partition]
             self.control.requests.filled(partition, start[0], epoch, start[1], version)
+
+    def recovered(self, partition: int) -> None:
+        """All replicas of a partition that this node leads are the same, by the view that was handed over."""
+        self._due_us = 0
+        epoch, version = self._roles[partition]
+        self.control.requests.recovered(partition, epoch, version)
 
     def withdraw(self, partitions: list[int], damaged: list[int]) -> None:
         """Copies here are behind, or damaged: they are in sync no more, if there are others that are."""

@@ -14,8 +14,8 @@ A pure function of the configuration: it is asked again after each change, and a
    10 % more or less than its share, and only from one that leads at least two more: every move makes the sum of the
    squares smaller, so it ends.
 5. A member that is away keeps its place until the caller says that it is gone. A partition whose only copy in sync is
-   away waits for it; a partition whose last copy was given up begins with all others that are up, and goes on from
-   the newest.
+   away waits for it; a partition whose last copy was given up waits for all others, and goes on from the newest. Until
+   they are compared it loses none.
 6. A member that leaves, holds nothing, has no vote and is away, because it has nothing more to do for clients, is
    removed. A branch is something that it holds.
 """
@@ -296,7 +296,7 @@ class _Plan:
             return self._first(number, state)
         if state.leader == 0:
             return []
-        if self._is_complete(number):
+        if self._is_complete(number) and number not in self.configuration.recovering:
             if state.leader not in target:
                 return []
             kept = [*target, *[disk for disk in state.replicas if disk not in target and self._must_stay(disk)]]

@@ -12,6 +12,8 @@ means for those that read it:
     learners      other replicas that are up, branches first;        filling, before anything is dropped
                   none without a leader, who would fill them
     branches      copies with changes of another lineage             merging, before a partition opens
+    recovering    partitions whose ISR is what was left, and was     its leader says when all have the same;
+                  not compared yet                                   copies that were never filled leave it
     known         members with data that have ever been up           who may come with changes of its own: dates of rows
     absent        those of `known` that are not up                   status, addresses to look for them
     bases         the epoch by which a member came up last           who has lost what was under way; counting learners
@@ -129,6 +131,7 @@ def view_of(configuration: ClusterConfiguration) -> View:
         learners.append(apart + [names[disk] for disk in fill if names[disk] not in apart])
     view = View(epoch_of(configuration), members, replicas, learners, known, absent, branches, bases)
     view.leader_epochs = [state.leader_epoch for state in configuration.partitions]
+    view.recovering = sorted(configuration.recovering)
     view.lineage = [_make(shared, lineage) for lineage, shared in reversed(configuration.ancestors)]
     view.floor = configuration.floor
     view.lasts = lasts
@@ -162,7 +165,7 @@ def _losses_of(configuration: ClusterConfiguration) -> Losses:
         if number in configuration.damaged:
             losses.damaged[number] = configuration.members[configuration.damaged[number]].node_id
         elif state.isr and not state.leader:
-            losses.missing[number] = sorted([configuration.members[disk].node_id for disk in state.isr])
+            losses.missing[number] = _absent_of(configuration, state.isr)
         elif not state.isr and state.replicas:
             losses.leftover[number] = _absent_of(configuration, state.replicas)
         unmerged = _absent_of(configuration, configuration.branches.get(number, []))

@@ -98,6 +98,7 @@ class Requests:
         self._again: list[tuple[Command, int]] = []  # orders that knew an old version, and the entries that said so
         self._numbers: int = 0
         self._filled: dict[tuple[int, int], tuple[int, int, int]] = {}  # see `isr_request`
+        self._recovered: dict[int, tuple[int, int]] = {}  # see `isr_request`
         self._isr_ns: int = 0  # when to ask for ISRs again
 
     def begin(self) -> None:
@@ -108,6 +109,7 @@ class Requests:
         self._open.clear()
         self._again.clear()
         self._filled.clear()
+        self._recovered.clear()
 
     def keep_removals(self, removed: list[Removal]) -> None:
         """Keep the removals of the lineage that this process leaves, and those of earlier ones that are open in it.
@@ -243,6 +245,10 @@ class Requests:
         """
         self._filled[(partition, disk)] = (leader_epoch, started, version)
 
+    def recovered(self, partition: int, leader_epoch: int, version: int) -> None:
+        """All that is left of a partition that this member leads is the same now, as with `filled`."""
+        self._recovered[partition] = (leader_epoch, version)
+
     def renew(self) -> None:
         """Have everybody begin anew with everybody: messages between members are lost."""
         self._wish("renew", Renew(self._disk, self._incarnation))
@@ -251,7 +257,7 @@ class Requests:
         """Ask for what this process, which is up, wants until it is so."""
         if self._again:
             self._ask_again(configuration)
-        if self._filled:
+        if self._filled or self._recovered:
             self._ask_isr(configuration, now)
 
     def _ask_again(self, configuration: ClusterConfiguration) -> None:
@@ -277,10 +283,10 @@ class Requests:
                     self.forget(configuration, command.disk, command.force)
 
     def _ask_isr(self, configuration: ClusterConfiguration, now: int) -> None:
-        """Ask for the ISRs with the learners that are filled, all with one request."""
+        """Ask for the ISRs with the learners that are filled, and for the end of recoveries, all with one request."""
         if _ISR in self._open or now < self._isr_ns:
             return
-        request = isr_request(configuration, self._disk, self._filled, self._options.min_in_sync)
+        request = isr_request(configuration, self._disk, self._filled, self._recovered, self._options.min_in_sync)
         if request is not None:
             self._isr_ns = now + self._options.heartbeat_ns // 4
             self._wish(_ISR, request)

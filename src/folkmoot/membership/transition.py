@@ -1,7 +1,7 @@
 """The transition of the configuration: one entry of the log after another, with the same result at every member.
 
 The rules here are part of the log. A build that decided differently would have another configuration, so a rule changes
-only together with a feature (`Features`) that all members have.
+only together with a feature (`Features`) that all members have, and the former rule stays for the entries before it.
 
 Fencing. A command about a member names the version of the member that its proposer knew, one about a partition the
 version of the partition, one about a setting its number; each is changed by every accepted command, so of two commands
@@ -28,6 +28,13 @@ end it, and who has one is removed only by force.
 What a removal costs is judged here, when the entry is applied (`loss.cost_of`), and nowhere else for certain: who asks
 for it knows an earlier configuration. So of two removals that are harmless each and together give up the last copy, the
 second one is refused.
+
+Recovery. Where the last copy in sync was given up, what is left are copies that were in sync earlier, or never: nobody
+knows which of them is the newest (in Kafka's words, an unclean recovery: KIP-966 asks all of them for the ends of their
+logs). So they are put in sync together, when all of them are up, and the partition is *recovering*: its leader adopts
+the newest of them, and the others what it has. Until it says that they have (ALTER_ISR), no copy leaves the ISR because
+its member is away. Instead nobody leads, for the one that is away may be the newest: it is waited for, or forgotten by
+force. A copy that is unfit leaves as always (WITHDRAW), and a copy that is left alone has nothing to be compared with.
 
 Damage. A member whose copy cannot be read leaves the ISR (WITHDRAW). Where it is the last one it stays: what it has may
 be restored. But it must not lead, else it would take writes into a copy that it cannot read: the partition has no
@@ -267,7 +274,7 @@ class Transition:
         for command in deaths:
             self._apply_at(index, command)
         for number, partition in enumerate(configuration.partitions):
-            if not configuration.able(partition.isr):
+            if number not in configuration.recovering and not configuration.able(partition.isr):
                 isr = [founder] if founder in before[number].isr else before[number].isr
                 if isr != partition.isr:
                     self._put_partition(number, partition.replicas, isr, 0, False)
@@ -447,9 +454,11 @@ class Transition:
             if number in branches:
                 self._branch(number, command.disk)
             elif command.disk in partition.isr and partition.leader in (0, command.disk):
-                isr = configuration.able(partition.isr)
+                isr = configuration.remaining(number, partition.isr)
                 leader = configuration.elect(number, partition.replicas, isr)
-                assert leader > 0, "the member itself can lead"
+                if leader == 0:
+                    assert not configuration.is_compared(number, isr), "the member itself can lead"
+                    continue  # it waits for another one
                 self._put_partition(number, partition.replicas, isr, leader, True)
         return ACCEPTED
 
@@ -474,27 +483,44 @@ class Transition:
         replicas = before.replicas if disk in before.replicas else [*before.replicas, disk]
         isr = before.isr
         if disk in isr:
-            isr = [other for other in configuration.able(isr) if other != disk]
+            isr = [other for other in configuration.remaining(number, isr) if other != disk]
         if not isr:
             self._put_partition(number, replicas, [disk], disk, True)
             return
-        leader = before.leader if before.leader != disk else configuration.elect(number, replicas, isr)
+        leader = before.leader
+        if leader in (0, disk):
+            leader = configuration.elect(number, replicas, isr)
         self._put_partition(number, replicas, isr, leader, True)
         branches = [*configuration.branches.get(number, []), disk]
         configuration.branches[number] = [other for other in replicas if other in branches]
 
     def _away(self, command: MarkAway, result: Result) -> int:
-        """Mark processes as away, those that can be; if none can, the reason is that of the one with the least disk."""
+        """Mark processes as away, those that can be; if none can, the reason is that of the one with the least disk.
+
+        If one of them has changed since that was proposed, none is marked: its proposer knew that it does not live, and
+        would have the others leave their partitions to it.
+        """
         commands = sorted(command.all(), key=_disk_of)
         if len({one.disk for one in commands}) < len(commands):
             return INVALID
-        reasons = [self._away_one(one, result) for one in commands]
+        reasons = [self._judge_away(one) for one in commands]
+        for reason in reasons:
+            if reason in (OLD_INCARNATION, OLD_VERSION):
+                return reason
         if ACCEPTED not in reasons:
             return reasons[0]
-        self._withdraw([one.disk for one, reason in zip(commands, reasons, strict=True) if reason == ACCEPTED])
+        marked = [one for one, reason in zip(commands, reasons, strict=True) if reason == ACCEPTED]
+        for one in marked:
+            before = self.configuration.members[one.disk]
+            after = before.in_state(next_state(ON_AWAY, before.state), self._index)
+            after.why = one.why
+            after.away = self._counter()
+            self._change(before, after, result)
+        self._withdraw([one.disk for one in marked])
         return ACCEPTED
 
-    def _away_one(self, command: MarkAway, result: Result) -> int:
+    def _judge_away(self, command: MarkAway) -> int:
+        """Tell whether a process can be marked as away."""
         member = self.configuration.members.get(command.disk)
         if member is None:
             return UNKNOWN_DISK
@@ -502,16 +528,9 @@ class Transition:
             return OLD_INCARNATION
         if command.version != member.version:
             return OLD_VERSION
-        state = next_state(ON_AWAY, member.state)
-        if state == IMPOSSIBLE:
+        if next_state(ON_AWAY, member.state) == IMPOSSIBLE:
             return WRONG_STATE
-        if command.why == 0:
-            return INVALID
-        after = member.in_state(state, self._index)
-        after.why = command.why
-        after.away = self._counter()
-        self._change(member, after, result)
-        return ACCEPTED
+        return INVALID if command.why == 0 else ACCEPTED
 
     def _evict(self, command: Evict, result: Result) -> int:
         member = self.configuration.members.get(command.disk)
@@ -614,16 +633,17 @@ class Transition:
     def _withdraw(self, disks: list[int]) -> None:
         """Take members that are away out of the ISRs in which another remains, and give their leaderships to others.
 
-        The last members of an ISR stay in it: nothing else has what was committed, and each of them has all of it.
+        The last members of an ISR stay in it: nothing else has what was committed, and each of them has all of it. All
+        stay in that of a partition that recovers.
         """
         configuration = self.configuration
         assert not configuration.able(disks), "the members are away"
         for number, partition in enumerate(configuration.partitions):
             if not any(disk in partition.isr for disk in disks):
                 continue
-            isr = configuration.able(partition.isr) or partition.isr
+            isr = configuration.remaining(number, partition.isr) or partition.isr
             leader = partition.leader
-            if leader in disks:
+            if leader in disks or not configuration.is_compared(number, isr):
                 leader = configuration.elect(number, partition.replicas, isr)
             if leader != partition.leader or len(isr) < len(partition.isr):
                 self._put_partition(number, partition.replicas, isr, leader, False)
@@ -665,7 +685,10 @@ class Transition:
         if partition.isr and not isr:
             self.configuration.lost[number] = self._index
         replicas = [other for other in partition.replicas if other != disk]
-        self._put_partition(number, replicas, isr, partition.leader if isr else 0, False)
+        leader = partition.leader
+        if leader == 0:  # those that are left may have waited for it
+            leader = self.configuration.elect(number, replicas, isr)
+        self._put_partition(number, replicas, isr, leader if isr else 0, False)
 
     def _prune(self, command: Prune) -> int:
         """Forget old ancestors; a process that has been in one of them only is a stranger from now on."""
@@ -691,6 +714,8 @@ class Transition:
         self._changed.append(number)
         if number in configuration.damaged and isr != [configuration.damaged[number]]:
             del configuration.damaged[number]
+        if len(isr) < 2:
+            configuration.recovering.pop(number, None)
         if number in configuration.branches:
             branches = [disk for disk in after.learners() if disk in configuration.branches[number]]
             if branches:
@@ -739,30 +764,48 @@ class Transition:
                 return INELIGIBLE
         isr = [disk for disk in replicas if disk in before.isr]
         leader = before.leader
+        left: list[int] = []
         if not before.isr:
-            isr = self._first_isr(item.partition, replicas)
+            left = self._leftovers(item.partition)
+            isr = self._first_isr(item.partition, replicas, left)
+        elif item.partition in configuration.recovering and len(isr) < len(before.isr):
+            return INELIGIBLE
         if not isr:
             return LAST_COPY if before.isr else INELIGIBLE
+        if len(left) > 1:
+            configuration.recovering[item.partition] = True
         if leader not in isr:
             leader = configuration.elect(item.partition, replicas, isr)
         self._put_partition(item.partition, replicas, isr, leader, False)
         return ACCEPTED
 
-    def _first_isr(self, number: int, replicas: list[int]) -> list[int]:
+    def _leftovers(self, number: int) -> list[int]:
+        """Return the copies of a partition that are left where its last copy in sync was given up, without branches.
+
+        Where not all members know what recovers together, none is taken for such a copy.
+        """
+        configuration = self.configuration
+        partition = configuration.partitions[number]
+        if not configuration.goes_together() or partition.isr:
+            return []
+        return [disk for disk in partition.replicas if not configuration.is_branch(number, disk)]
+
+    def _first_isr(self, number: int, replicas: list[int], left: list[int]) -> list[int]:
         """Return who is in sync in a partition in which nobody was.
 
-        Where nothing was ever committed, all that are up are. Where the last copy was given up, those are that were
-        replicas of it: the leader takes over from the one with the newest changes (unclean recovery, KIP-966). Others
-        have nothing, and one of them would lead an empty partition if those were away now. Copies from other lineages
-        are merged; if there are no others, one of them is in sync.
+        Where nothing was ever committed, all that are up are. Where the last copy was given up, those are that are
+        `left` of it, when all of them are up: which one is the newest is not known. Others have nothing, and one of
+        them could begin the partition empty. Copies from other lineages are merged; if there are no others, one of
+        them is in sync.
         """
         configuration = self.configuration
         if not configuration.may_begin(number):
             return []
+        if left:
+            is_whole = len(configuration.able(left)) == len(left) and all(disk in replicas for disk in left)
+            return [disk for disk in replicas if disk in left] if is_whole else []
         able = configuration.able(replicas)
-        whole = [disk for disk in able if not configuration.is_branch(number, disk)]
-        left = [disk for disk in whole if disk in configuration.partitions[number].replicas]
-        return left or whole or able[:1]
+        return [disk for disk in able if not configuration.is_branch(number, disk)] or able[:1]
 
     def _alter_one(self, command: AlterIsr, item: IsrItem) -> int:
         configuration = self.configuration
@@ -785,8 +828,11 @@ class Transition:
             if not member.can_lead() or member.started != command.started[disk]:
                 return INELIGIBLE
         isr = [disk for disk in before.replicas if disk in wanted]
-        if isr == before.isr:
+        recovers = item.partition in configuration.recovering
+        if isr == before.isr and not recovers:
             return UNCHANGED
+        if recovers:
+            del configuration.recovering[item.partition]  # the leader has the newest of them, and so have the others
         self._put_partition(item.partition, before.replicas, isr, before.leader, item.anew)
         return ACCEPTED
 
@@ -802,6 +848,8 @@ class Transition:
         if command.leader == before.leader:
             return UNCHANGED
         if not configuration.may_lead(command.partition, command.leader):
+            return INELIGIBLE
+        if not configuration.is_compared(command.partition, before.isr):
             return INELIGIBLE
         self._put_partition(command.partition, before.replicas, before.isr, command.leader, False)
         return ACCEPTED

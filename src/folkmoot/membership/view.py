@@ -19,9 +19,11 @@ class View:
     empty when none can lead it. leader_epochs: per partition the number of the leadership. learners: per partition the
     ids of those that are being filled. known: ids, sorted, of all nodes with data that have ever been up. absent: those
     of `known` that are not up. branches: per partition the learners whose copies have changes of another lineage: it
-    opens only when these are merged. bases: by member the epoch in which it came up last: who has come up again has
-    dropped what was under way between them. lineage: the epochs that are shared with ancestors, newest first. lasts: by
-    id of absent nodes the epochs of the last views in which they were. losses: which copies are absent or lost.
+    opens only when these are merged. recovering: partitions whose replicas are what was left when the last one in sync
+    was lost, and were not compared yet: their leader says when they are the same. bases: by member the epoch in which
+    it came up last: who has come up again has dropped what was under way between them. lineage: the epochs that are
+    shared with ancestors, newest first. lasts: by id of absent nodes the epochs of the last views in which they were.
+    losses: which copies are absent or lost.
     crowded: ids of members whose disks are full or slow: they lead nothing that another replica can lead. is_trunk: no
     other lineage can have a quorum of the voters. trunk: what is shared with the one that can; 0: it is this one.
     """
@@ -46,6 +48,7 @@ class View:
         self.branches: dict[int, list[str]] = {} if branches is None else branches
         self.bases: dict[str, int] = {} if bases is None else bases
         self.leader_epochs: list[int] = [0] * len(self.replicas)
+        self.recovering: list[int] = []
         self.lineage: list[int] = []
         self.floor: int = 0
         self.lasts: dict[str, list[int]] = {}

@@ -62,7 +62,8 @@ def next_change(
         leader: The voter that leads the log; of equally good voters it is the last to be demoted.
         gone: Members that have been away for so long that they are to be replaced.
         stopping: Members that are up and about to be away, in order or evicted: they lose their votes and get none.
-        unheard: Members that the caller is not linked to, although the configuration may not say so yet.
+        unheard: Members that the caller is not linked to, as it knows better than the configuration. Members that are
+            away and linked, because they were stopped and have not ended yet, can still agree to changes.
         behind: Learners that lack too much of the log to be promoted now: Raft would refuse them.
     """
     assert voters, "a log has a voter"
@@ -214,8 +215,9 @@ class _Voters:
 
         Voters that leave, or are members no more, stay until they are replaced, as long as anybody can replace them.
         One that is gone stays until it is replaced in any case: its vote may come back. Those that are not up go first,
-        the leader last, and none goes without which those that are up are no quorum. For the voters that are left have
-        to agree: a voter that has just died would leave them without one for ever.
+        the leader last, and none goes without which those that are heard are no quorum. For the voters that are left
+        have to agree: a voter that has just died would leave them without one for ever. It does not matter whether they
+        are up: of many that were stopped at once each can give its vote away while its process runs, and not later.
         """
         replaced = len(self.voters) > self.wanted
         ending: list[int] = []
@@ -236,4 +238,4 @@ class _Voters:
 
     def _is_quorum_without(self, disk: int) -> bool:
         rest = [other for other in self.voters if other != disk]
-        return 2 * len([other for other in rest if self._is_up(other) and other not in self.unheard]) > len(rest)
+        return 2 * len([other for other in rest if other not in self.unheard]) > len(rest)

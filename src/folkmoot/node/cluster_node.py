@@ -235,7 +235,7 @@ class ClusterNode:
     def _change(self, change: PeerChange, now: int) -> None:
         if change.up:
             self.state.counters.peer_connects += 1
-            self.membership.up(change.member, now)
+            self.membership.up(change.member, change.features, now)
             self._see_features()
             self.clock_sharing.up(change.node_id)
             if not change.resumed:
@@ -288,11 +288,15 @@ class ClusterNode:
         self.broker.committed(self.replication.committed_token)
 
     def _tell_membership(self) -> None:
-        """Ask for changes of the configuration: copies are filled, or unfit, or all have to begin anew."""
+        """Ask for changes of the configuration: copies are filled, the same or unfit, or all have to begin anew."""
         replication = self.replication
         for partition, node_id in replication.filled:
             self.membership.filled(partition, node_id)
         replication.filled.clear()
+        view = self.view
+        for partition in [] if view is None else view.recovering:
+            if replication.has_recovered(partition):
+                self.membership.recovered(partition)
         if replication.unfit:
             replicas = replication.replicas
             damaged = [partition for partition in replication.unfit if replicas[partition].state == DAMAGED]

@@ -148,6 +148,11 @@ class Replication:
         """Whether this node serves a partition: it has been started here."""
         return self.replicas[partition].phase == OPEN
 
+    def has_recovered(self, partition: int) -> bool:
+        """Whether this node leads a partition, and all replicas in sync have on their disks what it took over."""
+        replica = self.replicas[partition]
+        return replica.phase == OPEN and replica.settled
+
     def leader_open(self, partition: int) -> bool:
         """Whether the leader of a partition serves it."""
         return self.replicas[partition].opened

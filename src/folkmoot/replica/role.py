@@ -72,7 +72,10 @@ class Roles:
         replica.role = _role_of(me, replicas, learners)
         phase = replica.phase
         if me in replicas and replica.state == NONE and not replica.sequence:
-            replica.state = COMPLETE  # the partition is empty everywhere
+            if partition in view.recovering:
+                replica.withdraw()  # it was never filled, and another one may have been
+            else:
+                replica.state = COMPLETE  # the partition is empty everywhere
         if me in replicas:
             self._see_unfit(replica)
         if leader != me:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Final
 
 from folkmoot.kernel.clock import HOUR, MILLISECOND, SECOND
+from folkmoot.kernel.feature import AGES, LOGINS
 from folkmoot.kernel.limits import Limits
 from folkmoot.kernel.rng import Rng
 from folkmoot.node import NodeConfig
@@ -122,8 +123,8 @@ _WITH_TOPOLOGIES = ("crashes", "disk stalls", "restarts")
 _WITH_TOPOLOGIES_CLUSTER = ("hangs", "joins", "leaves", "mass crashes", "peer resets", "power loss", "slow links")
 """Faults of the other family that this one draws too, less often."""
 
-_OLD_BUILD: Final = 2
-"""Features that the older one of two builds lacks."""
+_OLD_BUILD: Final = (LOGINS, AGES)
+"""Features that the older one of two builds lacks. It has those that last: nobody goes back behind one that is on."""
 
 SPLITTING = ("flapping", "one-way splits", "splits", "swizzles")
 """Faults after which the checkers must excuse much: a run has either some of them or none."""
@@ -253,7 +254,7 @@ class Swarm:
             cluster.seeds = [peer_address(other) for other in range(1, cluster.expect + 1)]
         cluster.witness = self.is_witness(number)
         if build == 0:
-            cluster.features = cluster.features[:-_OLD_BUILD]
+            cluster.features = [feature for feature in cluster.features if feature not in _OLD_BUILD]
         config.cluster = cluster
         return config
 
