@@ -271,6 +271,32 @@ def test_a_leader_that_was_away_and_is_alone_knows_what_is_on_its_disk() -> None
     assert node.replication.leads(0), "all that it takes over is on its disk"
 
 
+@pytest.mark.parametrize("away", [False, True], ids=["goes on", "takes over"])
+def test_a_leader_that_becomes_alone_knows_what_is_on_its_disk(away: bool) -> None:
+    """The last other member is gone and then removed, in two views between two turns.
+
+    What the first view has it write, the history of what is not committed, is the first change that it makes alone.
+    """
+    node = Node("n0")
+    node.install(view_at(5, ["n0", "n1"], []))
+    node.replication.receive("n1", READY, u64(epoch_at(5)) + encode_report(node.replica.report()), 0)
+    node.turn()
+    node.writer.put(0, kind_prefix(0, QUEUE) + b"l", b"body")
+    node.turn()
+    assert node.replica.uncommitted, "n1 has not confirmed it"
+    gone = alone_at(7)
+    gone.known = ["n0", "n1"]
+    node.replication.install(gone, 0)
+    removed = alone_at(8)
+    if away:
+        removed.bases["n0"] = removed.epoch
+    node.install(removed)
+    assert node.replica.sequence > node.replica.head_seq, "it has written"
+    node.turn()
+    assert node.replica.is_written()
+    assert node.replication.leads(0)
+
+
 def test_a_copy_that_was_being_filled_is_taken_over_where_it_is_the_only_one_in_sync() -> None:
     """In the lineage to which it has come back; what it had there is in a branch, of the one that filled it."""
     node = Node("n0")

@@ -143,7 +143,7 @@ class ClusterNode:
         self._wants: list[str] = []  # as the membership has them
         self._serving = False
         self._epoch = 0  # of the view
-        self._again: list[int] = []  # partitions that begin anew here, when the store shows what was written
+        self._again: list[int] = []  # partitions that begin anew here, each when the store shows what was written
         self._past: dict[str, int] = {}  # all former members: their newest incarnations
         self._to_reset: dict[str, None] = {}  # members that were at another side: the view begins anew with them
         self._unopened: list[int] = []  # partitions that their leader has not opened yet
@@ -308,9 +308,9 @@ class ClusterNode:
         replication = self.replication
         # A partition is restored from the store, which shows rows only when they are written. Read earlier, it would
         # lack what was acknowledged in the last turns.
-        if self._again and all(replication.replicas[partition].is_written() for partition in self._again):
-            again = self._again
-            self._again = []
+        again = [partition for partition in self._again if replication.replicas[partition].is_written()]
+        if again:
+            self._again = [partition for partition in self._again if partition not in again]
             self.broker.leadership.prepare(again)
         if replication.ready:
             ready = list(replication.ready)
