@@ -13,6 +13,7 @@ from starlette.types import ASGIApp
 from folkmoot.admin.source import NodeHomes, answered
 from folkmoot.admin.transactions import transaction_routes
 from folkmoot.mqtt.packet import Properties
+from folkmoot.partition.app import CHUNK_BYTES
 from tests.harness.asgi import Reply, ask
 from tests.harness.box import Box
 from tests.harness.desk import app_in, packet, packets
@@ -194,7 +195,7 @@ def test_only_who_has_the_token_gives_orders(box: Box) -> None:
 
 
 def test_a_full_disk_and_a_full_app_say_so() -> None:
-    box = Box(partitions=PARTITIONS, limits={"transaction_bytes_max": 1000})
+    box = Box(partitions=PARTITIONS, limits={"transaction_bytes_max": 1000 + CHUNK_BYTES})
     assert put(box, "a/0/p/0", packet("t", bytes(800))).status == 200
     assert put(box, "a/0/p/1", packet("t", bytes(800))).status == 413
     later = put(box, "a/1/p/0", packet("t", bytes(800)))

@@ -7,6 +7,7 @@ import pytest
 
 from folkmoot.kernel.clock import SECOND
 from folkmoot.mqtt import reason
+from folkmoot.partition.app import CHUNK_BYTES
 from folkmoot.query.question import CONFLICT, FOUND, NO_ROOM, STAGE, TOO_LARGE, UNKNOWN, Answer
 from folkmoot.report.order import encode_chunk
 from folkmoot.store.batch import Batch
@@ -196,7 +197,7 @@ def test_what_is_never_committed_expires() -> None:
 
 
 def test_an_app_may_stage_only_so_much() -> None:
-    box = box_with(limits={"transaction_bytes_max": 1000})
+    box = box_with(limits={"transaction_bytes_max": 1000 + CHUNK_BYTES})
     desk = Desk(box, "alerts", PARTITIONS)
     assert status(desk.stage(0, "a", 0, "t/x", [bytes(600)])) == FOUND
     assert status(desk.stage(0, "a", 0, "t/x", [bytes(700)])) == FOUND  # instead of the first
@@ -204,6 +205,24 @@ def test_an_app_may_stage_only_so_much() -> None:
     assert status(desk.stage(1, "a", 0, "t/x", [bytes(600)])) == NO_ROOM
     desk.abort(0, "a")
     assert status(desk.stage(1, "a", 0, "t/x", [bytes(600)])) == FOUND
+
+
+def test_a_chunk_counts_for_its_place_in_memory_however_little_is_in_it() -> None:
+    """Or a writer of tiny chunks takes many times the limit. They count alike when they were read from the rows."""
+    box = box_with(limits={"transaction_bytes_max": 10 * (CHUNK_BYTES + 100)})
+    desk = Desk(box, "alerts", PARTITIONS)
+    answers = [status(desk.stage(0, "a", number, "t/x", [b""])) for number in range(20)]
+    room = answers.count(FOUND)
+    assert 10 <= room <= 11
+    assert answers == [FOUND] * room + [TOO_LARGE] * (20 - room)
+    counted = box.node.counters.transaction_bytes
+    assert counted > room * CHUNK_BYTES
+    box.restart()
+    assert box.node.counters.transaction_bytes == counted
+    desk = Desk(box, "alerts", PARTITIONS)
+    assert status(desk.commit(0, ("a", room))) == FOUND
+    assert figures(desk)[2] == room
+    assert box.node.counters.transaction_bytes == 0
 
 
 def test_nothing_is_published_while_the_disk_is_full() -> None:

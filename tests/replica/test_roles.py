@@ -10,14 +10,26 @@ from folkmoot.membership.holding import COMPLETE, NONE, PARTIAL, Holding
 from folkmoot.membership.view import View
 from folkmoot.merge.side import last_shared_counter
 from folkmoot.peer.config import ClusterConfig
-from folkmoot.peer.kind import ASK_OFFER, COPY, DURABLE, FILLED, OFFER, OPENED, READY, SETTLED
+from folkmoot.peer.kind import ASK_OFFER, COPY, DURABLE, FETCH, FILLED, OFFER, OPENED, PAGE, PULL, READY, SETTLED, SHIP
 from folkmoot.peer.member import ACTIVE, Member
-from folkmoot.replica.notice import CopyNotice, Report, decode_sequences, encode_copy, encode_report, encode_sequences
+from folkmoot.replica.change import Change, encode_change
+from folkmoot.replica.notice import (
+    CopyNotice,
+    PageNotice,
+    Report,
+    decode_pull,
+    decode_sequences,
+    encode_copy,
+    encode_page,
+    encode_report,
+    encode_sequences,
+)
 from folkmoot.replica.offer import AskNotice, decode_offer, encode_ask
 from folkmoot.replica.phase import IDLE, MERGING, OPEN, TAKING
 from folkmoot.replica.replication import Replication
+from folkmoot.store.batch import PUT, encode_ops
 from folkmoot.store.epoch import make_epoch
-from folkmoot.store.key import QUEUE, kind_prefix, partition_start
+from folkmoot.store.key import QUEUE, kind_prefix, partition_end, partition_start
 from folkmoot.store.memory import MemoryStore
 from folkmoot.store.overlay import Overlay
 from folkmoot.store.writer import Writer
@@ -100,6 +112,44 @@ def test_a_copy_in_sync_leaves_the_isr_before_it_is_overwritten() -> None:
     node.replication.receive("n0", COPY, copy_of(learner.epoch), 0)
     assert node.replica.state == PARTIAL
     assert node.writer.position(0) == (learner.epoch, 9)
+
+
+@pytest.mark.parametrize("missed", [False, True])
+def test_a_copy_with_too_many_touched_keys_goes_on_where_it_was(missed: bool) -> None:
+    """If it began at the first key each time, one under much load would never end (A12).
+
+    But what it has is no part of a copy of a position that does not follow what came.
+    """
+    node = Node("n1")
+    node.replication.copies.touched_max = 3
+    epoch = epoch_at(6)
+    node.install(view_at(6, ["n0"], ["n1"]))
+    node.replication.receive("n0", COPY, encode_copy(epoch, CopyNotice(0, False, epoch, 9, [(epoch, 0)])), 0)
+    node.turn()
+    node.replication.wake(0)
+    assert [decode_pull(body, 1).start for body in node.told(PULL)] == [partition_start(0)]
+    middle = kind_prefix(0, QUEUE) + b"m"
+    page = PageNotice(0, partition_start(0), middle, False, [(kind_prefix(0, QUEUE) + b"a", bytes(16))])
+    node.replication.receive("n0", PAGE, encode_page(epoch, page), 0)
+    node.turn()
+    node.told(PULL)
+    ops = [(PUT, middle + b"%d" % number, bytes(16)) for number in range(5)]
+    change = encode_change(0, Change(epoch, 9, epoch, 10, encode_ops(ops)))
+    node.replication.receive("n0", SHIP, u64(epoch) + change, 0)
+    assert not node.replica.copying
+    assert len(node.told(FETCH)) == 1
+    again = CopyNotice(0, False, epoch, 12 if missed else 10, [(epoch, 0)])
+    node.replication.receive("n0", COPY, encode_copy(epoch, again), 0)
+    node.turn()
+    node.replication.wake(0)
+    starts = [decode_pull(body, 1).start for body in node.told(PULL)]
+    assert starts == [partition_start(0) if missed else middle]
+    end = PageNotice(0, starts[0], partition_end(0), False, [(key, value) for _kind, key, value in ops])
+    node.replication.receive("n0", PAGE, encode_page(epoch, end), 0)
+    node.turn()
+    assert node.replica.state == COMPLETE
+    assert (node.store.get(kind_prefix(0, QUEUE) + b"a") is not None) != missed
+    assert [node.store.get(key) for _kind, key, _value in ops] == [bytes(16)] * 5
 
 
 @pytest.mark.parametrize("taken", [False, True])
@@ -269,6 +319,32 @@ def test_a_leader_that_was_away_and_is_alone_knows_what_is_on_its_disk() -> None
     back.bases["n0"] = back.epoch
     node.install(back)
     assert node.replication.leads(0), "all that it takes over is on its disk"
+
+
+@pytest.mark.parametrize("away", [False, True], ids=["goes on", "takes over"])
+def test_a_leader_that_becomes_alone_knows_what_is_on_its_disk(away: bool) -> None:
+    """The last other member is gone and then removed, in two views between two turns.
+
+    What the first view has it write, the history of what is not committed, is the first change that it makes alone.
+    """
+    node = Node("n0")
+    node.install(view_at(5, ["n0", "n1"], []))
+    node.replication.receive("n1", READY, u64(epoch_at(5)) + encode_report(node.replica.report()), 0)
+    node.turn()
+    node.writer.put(0, kind_prefix(0, QUEUE) + b"l", b"body")
+    node.turn()
+    assert node.replica.uncommitted, "n1 has not confirmed it"
+    gone = alone_at(7)
+    gone.known = ["n0", "n1"]
+    node.replication.install(gone, 0)
+    removed = alone_at(8)
+    if away:
+        removed.bases["n0"] = removed.epoch
+    node.install(removed)
+    assert node.replica.sequence > node.replica.head_seq, "it has written"
+    node.turn()
+    assert node.replica.is_written()
+    assert node.replication.leads(0)
 
 
 def test_a_copy_that_was_being_filled_is_taken_over_where_it_is_the_only_one_in_sync() -> None:

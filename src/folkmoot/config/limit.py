@@ -367,7 +367,7 @@ class LimitSettings(Section):
         ge=1_048_576,
         description=(
             "Bytes of one app's transactions that are staged, or committed and not published yet; a faster writer "
-            "waits. Bounds the memory for merging a split."
+            "waits. Each chunk counts for 600 bytes more than it has. Bounds the memory for merging a split."
         ),
     )
     transaction_expiry: Duration = Field(

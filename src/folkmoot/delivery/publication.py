@@ -168,7 +168,7 @@ class Publications:
         row.published += len(messages)
         state.counters.transaction_messages += len(messages)
         committed.stage.drop(part, row.chunk)
-        self.transactions.published(app, chunk.row.size)
+        self.transactions.published(app, chunk.bytes)
         if self._advance(app):
             step.over = committed.number
         if self._kept:

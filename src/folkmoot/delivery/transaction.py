@@ -130,17 +130,18 @@ class Transactions:
         bytes_max = self.state.limits.transaction_bytes_max
         known = app.stages.get(number)
         old = None if known is None else known.chunk(part, chunk)
-        more = len(packets) - (0 if old is None else old.row.size)
+        row = StagedRow(self.state.clock.time, count, len(packets))
+        fresh = Chunk(row, self.state.writer.token)
+        more = fresh.bytes - (0 if old is None else old.bytes)
         if (0 if known is None else known.bytes) + more > bytes_max:
             why = f"transaction {number} has more than {bytes_max} bytes, the limit transaction_bytes_max"
             return self._refuse(app, TOO_LARGE, why)
         if app.bytes + more > bytes_max:
             why = f"{app.bytes} bytes of the app are staged or not published yet, at most {bytes_max} may be"
             return _answer(NO_ROOM, why)
-        row = StagedRow(self.state.clock.time, count, len(packets))
         writer = self.state.writer
         stage = self._stage(app, number)
-        self._count(app, stage.put(part, chunk, Chunk(row, writer.token)))
+        self._count(app, stage.put(part, chunk, fresh))
         writer.put(partition, staged_key(partition, STAGED, name, number, part, chunk), encode_staged(row))
         writer.put(partition, staged_key(partition, PACKETS, name, number, part, chunk), packets)
         return Answer(FOUND, [0])
@@ -291,7 +292,7 @@ class Transactions:
                 self._delete(app.partition, ChunkKey(app.name, stage.number, part, chunk))
 
     def _drop_part(self, app: App, stage: Stage, part: bytes) -> None:
-        size = sum([chunk.row.size for chunk in stage.parts.pop(part).values()])
+        size = sum([chunk.bytes for chunk in stage.parts.pop(part).values()])
         stage.bytes -= size
         self._count(app, -size)
         for kind in (STAGED, PACKETS):

@@ -15,6 +15,7 @@ PLANTED: Final[list[str]] = [
     "chunk_kept",
     "clears_kept",
     "deaf_digests",
+    "dirty_anew",
     "dirty_tail",
     "endless_turns",
     "early_ack",
@@ -58,6 +59,7 @@ class Planted:
         self.any_epoch: bool = "any_epoch" in names  # followers take changes of leaders that were deposed
         self.gaps: bool = "gaps" in names  # followers apply changes over a gap
         self.dirty_tail: bool = "dirty_tail" in names  # a new leader shows what is not committed
+        self.dirty_anew: bool = "dirty_anew" in names  # a leader that begins anew shows what is not committed
         self.own_tail: bool = "own_tail" in names  # a new leader keeps only its own changes
         self.tail_kept: bool = "tail_kept" in names  # a deposed leader keeps what is not committed
         self.uncounted: bool = "uncounted" in names  # a leader asks for a member without counting on it

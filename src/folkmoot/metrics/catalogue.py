@@ -168,7 +168,10 @@ def storage() -> list[Family]:
         gauge("transactions_waiting", "transactions", "Transactions that are committed and not completely published"),
         counter("transaction_messages", "messages", "Published messages of transactions"),
         gauge(
-            "transaction_bytes", "bytes", "Bytes of transactions that are staged or not published yet", "transactions"
+            "transaction_bytes",
+            "bytes",
+            "Bytes of transactions that are staged or not published yet, as they count for transaction_bytes_max",
+            "transactions",
         ),
         gauge("producers", "producers", "Idempotent producers remembered"),
         counter("producer_duplicates", "messages", "Repeated messages of idempotent producers, not applied again"),

@@ -38,6 +38,7 @@ from folkmoot.peer.kind import BROKER_FIRST, CLOCK, HEALS, LOGINS, REPLICATION_F
 from folkmoot.peer.member import ACTIVE, Member
 from folkmoot.peer.peer import PeerChange
 from folkmoot.peer.peers import Peers
+from folkmoot.replica.replica import Replica
 from folkmoot.replica.replication import Replication
 from folkmoot.session.fork_ids import distance_in_fork
 from folkmoot.store.batch import Batch
@@ -143,7 +144,7 @@ class ClusterNode:
         self._wants: list[str] = []  # as the membership has them
         self._serving = False
         self._epoch = 0  # of the view
-        self._again: list[int] = []  # partitions that begin anew here, when the store shows what was written
+        self._again: list[int] = []  # partitions that begin anew here, each when all of it is committed
         self._past: dict[str, int] = {}  # all former members: their newest incarnations
         self._to_reset: dict[str, None] = {}  # members that were at another side: the view begins anew with them
         self._unopened: list[int] = []  # partitions that their leader has not opened yet
@@ -310,11 +311,9 @@ class ClusterNode:
     def _open_partitions(self) -> None:
         """Have the broker open partitions that this node leads."""
         replication = self.replication
-        # A partition is restored from the store, which shows rows only when they are written. Read earlier, it would
-        # lack what was acknowledged in the last turns.
-        if self._again and all(replication.replicas[partition].is_written() for partition in self._again):
-            again = self._again
-            self._again = []
+        again = [partition for partition in self._again if self._may_begin_anew(replication.replicas[partition])]
+        if again:
+            self._again = [partition for partition in self._again if partition not in again]
             self.broker.leadership.prepare(again)
         if replication.ready:
             ready = list(replication.ready)
@@ -324,6 +323,17 @@ class ClusterNode:
             if self._serving:
                 self.scarcity.fill(ready)
                 self.broker.leadership.prepare(self.scarcity.served(ready))
+
+    def _may_begin_anew(self, replica: Replica) -> bool:
+        """Whether a partition that this node leads already can be restored from the store.
+
+        The store shows rows only when they are written. Read earlier, the partition would lack what was acknowledged in
+        the last turns. And what is restored counts as committed: records can be read, messages go out. So all of the
+        ISR must have it, as in a takeover (phase SHARED), or the next leader gives its places to something else (A9).
+        """
+        if self.fabric.planted.dirty_anew:
+            return replica.is_written()
+        return replica.is_committed()
 
     def _look_for_leaders(self) -> None:
         """Note which leaders at other nodes have opened their partitions; those of this node are known."""

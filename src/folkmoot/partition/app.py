@@ -10,17 +10,21 @@ from typing import Final
 
 from folkmoot.store.transaction import PUBLISHER_PREFIX, StagedRow, TransactionRow
 
-__all__ = ["App", "Chunk", "Committed", "Stage"]
+__all__ = ["CHUNK_BYTES", "App", "Chunk", "Committed", "Stage"]
+
+CHUNK_BYTES: Final = 600
+"""What a chunk takes in memory and in its two rows beside its packets, about: it counts with them."""
 
 _MISSING_MAX: Final = 5  # chunks that a refusal names
 
 
 class Chunk:
-    """A staged chunk; token: of the turn that put it."""
+    """A staged chunk; token: of the turn that put it; bytes: what it counts for, however little is in it."""
 
     def __init__(self, row: StagedRow, token: int) -> None:
         self.row = row
         self.token = token
+        self.bytes = row.size + CHUNK_BYTES
 
     def __repr__(self) -> str:
         return f"Chunk({self.row!r} token={self.token})"
@@ -50,7 +54,7 @@ class Stage:
             chunks = {}
             self.parts[part] = chunks
         old = chunks.get(number)
-        more = chunk.row.size - (0 if old is None else old.row.size)
+        more = chunk.bytes - (0 if old is None else old.bytes)
         chunks[number] = chunk
         self.bytes += more
         self.touched_us = max(self.touched_us, chunk.row.staged_us)
@@ -58,7 +62,7 @@ class Stage:
 
     def drop(self, part: bytes, number: int) -> int:
         """Remove an existing chunk; return its bytes."""
-        size = self.parts[part].pop(number).row.size
+        size = self.parts[part].pop(number).bytes
         self.bytes -= size
         return size
 
@@ -92,7 +96,7 @@ class Committed:
 
 
 class App:
-    """row: as stored; waiting: committed transactions, oldest first; bytes: of all staged and waiting chunks."""
+    """row: as stored; waiting: committed transactions, oldest first; bytes: what all its chunks count."""
 
     def __init__(self, partition: int, name: bytes) -> None:
         self.partition = partition

@@ -4,6 +4,10 @@ From the position at which a copy begins, every change comes too, in order. A ke
 touches is newer than any later page, so a page never overwrites it. The leader reads a page after it has sent the
 changes that the page may show. Rows here that a page does not have are removed. Digests are compared first: equal pages
 are not sent.
+
+A copy for which too many keys are touched begins again where it was. Its leader names a new position, and shows pages
+of that position or later: so the touched keys can be forgotten. What lies before the cursor is as the leader has it, if
+nothing was missed up to the new position.
 """
 
 from __future__ import annotations
@@ -33,7 +37,7 @@ from folkmoot.store.writer import version_of
 __all__ = ["Copies"]
 
 _SMALLEST: Final = 16  # a copy counts as at least this part of a page
-_TOUCHED_MAX: Final = 200_000  # keys remembered per copy; beyond it the copy begins again, and skips equal pages
+_TOUCHED_MAX: Final = 200_000  # keys remembered per copy; beyond it the copy begins again at its cursor
 
 
 class _Copy:
@@ -80,6 +84,8 @@ class Copies:
     def __init__(self, context: ReplicaContext) -> None:
         self.context = context
         self.active: dict[Replica, _Copy] = {}
+        self.touched_max: int = _TOUCHED_MAX
+        self._interrupted: dict[Replica, bytes] = {}  # copies that begin again in this view, with their cursors
         self.bytes_copied = 0
         self.bytes_seen = 0  # copied, or found equal
         self.pages_equal = 0
@@ -91,6 +97,7 @@ class Copies:
 
     def installed(self) -> None:
         """A new view: copies continue when their leader says so."""
+        self._interrupted.clear()
         for replica in list(self.active):
             if replica.follows():
                 copy = self.active[replica]
@@ -124,6 +131,8 @@ class Copies:
             # Nothing else may have what was committed. It leaves the ISR first; then the leader sends this again.
             replica.withdraw()
             return
+        cursor = self._interrupted.pop(replica, b"")
+        follows = (replica.head_epoch, replica.head_seq) == (notice.epoch, notice.seq)
         mine = replica.holding()
         branch = Holding(COMPLETE, notice.epoch, notice.seq, notice.history)
         had = includes(branch, mine)
@@ -139,6 +148,8 @@ class Copies:
         copy.taken = notice.taken
         copy.expected = had == NO
         copy.left = notice.left
+        if cursor and follows:
+            copy.cursor = cursor
 
     def _tell_loss(self, source: str, replica: Replica, mine: Holding, had: int) -> None:
         """Say what becomes of changes that are here; had: whether the leader has them, NO or UNKNOWN."""
@@ -167,10 +178,11 @@ class Copies:
                     copy.ranges.append((key, value))
             elif key >= copy.cursor:
                 copy.touched[key] = True
-        if len(copy.touched) + len(copy.ranges) > _TOUCHED_MAX:
+        if len(copy.touched) + len(copy.ranges) > self.touched_max:
             copy.forget_before()
-            if len(copy.touched) + len(copy.ranges) > _TOUCHED_MAX:
+            if len(copy.touched) + len(copy.ranges) > self.touched_max:
                 self._forget(replica)
+                self._interrupted[replica] = copy.cursor
                 self._ask_anew(copy.source, replica)
 
     def step(self) -> None:

@@ -225,7 +225,7 @@ class Lead:
             return
         if replica.state == DAMAGED:
             return
-        low = replica.committed_seq()
+        low = replica.advance()
         replica.uncommitted.replicated(low)
         replica.recent.hold(low)
         if not replica.settled and low >= replica.opening_seq:

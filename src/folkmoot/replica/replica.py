@@ -51,7 +51,9 @@ class Replica:
 
     leader: of the installed view; opened: it serves in this view; settled: all replicas have what it has taken over.
     head_epoch, head_seq: the position up to the last sealed turn; durable_seq: the sequence up to which rows are on the
-    disk, -1: unknown; generation: counts the restarts of the copy, so that writes from before do not count for it.
+    disk, -1: unknown; shared_seq: up to here all of the ISR had the changes on their disks, in some view of this
+    leadership, so that each later leader has them; generation: counts the restarts of the copy, so that writes from
+    before do not count for it.
     """
 
     def __init__(self, number: int, context: ReplicaContext) -> None:
@@ -67,6 +69,7 @@ class Replica:
         self.head_epoch = 0
         self.head_seq = 0
         self.durable_seq = 0
+        self.shared_seq = -1
         self.generation = 0
         self.history: list[tuple[int, int]] = []
         self.base_seq = 0  # last sequence before the epoch of the view
@@ -175,6 +178,10 @@ class Replica:
         """Whether the store shows all that was written to the partition."""
         return self.durable_seq >= self.sequence
 
+    def is_committed(self) -> bool:
+        """Whether all that was written to the partition is committed, and the store shows it."""
+        return self.shared_seq >= self.sequence and self.is_written()
+
     def is_readable(self) -> bool:
         """Whether this side of a split gives out valid stream offsets (promise A9); True without a split.
 
@@ -250,6 +257,13 @@ class Replica:
                 acked_seq = follower.acked_seq if follower.complete else -1
                 if acked_seq < low:
                     low = acked_seq
+        return low
+
+    def advance(self) -> int:
+        """Return the sequence up to which the partition is committed, and remember it."""
+        low = self.committed_seq()
+        if low > self.shared_seq:
+            self.shared_seq = low
         return low
 
     def lacking(self, seq: int) -> list[str]:
@@ -371,6 +385,7 @@ class Replica:
     def _move(self, epoch: int, seq: int, history: list[tuple[int, int]], state: int) -> None:
         """Set the position of the copy, forward or back: earlier writes of it do not count."""
         self.generation += 1
+        self.shared_seq = min(self.shared_seq, seq)
         self.recent.clear()
         self.head_epoch = epoch
         self.head_seq = seq

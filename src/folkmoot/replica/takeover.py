@@ -100,6 +100,7 @@ class Takeover:
         """Begin to take over a partition in the view that is being installed."""
         context = self.context
         replica.go(BEGINS)
+        replica.shared_seq = -1  # of an earlier leadership, perhaps of another lineage
         self._expected[replica] = [node_id for node_id in replicas if node_id != context.node_id]
 
     def begun(self) -> None:

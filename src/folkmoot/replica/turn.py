@@ -1,7 +1,8 @@
 """The end of a turn, and of its write: changes leave, and what is durable is reported.
 
 The changes of a turn are sent to the followers in the same turn in which they go to the disk here, so that all disks
-work at the same time. A node that is alone pays for one look at each changed partition.
+work at the same time. A node that is alone pays for one look at each changed partition, before the write and after it:
+so `durable_seq` is exact there too, whatever view comes next.
 """
 
 from __future__ import annotations
@@ -24,12 +25,15 @@ __all__ = ["Turns"]
 
 
 class _Flight:
-    """A batch on its way to the disk: its changes, as (partition, sequence, generation)."""
+    """A batch on its way to the disk: its changes, as (partition, sequence, generation).
 
-    def __init__(self, token: int, touched: list[int], parts: list[tuple[int, int, int]]) -> None:
+    alone: those of them that wait for no replicas, because this node had no others when the turn ended.
+    """
+
+    def __init__(self, token: int, parts: list[tuple[int, int, int]], alone: list[tuple[int, int, int]]) -> None:
         self.token = token
-        self.touched = touched  # of a turn without followers
         self.parts = parts
+        self.alone = alone
 
 
 class Turns:
@@ -76,38 +80,25 @@ class Turns:
 
     def join(self) -> None:
         """Make batches from before the view, when this node was alone, wait for the replicas of the new view too."""
-        context = self.context
+        pending = self.context.pending
         for flight in self._flight:
-            touched = [self.replicas[partition] for partition in dict.fromkeys(flight.touched)]
-            parts = [(replica.uncommitted, replica.head_seq) for replica in touched]
-            if parts and flight.token > context.pending.committed_token:
-                context.pending.add(flight.token, parts, context.now)
-        newest: dict[int, bool] = {}
-        for flight in reversed(self._flight):
-            for partition, _seq, _generation in flight.parts:
-                newest[partition] = True  # written in an earlier view, its position is known exactly
-            for partition in flight.touched:
-                if partition not in newest:
-                    newest[partition] = True
-                    replica = self.replicas[partition]
-                    flight.parts.append((partition, replica.head_seq, replica.generation))
-            flight.touched = []
-        for partition in list(context.writer.touched):
-            newest[partition] = True
-        for replica in self.replicas:
-            if replica.number not in newest and replica.phase == OPEN:
-                replica.durable_seq = replica.head_seq
+            if flight.alone and flight.token > pending.committed_token:
+                parts = [(self.replicas[partition].uncommitted, seq) for partition, seq, _generation in flight.alone]
+                pending.add(flight.token, parts, self.context.now)
+            flight.alone = []
 
     def _seal_alone(self, batch: Batch, followed: list[tuple[int, int, int]]) -> None:
         context = self.context
-        touched = context.writer.taken
         epoch = context.epoch
-        for partition in touched:
+        alone: list[tuple[int, int, int]] = []
+        for partition in dict.fromkeys(context.writer.taken):
             replica = self.replicas[partition]
             history = replica.history
             if (not history or history[-1][0] != epoch) and replica.phase == OPEN:
                 self._add_history(batch, replica)
-        self._flight.append(_Flight(batch.token, touched, followed))
+            alone.append((partition, replica.sequence, replica.generation))
+        followed.extend(alone)
+        self._flight.append(_Flight(batch.token, followed, alone))
 
     def _stamp(self, batch: Batch, replica: Replica, ops: list[tuple[int, bytes, bytes]]) -> None:
         """Record when rows changed, for another side of a split that may have changed them too.
@@ -159,7 +150,7 @@ class Turns:
                 self.lead.ship(replica, change)
         if parts:
             context.pending.add(batch.token, parts, context.now)
-        self._flight.append(_Flight(batch.token, [], entries))
+        self._flight.append(_Flight(batch.token, entries, []))
 
     def _own_ops(self, batch: Batch) -> dict[int, list[tuple[int, bytes, bytes]]]:
         """Return the operations of this node's own changes by partition, in order."""
