@@ -210,13 +210,20 @@ class Reference:
         if disk not in partition["replicas"]:
             partition["replicas"] = [*partition["replicas"], disk]
         in_sync = {other for other in partition["isr"] if self.stays(partition, other)}
-        if in_sync == {disk} or not partition["isr"]:
+        left: set[int] = set()
+        if not partition["isr"] and self.features & TOGETHER_BIT:
+            left = set(partition["replicas"]) - partition["branches"] - {disk}
+        if left:
+            partition["branches"] = partition["branches"] | {disk}
+        elif in_sync == {disk} or not partition["isr"]:
             partition["isr"] = {disk}
             partition["leader"] = 0
         else:
             partition["isr"] = partition["isr"] - {disk}
             partition["branches"] = partition["branches"] | {disk}
-        if partition["leader"] in (0, disk):
+        if left:
+            pass  # nobody leads before all of them are up
+        elif partition["leader"] in (0, disk):
             self.lead_again(partition)
         else:
             partition["epoch"] += 1  # all begin anew with the leader, which merges it

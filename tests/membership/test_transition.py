@@ -783,6 +783,22 @@ def test_a_lost_partition_that_begins_with_a_branch_has_merged_it() -> None:
     assert (log.shows()[:3], log.configuration.branches) == (([3, 2], [3], 3), {0: [2]})
 
 
+def test_a_branch_of_a_lost_partition_does_not_replace_what_is_left_of_it() -> None:
+    """1 and 2 have what was acknowledged here, 4 what was acknowledged at another side; 3 was the last in sync."""
+    log = Log([1, 2, 3, 4])
+    for disk in (1, 2, 3):
+        log.away(disk)
+    log.do(Remove(3, log.of(3).version, FORGOTTEN, True))
+    log.start(1)
+    branched(log, 4, [0])
+    assert log.shows()[:3] == ([1, 2, 4], [], 0), (
+        "2 is away: what it has may be the newest of what was acknowledged here"
+    )
+    log.start(2)
+    log.place([1, 2, 4])
+    assert (log.shows()[:3], log.configuration.branches) == (([1, 2, 4], [1, 2], 1), {0: [4]})
+
+
 def test_a_branch_outlives_the_processes_of_its_member() -> None:
     log = Log([1, 2, 3])
     branched(log, 3, [0])

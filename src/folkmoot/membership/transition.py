@@ -477,20 +477,24 @@ class Transition:
         return ACCEPTED
 
     def _branch(self, number: int, disk: int) -> None:
-        """Take over a copy with changes from another lineage; if it is in sync and nobody else is up, it leads."""
+        """Take over a copy with changes from another lineage; if it is in sync and nobody else is up, it leads.
+
+        Where the last copy in sync was given up, and others are left, it is a branch of what they will have together.
+        """
         configuration = self.configuration
         before = configuration.partitions[number]
         replicas = before.replicas if disk in before.replicas else [*before.replicas, disk]
         isr = before.isr
         if disk in isr:
             isr = [other for other in configuration.remaining(number, isr) if other != disk]
-        if not isr:
+        left = [other for other in self._leftovers(number) if other != disk]
+        if not isr and not left:
             self._put_partition(number, replicas, [disk], disk, True)
             return
         leader = before.leader
         if leader in (0, disk):
             leader = configuration.elect(number, replicas, isr)
-        self._put_partition(number, replicas, isr, leader, True)
+        self._put_partition(number, replicas, isr, leader, bool(isr))
         branches = [*configuration.branches.get(number, []), disk]
         configuration.branches[number] = [other for other in replicas if other in branches]
 
