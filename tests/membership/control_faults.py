@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from folkmoot.kernel.rng import Rng
 from folkmoot.membership.control_option import ControlOptions
 from tests.membership.simulated_control import MS, Cluster, Machine, S
 
@@ -20,6 +21,7 @@ class Faults:
         self.cluster = Cluster(seed, 2 + seed % 5, tune)
         self.cluster.planted = planted
         self.rng = self.cluster.rng
+        self.later = Rng(seed + 1_000_003)  # for what was added later: the other runs stay as they are
         self.copies: dict[str, list[tuple[object, int, int]]] = {}
         self.reset_at = -3 * S
         self.kinds = [
@@ -73,7 +75,32 @@ class Faults:
         self.stay()
         cluster.run(S)
         self.stay()
-        return cluster.until(self.is_well, 60 * S)
+        took = cluster.until(self.is_well, 60 * S)
+        if self.later.chance(1, 4):
+            self.stall_successor()
+        return took
+
+    def stall_successor(self) -> None:
+        """The controller ends, and the disk of its successor stands still as soon as it is elected: others serve soon.
+
+        Its vote is durable, and no entry of its term is.
+        """
+        cluster = self.cluster
+        leading = [one for one in cluster.machines if one.control is not None and one.control.controller is not None]
+        if len(leading) != 1 or len([one for one in cluster.machines if not one.witness]) < 3:
+            return
+        cluster.log.append(f"{cluster.now / 1e9:.3f} == stall_successor")
+        cluster.kill(leading[0])
+        cluster.until(lambda: successor(cluster) is not None, 20 * S)
+        stalled = successor(cluster)
+        assert stalled is not None
+        stalled.disk_stalled = True
+        cluster.run(S)
+        self.start(leading[0])
+        others = [one for one in cluster.machines if one is not stalled]
+        cluster.until(lambda: all(one.is_live(cluster.now) for one in others), 20 * S)
+        stalled.disk_stalled = False
+        cluster.until(self.is_well, 60 * S)
 
     def stay(self) -> None:
         """Take all leaves back, at whoever knows the leader."""
@@ -235,6 +262,14 @@ class Faults:
             machine.control.stopping = True
         else:
             machine.control.requests.put(f"k{self.rng.below(3)}", b"x", -1, "test")
+
+
+def successor(cluster: Cluster) -> Machine | None:
+    """Return the machine that leads the log, None without one."""
+    for machine in cluster.machines:
+        if machine.control is not None and machine.control.log is not None and machine.control.log.is_leader:
+            return machine
+    return None
 
 
 def run_faults(seed: int, planted: list[str] | None = None) -> int:

@@ -19,6 +19,7 @@ from folkmoot.membership.transition import NO_NUMBERS, OTHER_NUMBER
 from folkmoot.peer.kind import CONTROL
 from folkmoot.store.key import META, end_of, plain_key
 from folkmoot.store.writer import Writer
+from tests.membership.control_faults import successor
 from tests.membership.simulated_control import MS, Cluster, Machine, S, Violation
 
 
@@ -400,6 +401,24 @@ def test_a_process_that_hangs_is_replaced_when_its_lease_is_over(leads: bool) ->
         cluster.stop(machine, 20 * S)
         pause = cluster.until(lambda: served(cluster, machine), 5 * S)  # noqa: B023
         assert 900 * MS <= pause <= 2500 * MS
+
+
+@pytest.mark.parametrize("forks", [False, True])
+def test_others_serve_when_the_disk_of_a_controller_stands_still_as_soon_as_it_is_elected(forks: bool) -> None:
+    # The others answer its heartbeats, so it keeps the leadership of the log. But it applies no entry of its term, and
+    # answers no heartbeat of a member: nobody would have a lease for as long as its disk stands still.
+    for seed in range(5):
+        cluster = begun(seed, 3, forks)
+        former = controller(cluster)
+        cluster.kill(former)
+        cluster.until(lambda: successor(cluster) is not None, S)  # noqa: B023
+        stalled = successor(cluster)
+        assert stalled is not None
+        stalled.disk_stalled = True
+        cluster.start(former)
+        cluster.until(lambda: served(cluster, stalled), 6 * S)  # noqa: B023
+        stalled.disk_stalled = False
+        cluster.until(cluster.is_whole, 10 * S)
 
 
 @pytest.mark.parametrize("seed", range(3))
