@@ -554,6 +554,38 @@ def test_a_firewall_that_resets_ends_nobody() -> None:
     assert is_up(configuration.members[other.disk].state)
 
 
+def behind_two_firewalls(seed: int, delay: int, planted: list[str]) -> None:
+    """Put two firewalls that answer with resets before a member that the controller reaches, until that link ends, too.
+
+    Raises Violation if two members lead a partition under valid leases.
+    """
+    cluster = begun(seed, 4, planted=planted)
+    cluster.run(S)
+    lead = controller(cluster)
+    machine = follower(cluster)
+    for other in cluster.machines:
+        if other not in (lead, machine):
+            cluster.reset(machine, other)
+    cluster.run(delay)
+    link = cluster.link(lead, machine)
+    if link.up:
+        cluster.close(lead, machine, link)
+    cluster.run(3 * S)
+
+
+@pytest.mark.parametrize("delay", [1, 5, 50, 200, 700, 1300])
+def test_a_heartbeat_refutes_those_who_have_seen_its_process_end(delay: int) -> None:
+    # The two witnesses go on to tell what they have seen. But the member has given its lease back since, and the
+    # controller, which it reaches, has given it another one: that one has to be over before others lead.
+    for seed in range(5):
+        behind_two_firewalls(seed, delay * MS, [])
+
+
+def test_two_leaders_would_speak_if_claims_were_believed_that_a_heartbeat_has_refuted() -> None:
+    with pytest.raises(Violation, match="lead"):
+        behind_two_firewalls(0, 200 * MS, ["keeps_claims"])
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_a_controller_with_longer_times_than_its_voters_grants_no_longer_than_they_have_promised(seed: int) -> None:
     cluster = Cluster(seed, 3)
