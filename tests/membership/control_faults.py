@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from folkmoot.kernel.rng import Rng
 from folkmoot.membership.control_option import ControlOptions
 from tests.membership.simulated_control import MS, Cluster, Machine, S
 
@@ -20,6 +21,7 @@ class Faults:
         self.cluster = Cluster(seed, 2 + seed % 5, tune)
         self.cluster.planted = planted
         self.rng = self.cluster.rng
+        self.later = Rng(seed + 1_000_003)  # for what was added later: the other runs stay as they are
         self.copies: dict[str, list[tuple[object, int, int]]] = {}
         self.reset_at = -3 * S
         self.kinds = [
@@ -73,7 +75,31 @@ class Faults:
         self.stay()
         cluster.run(S)
         self.stay()
-        return cluster.until(self.is_well, 60 * S)
+        took = cluster.until(self.is_well, 60 * S)
+        if self.later.chance(1, 4):
+            self.stall_successor()
+        return took
+
+    def stall_successor(self) -> None:
+        """The controller ends, and the disk of its successor stands still as soon as it is elected: others serve soon.
+
+        Its vote is durable, and no entry of its term is.
+        """
+        cluster = self.cluster
+        leading = [one for one in cluster.machines if one.control is not None and one.control.controller is not None]
+        if len(leading) != 1 or len([one for one in cluster.machines if not one.witness]) < 3:
+            return
+        cluster.log.append(f"{cluster.now / 1e9:.3f} == stall_successor")
+        cluster.kill(leading[0])
+        cluster.until(lambda: successor(cluster) is not None, 20 * S)
+        stalled = successor(cluster)
+        assert stalled is not None
+        stalled.disk_stalled = True
+        cluster.run(S)
+        self.start(leading[0])
+        cluster.until(lambda: self.are_live(stalled), 20 * S)
+        stalled.disk_stalled = False
+        cluster.until(self.is_well, 60 * S)
 
     def stay(self) -> None:
         """Take all leaves back, at whoever knows the leader."""
@@ -84,12 +110,21 @@ class Faults:
 
     def is_well(self) -> bool:
         """Tell whether all are up; who is put out or was told to leave is started again."""
+        self.start_again()
+        return self.cluster.is_whole()
+
+    def are_live(self, without: Machine) -> bool:
+        """Tell whether all but one have a lease, as `is_well` does."""
+        self.start_again()
+        return all(machine.is_live(self.cluster.now) for machine in self.cluster.machines if machine is not without)
+
+    def start_again(self) -> None:
+        """Start again who is put out, or was told to leave."""
         for machine in self.cluster.machines:
             control = machine.control
             if control is not None and (control.fault or control.has_left):
                 self.cluster.kill(machine)
                 self.start(machine)
-        return self.cluster.is_whole()
 
     def start(self, machine: Machine) -> None:
         """Start a machine, if it does not run."""
@@ -160,10 +195,12 @@ class Faults:
         self.any().disk_lag = self.rng.below(800 * MS)
 
     def reset(self) -> None:
-        """A firewall between two machines answers as if nothing listened.
+        """A firewall between two machines answers as if nothing listened, or two such firewalls before one machine.
 
-        One such firewall proves nothing where three are up in a lineage. Between the only two, or two firewalls at once
-        before one machine, it does: what a member says on its lease alone is not certain then, what is stored is.
+        One proves nothing where three are up in a lineage. Two are the proof of an end, for both sides at one moment:
+        who is behind them gives its lease back. Then it may get another one over a link that ends a little later. The
+        only two prove each other's end, too: what a member says on its lease alone is not certain then, what is stored
+        is.
         """
         one, other = self.any(), self.any()
         if one is other or one.control is None or other.control is None or self.cluster.now < self.reset_at + 3 * S:
@@ -173,6 +210,20 @@ class Faults:
             return
         self.reset_at = self.cluster.now
         self.cluster.reset(one, other)
+        third = self.cluster.machines[self.later.below(len(self.cluster.machines))]
+        if third.control is None or third in (one, other) or len(live) < 4:
+            return
+        self.cluster.reset(one, third)
+        left = [machine for machine in self.cluster.machines if machine not in (one, other, third)]
+        if self.later.chance(2, 3):
+            self.cluster.at(self.later.below(3 * S // 2), lambda: self.close(one, left))
+
+    def close(self, one: Machine, others: list[Machine]) -> None:
+        """Break all connections of a machine to some others, which can be made anew."""
+        for other in others:
+            link = self.cluster.link(one, other)
+            if link.up:
+                self.cluster.close(one, other, link)
 
     def heal(self) -> None:
         """Let everything be reached, and nothing be slow."""
@@ -235,6 +286,14 @@ class Faults:
             machine.control.stopping = True
         else:
             machine.control.requests.put(f"k{self.rng.below(3)}", b"x", -1, "test")
+
+
+def successor(cluster: Cluster) -> Machine | None:
+    """Return the machine that leads the log, None without one."""
+    for machine in cluster.machines:
+        if machine.control is not None and machine.control.log is not None and machine.control.log.is_leader:
+            return machine
+    return None
 
 
 def run_faults(seed: int, planted: list[str] | None = None) -> int:

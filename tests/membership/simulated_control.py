@@ -30,6 +30,7 @@ __all__ = ["MS", "S", "Cluster", "Machine", "Violation"]
 MS = 1_000_000
 S = 1_000_000_000
 PARTITIONS = 8
+STALL = 500 * MS  # after which a write that is not durable is told as a stalled disk
 SILENCE = 2 * S  # after which a link without bytes is closed
 APART = 6 * S  # two members with leases may be without a link for so long
 
@@ -68,6 +69,7 @@ class Machine:
         self.fill_at = 0
         self.is_frozen = False  # it applies entries, and installs none
         self.disk_lag = 0
+        self.disk_stalled = False  # nothing more becomes durable
         self.disk_free = 0  # when the batches under way are durable
         self.copies: dict[int, tuple[int, int]] = {}  # partition -> where its copy was changed last: lineage, counter
         self.at: tuple[int, int] = (0, 0)  # the lineage and index of the configuration that is installed
@@ -487,7 +489,15 @@ class Cluster:
 
     def durable(self, machine: Machine, process: int) -> None:
         """The oldest batch of a process is on the disk."""
-        if machine.process == process and machine.control is not None and machine.pending:
+        if machine.process != process or machine.control is None:
+            return
+        if machine.disk_stalled:
+            if self.now - machine.disk_free >= STALL:
+                machine.control.stalled = True
+            self.at(50 * MS, lambda: self.durable(machine, process))
+            return
+        machine.control.stalled = False
+        if machine.pending:
             token, batch = machine.pending.pop(0)
             machine.store.apply(batch)  # type: ignore[arg-type]
             self.happen(machine, lambda: self._written(machine, token))

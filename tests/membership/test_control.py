@@ -19,6 +19,7 @@ from folkmoot.membership.transition import NO_NUMBERS, OTHER_NUMBER
 from folkmoot.peer.kind import CONTROL
 from folkmoot.store.key import META, end_of, plain_key
 from folkmoot.store.writer import Writer
+from tests.membership.control_faults import successor
 from tests.membership.simulated_control import MS, Cluster, Machine, S, Violation
 
 
@@ -402,6 +403,24 @@ def test_a_process_that_hangs_is_replaced_when_its_lease_is_over(leads: bool) ->
         assert 900 * MS <= pause <= 2500 * MS
 
 
+@pytest.mark.parametrize("forks", [False, True])
+def test_others_serve_when_the_disk_of_a_controller_stands_still_as_soon_as_it_is_elected(forks: bool) -> None:
+    # The others answer its heartbeats, so it keeps the leadership of the log. But it applies no entry of its term, and
+    # answers no heartbeat of a member: nobody would have a lease for as long as its disk stands still.
+    for seed in range(5):
+        cluster = begun(seed, 3, forks)
+        former = controller(cluster)
+        cluster.kill(former)
+        cluster.until(lambda: successor(cluster) is not None, S)  # noqa: B023
+        stalled = successor(cluster)
+        assert stalled is not None
+        stalled.disk_stalled = True
+        cluster.start(former)
+        cluster.until(lambda: served(cluster, stalled), 6 * S)  # noqa: B023
+        stalled.disk_stalled = False
+        cluster.until(cluster.is_whole, 10 * S)
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_a_controller_is_elected_while_each_write_takes_many_heartbeats(seed: int) -> None:
     def tune(options: ControlOptions) -> None:
@@ -533,6 +552,38 @@ def test_a_firewall_that_resets_ends_nobody() -> None:
     configuration = control(lead).configuration
     assert configuration is not None
     assert is_up(configuration.members[other.disk].state)
+
+
+def behind_two_firewalls(seed: int, delay: int, planted: list[str]) -> None:
+    """Put two firewalls that answer with resets before a member that the controller reaches, until that link ends, too.
+
+    Raises Violation if two members lead a partition under valid leases.
+    """
+    cluster = begun(seed, 4, planted=planted)
+    cluster.run(S)
+    lead = controller(cluster)
+    machine = follower(cluster)
+    for other in cluster.machines:
+        if other not in (lead, machine):
+            cluster.reset(machine, other)
+    cluster.run(delay)
+    link = cluster.link(lead, machine)
+    if link.up:
+        cluster.close(lead, machine, link)
+    cluster.run(3 * S)
+
+
+@pytest.mark.parametrize("delay", [1, 5, 50, 200, 700, 1300])
+def test_a_heartbeat_refutes_those_who_have_seen_its_process_end(delay: int) -> None:
+    # The two witnesses go on to tell what they have seen. But the member has given its lease back since, and the
+    # controller, which it reaches, has given it another one: that one has to be over before others lead.
+    for seed in range(5):
+        behind_two_firewalls(seed, delay * MS, [])
+
+
+def test_two_leaders_would_speak_if_claims_were_believed_that_a_heartbeat_has_refuted() -> None:
+    with pytest.raises(Violation, match="lead"):
+        behind_two_firewalls(0, 200 * MS, ["keeps_claims"])
 
 
 @pytest.mark.parametrize("seed", range(3))

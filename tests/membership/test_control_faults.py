@@ -26,6 +26,7 @@ ELSEWHERE = [
     "drops_early",
     "follows_the_old",
     "fork_in_doubt",
+    "keeps_claims",
     "keeps_data",
     "keeps_few",
     "keeps_lease",

@@ -22,6 +22,7 @@ Commands:
     run T                    time T passes: members do what is due, and all settles; only roles are told
     cut A-B A->B ...         what is sent over the links is lost; also: connect, connect A-B ...
     crash A, restart A       a process ends, with what is not durable; it starts again from its disk
+    stall A, resume A        the disk of a member stands still: nothing more becomes durable there; it goes on
     status                   all members; also: log A, progress A, disk A
 """
 
@@ -56,6 +57,7 @@ class Scenario:
         self.nodes: dict[int, Node] = {}
         self.links: dict[tuple[int, int], list[Message]] = {}
         self.cuts: set[tuple[int, int]] = set()
+        self.stalled: set[int] = set()  # members whose disks stand still
         self.now = 0
         self.lines: list[str] = []
         self.roles: dict[int, str] = {}
@@ -155,7 +157,7 @@ class Scenario:
 
     def do_persist(self, words: list[str]) -> None:
         for node in self.nodes.values():
-            count = 1 if str(node.me) in words else 0 if words else len(node.disk.queue)
+            count = 1 if str(node.me) in words else 0 if words or node.me in self.stalled else len(node.disk.queue)
             for _ in range(count):
                 node.raft.persisted(node.disk.complete(), self.now)
                 self.turn(node)
@@ -186,7 +188,8 @@ class Scenario:
 
     def do_settle(self, words: list[str]) -> None:
         for _ in range(SETTLE_MAX):
-            if not any(self.links.values()) and not any(node.disk.queue for node in self.nodes.values()):
+            writing = any(node.disk.queue and node.me not in self.stalled for node in self.nodes.values())
+            if not any(self.links.values()) and not writing:
                 return
             self.do_persist([])
             self.do_deliver([])
@@ -231,6 +234,12 @@ class Scenario:
         node = self.nodes[int(words[0])]
         node.restart(self.now)
         self.turn(node)
+
+    def do_stall(self, words: list[str]) -> None:
+        self.stalled.add(int(words[0]))
+
+    def do_resume(self, words: list[str]) -> None:
+        self.stalled.discard(int(words[0]))
 
     def do_status(self, words: list[str]) -> None:
         self.lines += [repr(node.raft) if node.is_up else f"{node.me} is down" for node in self.nodes.values()]

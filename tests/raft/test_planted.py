@@ -43,6 +43,7 @@ TIMED = {
     "check_quorum_off": 21,
     "drops_late_votes": 15,
     "forgets_promise": 0,
+    "keeps_stalled": 2,
     "leader_moves": 3,
     "lease_after_transfer": 31,
     "no_fetch": 22,
@@ -50,7 +51,7 @@ TIMED = {
     "own_promise": 1,
     "quiet_while_sending": 4,
     "trusts_voters": 85,
-    "void_term": 1564,
+    "void_term": 2049,
 }
 """Bugs that need clocks and topologies."""
 

@@ -2,7 +2,8 @@
 
 A run has two parts. First faults of all kinds follow each other: links cut both ways or one way, loss, crashes,
 processes that stand still for a while, changes of the configuration, handovers. In some runs, writes take longer than
-an election timeout; in others, members are started again with shorter times. Then the links stay as they are,
+an election timeout; in others, members are started again with shorter times, or the disk of a new leader stands still
+as soon as it is elected. Then the links stay as they are,
 nothing else happens, and the cluster has to make progress if one of its voters is connected to a quorum.
 
 Times are in units of which an election timeout has 1000.
@@ -24,6 +25,7 @@ ELECTION = 1000
 HEARTBEAT = 200
 CLIENT_PAUSE = 100
 PROGRESS_WITHIN = 20 * ELECTION
+WRITE = 6 * ELECTION  # longer than any write but for those of a disk that stands still
 WRITES = 8  # besides timeouts: an election takes no longer than so many writes
 STABLE_FOR = 6 * ELECTION
 
@@ -53,6 +55,7 @@ class Timed:
         self.settings = Dice(seed + 2_000_003)  # from dice of their own, so that other runs stay as they are
         self.is_mixed = self.settings.chance(1, 4)  # members get other settings
         self.is_faster = False  # those that start now have shorter times
+        self.stalled: int = 0  # the member whose disk stands still; 0: none does
         founders = list(range(1, (4, 6, 4, 6, 5, 3)[rng.below(6)]))
         self.size = len(founders) + rng.below(2)
         self.nodes = [Node(me, self.options(), founders, self.checker, planted) for me in range(1, self.size + 1)]
@@ -66,6 +69,7 @@ class Timed:
         self.disk_delays = [1 + rng.below(60)] * (self.size + 1)
         self.client_pause: int = CLIENT_PAUSE
         self._draw_slow_disks(Dice(seed + 1_000_003))
+        self.stalls = Dice(seed + 3_000_003).chance(1, 6) and not self.is_mixed and not self.slowest
         self.heap: list[tuple[int, int, Event]] = []
         self.sequence: int = 0
         self.wakes: list[int] = [0] * (self.size + 1)
@@ -86,6 +90,7 @@ class Timed:
         options.hurry_ns = HEARTBEAT // 2
         options.election_ns = ELECTION // faster
         options.learner_heartbeat_ns = 2 * ELECTION
+        options.write_ns = WRITE
         options.kept_entries = self.kept_entries
         options.message_bytes = 200
         options.chunk_bytes = 32
@@ -136,6 +141,9 @@ class Timed:
                 return
         if self.paused[event.me] > self.now:
             self.push(self.paused[event.me] - self.now, event)
+            return
+        if event.kind == DISK and self.stalled == event.me:
+            self.push(HEARTBEAT, event)
             return
         now = self.local(event.me)
         if event.kind == ARRIVAL:
@@ -211,6 +219,9 @@ class Timed:
             self.fault()
             self.run_until(self.now + 200 + rng.below(3 * ELECTION))
         self.recover()
+        if self.stalls:
+            self.stall_successor()
+            self.recover()
         self.final()
 
     def fault(self) -> None:
@@ -320,6 +331,37 @@ class Timed:
                     self.cut(one, other)
                 if one_way and self.rng.chance(percent, 200):
                     self.linked[one][other] = False
+
+    def stall_successor(self) -> None:
+        """The leader ends, and the disk of the next one stands still as soon as it is elected: another one has to lead.
+
+        Its vote is durable, and no entry of its term is. The others have a quorum without it, so they can do better.
+        """
+        leader = self.leader()
+        if leader is None or len(leader.raft.log.configuration().voters) < 3:
+            return
+        term = leader.raft.term
+        leader.crash(self.rng)
+        until = self.now + PROGRESS_WITHIN
+        while self.stalled == 0:
+            self.run_until(self.now + 1)
+            successor = self.leader()
+            if successor is not None and successor.raft.term > term:
+                self.stalled = successor.me
+            elif self.now > until:
+                return  # of the voters that are left none reaches a quorum: the newest configuration is not committed
+        self.restart(leader)
+        until = self.now + WRITE + PROGRESS_WITHIN
+        while not self.serves():
+            if self.now > until:
+                raise Violation(f"{self.stalled} leads, and its disk stands still: nobody serves")
+            self.run_until(self.now + 100)
+        self.stalled = 0
+
+    def serves(self) -> bool:
+        """Tell whether the leader has applied an entry of its term."""
+        leader = self.leader()
+        return leader is not None and leader.raft.log.applied >= leader.raft.term_start()
 
     def recover(self) -> None:
         """End the faults of processes, and let the cluster have a leader for a while."""

@@ -8,7 +8,9 @@ Evidence
 - *silence*: the lease of a process is certainly over (`lease.GrantedLeases`).
 - *ended*: its host refuses connections, as two members have seen, or the only other one. That counts only while the
   controller has no link to the process itself. So a firewall between two members that answers with resets proves
-  nothing; one before all of them looks like the end of the process.
+  nothing; one before all of them looks like the end of the process. A heartbeat that the controller grants refutes
+  those who have told of the end before. Nor is a witness believed of which that process has told the same: both live.
+  By one of the two, all leases count that the process got after it had seen the firewalls (`Control._doubt_lease`).
 - *links*: two members that are up report that they are not linked, for longer than the patience. As each of them may
   have to keep what the other leads, one has to go: the one with most such links, of equal ones that with the higher
   disk. A link to the controller is no such evidence: without it there are no heartbeats.
@@ -120,6 +122,14 @@ class _Report:
         self.at_ns = now
 
 
+class _Claim:
+    """What one member tells of the end of a process: since when it does so without a pause, and when it did last."""
+
+    def __init__(self, now: int) -> None:
+        self.since_ns = now
+        self.told_ns = now
+
+
 class _Trouble:
     """How often a member was cut off lately, and since when its links are good."""
 
@@ -165,7 +175,7 @@ class Controller:
         self._began_ns = now
         self._grants: bool = False  # it may answer heartbeats, or could before
         self._reports: dict[int, _Report] = {}  # by disk
-        self._claims: dict[tuple[int, int], dict[int, int]] = {}  # processes -> who has seen them end, and when
+        self._claims: dict[tuple[int, int], dict[int, _Claim]] = {}  # processes -> who has seen them end
         self._denied: dict[int, int] = {}  # disks that are answered no more, and why (MarkAway)
         self._evictions: dict[int, int] = {}  # disks and incarnations that an operator wants out
         self._joins: dict[int, tuple[Join, list[int]]] = {}  # by disk, with the numbers of its requests
@@ -212,8 +222,7 @@ class Controller:
         if beat.lineage != log.lineage:
             return NOT_LEADING
         for claim in beat.ended:
-            self._claims.setdefault(claim, {})[disk] = now
-            self._due_ns = now
+            self._claim(claim, disk, now)
         if not log.may_grant(now) and not (self._planted.grant_alone and log.is_leader):
             return NOT_LEADING
         member = log.configuration.members.get(disk)
@@ -274,7 +283,12 @@ class Controller:
 
     def ended(self, disk: int, incarnation: int, now: int) -> None:
         """This member has seen the proof that a process has ended."""
-        self._claims.setdefault((disk, incarnation), {})[self._me.disk] = now
+        self._claim((disk, incarnation), self._me.disk, now)
+
+    def _claim(self, process: tuple[int, int], witness: int, now: int) -> None:
+        """Note that a member has seen the proof that a process has ended, or tells it again."""
+        claim = self._claims.setdefault(process, {}).setdefault(witness, _Claim(now))
+        claim.told_ns = now
         self._due_ns = now
 
     def request(self, disk: int, number: int, data: bytes, now: int) -> None:
@@ -703,19 +717,33 @@ class Controller:
     def _weigh_claims(self, now: int) -> None:
         """Take processes for ended that enough members have seen end."""
         up = [member.disk for member in self._up()]
-        for claim in list(self._claims):
-            seen = self._claims[claim]
-            for witness in list(seen):
-                if now - seen[witness] >= _CLAIM_NS:
-                    del seen[witness]
-            needed = min(2, len([disk for disk in up if disk != claim[0]]))
-            linked = self._neighbours.is_linked(claim[0])
-            proved = len(seen) >= needed and not linked
-            if not seen:
-                del self._claims[claim]
-            elif proved or self._is_newer(claim) or self._planted.believes_claims:
-                self._leases.ended(claim[0], claim[1], now)
-                del self._claims[claim]
+        for process in list(self._claims):
+            claims = self._claims[process]
+            for witness in list(claims):
+                if now - claims[witness].told_ns >= _CLAIM_NS:
+                    del claims[witness]
+            if not claims:
+                del self._claims[process]
+        for process in list(self._claims):
+            believed = [witness for witness in self._claims[process] if self._is_believed(process, witness)]
+            needed = max(1, min(2, len([disk for disk in up if disk != process[0]])))
+            proved = len(believed) >= needed and not self._neighbours.is_linked(process[0])
+            if proved or self._is_newer(process) or self._planted.believes_claims:
+                self._leases.ended(process[0], process[1], now)
+                del self._claims[process]
+
+    def _is_believed(self, process: tuple[int, int], witness: int) -> bool:
+        """Tell whether a member may be right that a process has ended.
+
+        Not if that was granted a heartbeat since the member has begun to tell it, nor if each of the two tells it of
+        the other: then there is a firewall between them.
+        """
+        if self._planted.keeps_claims:
+            return True
+        if self._claims[process][witness].since_ns < self._leases.heard_ns(process[0], process[1]):
+            return False
+        report = self._reports.get(witness)
+        return report is None or process[0] not in self._claims.get((witness, report.incarnation), {})
 
     def _reason(self, member: ClusterMember, is_proved: bool) -> int:
         """Return why a member is away; is_proved: its end is proved, or it gave its lease back."""

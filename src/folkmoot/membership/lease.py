@@ -161,6 +161,11 @@ class GrantedLeases:
         """Note the proof that a process has ended."""
         self._grant(disk, incarnation, now).ended = True
 
+    def heard_ns(self, disk: int, incarnation: int) -> int:
+        """Return when this leader took the last heartbeat of a process that may be answered; 0: it knows of none."""
+        grant = self._grants.get((disk, incarnation))
+        return 0 if grant is None else grant.heard_ns
+
     def over_ns(self, disk: int, incarnation: int) -> int:
         """Return the time from which the lease of a process is certainly over; 0: it is over."""
         since_ns = self._elected_ns + self._predecessor_ns

@@ -20,6 +20,7 @@ PLANTED: Final[list[str]] = [
     "found_beside",
     "grant_alone",
     "ignores_links",
+    "keeps_claims",
     "keeps_data",
     "keeps_few",
     "keeps_lease",
@@ -49,6 +50,7 @@ class PlantedControl:
         self.found_beside: bool = "found_beside" in names  # any process founds a cluster, not the first one
         self.grant_alone: bool = "grant_alone" in names  # a leader that may be deposed answers heartbeats
         self.ignores_links: bool = "ignores_links" in names  # members without a link between them stay
+        self.keeps_claims: bool = "keeps_claims" in names  # a process has ended that was heard since it was seen end
         self.keeps_data: bool = "keeps_data" in names  # a witness joins as a member that holds partitions
         self.keeps_few: bool = "keeps_few" in names  # a few members stay up in place of most that are linked
         self.keeps_lease: bool = "keeps_lease" in names  # a process speaks on that others may take for ended

@@ -30,7 +30,16 @@ from folkmoot.membership.control_message import Reply, Request
 from folkmoot.membership.control_option import ControlOptions
 from folkmoot.membership.isr import isr_request
 from folkmoot.membership.lifecycle import is_leaving, is_up
-from folkmoot.membership.transition import ACCEPTED, INVALID, LAST_COPY, OLD_VERSION, REASONS, RUNS, UNMERGED
+from folkmoot.membership.transition import (
+    ACCEPTED,
+    INVALID,
+    LAST_COPY,
+    OLD_VERSION,
+    REASONS,
+    RUNS,
+    UNMERGED,
+    WRONG_STATE,
+)
 
 __all__ = ["NOT_ASKED", "TICKETS_MAX", "UNKNOWN_FATE", "Requests", "SettingAnswer"]
 
@@ -358,6 +367,9 @@ class Requests:
                 request.sent_ns = now
                 if request.stays and reply.refused == ACCEPTED:  # the entry is the version of the member
                     self._wish(f"stay {request.stays} {reply.index}", Stay(request.stays, reply.index))
+                elif request.stays and reply.refused in (OLD_VERSION, WRONG_STATE):
+                    # An earlier copy may have been accepted, whose reply was lost: then the member leaves.
+                    self._again.append((Stay(request.stays, 0), reply.index))
                 elif reply.refused == OLD_VERSION and request.stays == 0 and request.times == 1:
                     self._again.append((decode_command(request.command), reply.index))
                 elif reply.refused in (LAST_COPY, UNMERGED, RUNS):

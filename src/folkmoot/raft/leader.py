@@ -80,6 +80,7 @@ class Leader:
         self._batches: list[_Batch] = []
         self._departing: dict[int, int] = {}  # members that were removed, and the index of the change
         self._uncommitted: int = 0  # bytes of entries that are not committed
+        self._began_ns: int = 0  # when the first entry of the term was committed; 0: it is not
         assert member.role == LEADER, "a leader has voted for itself"
         assert member.vote == member.me, "a leader has voted for itself"
         self.term_start: int = member.log.last_index() + 1
@@ -178,12 +179,27 @@ class Leader:
             if entry.index >= self.term_start:
                 self._uncommitted -= entry.cost()
         assert self._uncommitted >= 0, "no entry is committed twice"
+        if self._began_ns == 0 and index >= self.term_start:
+            self._began_ns = member.now
         return log.commit_to(index)
 
     def is_leaving(self) -> bool:
         """Tell whether the configuration without this leader is committed: it has to step down (4.2.2)."""
         log = self._member.log
         return not self._member.is_voter() and not log.has_pending_change()
+
+    def is_stalled(self) -> bool:
+        """Tell whether a quorum has long had the first entry of this term, and this disk has not.
+
+        What is committed is applied when it is durable here. So this leader has applied nothing of its term, and is of
+        no use to anybody; but it answers, and check-quorum does not end it. It cannot be elected again before its disk
+        goes on: its vote would have to be durable. Where all disks are so slow, no other one would do better.
+        """
+        member = self._member
+        log = member.log
+        if self._began_ns == 0 or log.durable >= self.term_start or member.planted.keeps_stalled:
+            return False
+        return self.transfer_to == 0 and member.now - self._began_ns >= member.options.write_ns
 
     # Answers of followers
 

@@ -20,7 +20,8 @@ class Options:
             from one to two times as much. At least four heartbeats.
         hurry_ns: A voter with the proof that its leader has ended asks again this often, because others may have it a
             little later; a few round trips.
-        write_ns: A write of a term or a vote that takes longer makes no election wait longer.
+        write_ns: A write of a term or a vote that takes longer makes no election wait longer. A leader whose disk lacks
+            the first entry of its term for so long after it was committed hands over.
         proposal_bytes: The largest proposal.
         uncommitted_bytes: What a leader accepts before it is committed; beyond that it refuses.
         message_bytes: Entries in one message (one entry may be larger).

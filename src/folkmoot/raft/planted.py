@@ -21,6 +21,7 @@ PLANTED: Final[list[str]] = [
     "count_unsaved",
     "drops_late_votes",
     "forgets_promise",
+    "keeps_stalled",
     "leader_moves",
     "lease_after_transfer",
     "learner_counts",
@@ -58,6 +59,7 @@ class Planted:
         self.count_unsaved: bool = "count_unsaved" in names  # a leader counts itself before its entries are durable
         self.drops_late_votes: bool = "drops_late_votes" in names  # a candidate that asks again forgets its votes
         self.forgets_promise: bool = "forgets_promise" in names  # a restart with other settings ends a promise
+        self.keeps_stalled: bool = "keeps_stalled" in names  # a leader stays whose disk lacks the entry of its term
         self.leader_moves: bool = "leader_moves" in names  # voters that hear a leader vote for others
         self.lease_after_transfer: bool = "lease_after_transfer" in names  # a lease although another may campaign
         self.learner_counts: bool = "learner_counts" in names  # learners count for commits

@@ -10,6 +10,7 @@
     QUORUM_LOST      -               -               -               FOLLOWER
     REMOVED          FOLLOWER        FOLLOWER        FOLLOWER        FOLLOWER
     HANDOVER_FAILED  -               -               -               FOLLOWER
+    DISK_STALLED     -               -               -               FOLLOWER
 
 The proof of election safety reads off it. LEADER is entered by ELECTED alone: a quorum has voted in the member's term,
 in which it has been CANDIDATE. CANDIDATE is entered with a new term and a vote for itself, both durable before the
@@ -26,6 +27,7 @@ from typing import Final
 
 __all__ = [
     "CANDIDATE",
+    "DISK_STALLED",
     "ELECTED",
     "FOLLOWER",
     "HANDOVER_FAILED",
@@ -57,6 +59,7 @@ NEWER_TERM: Final = 5  # a message has a newer term
 QUORUM_LOST: Final = 6  # no quorum has answered a leader for an election timeout
 REMOVED: Final = 7  # the configuration without this voter is committed
 HANDOVER_FAILED: Final = 8  # the successor that was told to campaign leads not: the leader campaigns itself
+DISK_STALLED: Final = 9  # a quorum has had the first entry of the term for long, and the disk of its leader has not
 
 _NONE: Final = -1
 
@@ -70,6 +73,7 @@ TRANSITIONS: Final[list[list[int]]] = [
     [FOLLOWER, FOLLOWER, FOLLOWER, FOLLOWER],
     [_NONE, _NONE, _NONE, FOLLOWER],
     [FOLLOWER, FOLLOWER, FOLLOWER, FOLLOWER],
+    [_NONE, _NONE, _NONE, FOLLOWER],
     [_NONE, _NONE, _NONE, FOLLOWER],
 ]
 """The next role, by event and role; -1 where the event cannot happen."""
