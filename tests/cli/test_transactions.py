@@ -72,7 +72,7 @@ def test_apps_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
         ("nightly", "0", "2", "0"),
     ]
     assert lines[1][-2:] == ["-", "-"]
-    assert lines[2][7:9] == ["2.9", "KiB"]
+    assert lines[2][7:9] == ["3.5", "KiB"]  # 2.9 KiB, and 600 bytes for the chunk
     assert found["complete"]
     assert [app["last"] for app in found["transactions"]] == [2, 0]
 

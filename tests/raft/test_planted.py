@@ -51,7 +51,7 @@ TIMED = {
     "own_promise": 1,
     "quiet_while_sending": 4,
     "trusts_voters": 85,
-    "void_term": 2049,
+    "void_term": 2349,
 }
 """Bugs that need clocks and topologies."""
 

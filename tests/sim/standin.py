@@ -12,6 +12,7 @@ from folkmoot.kernel.pack import get_u64, u64
 from folkmoot.kernel.rng import Rng
 from folkmoot.node import Effects
 from folkmoot.peer.config import ClusterConfig
+from folkmoot.peer.kind import DELAYED
 from folkmoot.peer.member import ACTIVE, Member
 from folkmoot.peer.peer import PeerConnection
 from folkmoot.peer.peers import Peers
@@ -100,6 +101,8 @@ class Talker:
     def drain(self, now: int, steady_ns: int = 0) -> Any:
         peers = self.peers
         for node_id, kind, body in peers.inbox:
+            if kind == DELAYED:
+                continue
             assert kind == KIND
             self.got.setdefault((node_id, get_u64(body, 0)), []).append(get_u64(body, 8))
         peers.inbox.clear()
