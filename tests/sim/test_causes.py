@@ -1288,6 +1288,17 @@ def test_the_delay_of_a_will_starts_again_where_a_member_that_leaves_hands_over(
     assert WillChecker(ledger, []).outcome(life) == outcome
 
 
+@pytest.mark.parametrize("number", [2, 3])
+def test_the_will_of_a_client_of_a_node_that_is_put_out_may_come_while_it_is_connected(number: int) -> None:
+    machines = Machines()
+    life: Any = SimpleNamespace(link=machines.link(3), connect_us=machines.world.now, will_delay_s=0)
+    machines.wait(10 * SECOND)
+    machines.hosts[number - 1].put_out = True
+    machines.history.look()
+    machines.wait(SECOND // 4)
+    assert machines.judge().will_early(life, machines.world.now) == (number == 3)
+
+
 @pytest.mark.parametrize("leaving", [True, False])
 def test_a_member_that_hangs_while_it_leaves_has_failed(leaving: bool) -> None:
     """It leads until it has handed over: what comes to it with QoS 0 is lost."""

@@ -667,12 +667,14 @@ class Causes:
     def will_early(self, life: Life, until_us: int) -> bool:
         """Whether a will may be published before its delay is over.
 
-        Yes, if the others may have taken its node for dead: heartbeats that are lost in one direction are enough.
+        Yes, if the others may have taken its node for dead: heartbeats that are lost in one direction are enough. Or if
+        an operator has put the node out: it keeps its clients for a while, without a lease.
         """
         name = life.link.server.name
         since = max(life.connect_us, until_us - life.will_delay_s * SECOND - _NOTICE_US)
         cut = self.history.forked(name, since, until_us) or self.history.lacks(name, since, until_us) > 0
-        apart = not self.alone and (self.history.down(name, since, until_us) or cut)
+        out = self.history.down(name, since, until_us) or self.history.put_out(name, since, until_us)
+        apart = not self.alone and (out or cut)
         return apart and self._excuse("A7", "its node was away or cut off while it was connected")
 
     def goodbye_lost(self, life: Life, until_us: int) -> bool:

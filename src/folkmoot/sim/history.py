@@ -122,6 +122,10 @@ class History:
         """Whether a machine was down, hung or cut off from everything at some moment of this time."""
         return any(span.overlaps(since_us, until_us) for span in self._downs.get(name, []))
 
+    def put_out(self, name: str, since_us: int, until_us: int) -> bool:
+        """Whether an operator had put a machine out at some moment of this time."""
+        return any(span.overlaps(since_us, until_us) for span in self._outs.get(name, []))
+
     def speaks_one_way(self, name: str, since_us: int, until_us: int) -> bool:
         """Whether in this time a machine, or one that it reached both ways, was heard by one that it did not hear."""
         mask = self._mask_in(self._masks_at(since_us), name)
