@@ -220,21 +220,28 @@ def test_the_middle_of_a_bridge_may_be_of_either_side() -> None:
     assert machines.history.apart("n2", "n3", 0)
 
 
+BEYOND = [(one, other) for one in ("n1", "n2", "n3") for other in ("n4", "n5")]
+"""The links between three machines and the other two of five."""
+
+
+def expect_one_side_after_heal(machines: Machines) -> None:
+    machines.cut()
+    healed = machines.world.now
+    machines.wait(2 * HEAL_US)
+    assert not machines.history.apart("n1", "n2", healed + HEAL_US + 1)
+
+
 @pytest.mark.parametrize("bridged", [False, True])
 def test_a_side_stays_one_as_long_as_those_that_it_meets_are_reached_by_a_bridge_only(bridged: bool) -> None:
     """n1 was alone when n2 and n3 reached the others; now all three reach each other, and the others over n3."""
     machines = Machines(5)
     machines.cut(*[("n1", other) for other in ("n2", "n3", "n4", "n5")])
     machines.wait(2 * FORK_US)
-    apart = [(one, other) for one in ("n1", "n2", "n3") for other in ("n4", "n5")]
-    machines.cut(*[pair for pair in apart if not bridged or "n3" not in pair])
+    machines.cut(*[pair for pair in BEYOND if not bridged or "n3" not in pair])
     met = machines.world.now
     machines.wait(2 * HEAL_US)
     assert machines.history.apart("n1", "n2", met + HEAL_US + 1) == bridged
-    machines.cut()
-    healed = machines.world.now
-    machines.wait(2 * HEAL_US)
-    assert not machines.history.apart("n1", "n2", healed + HEAL_US + 1)
+    expect_one_side_after_heal(machines)
 
 
 @pytest.mark.parametrize("bridged", [False, True])
@@ -245,16 +252,12 @@ def test_one_that_was_down_is_of_the_side_that_it_meets_only_if_it_meets_most(br
     machines.wait(2 * FORK_US)
     machines.run(2, up=False)
     machines.wait(FORK_US)
-    apart = [(one, other) for one in ("n1", "n2", "n3") for other in ("n4", "n5")]
-    machines.cut(*[pair for pair in apart if "n3" not in pair] if bridged else [])
+    machines.cut(*[pair for pair in BEYOND if "n3" not in pair] if bridged else [])
     back = machines.world.now
     machines.run(2, up=True)
     machines.wait(2 * HEAL_US)
     assert machines.history.apart("n1", "n2", back + HEAL_US + 1) == bridged
-    machines.cut()
-    healed = machines.world.now
-    machines.wait(2 * HEAL_US)
-    assert not machines.history.apart("n1", "n2", healed + HEAL_US + 1)
+    expect_one_side_after_heal(machines)
 
 
 def test_a_machine_that_is_cut_off_from_everything_may_become_a_side_of_its_own() -> None:
