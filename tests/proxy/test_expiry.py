@@ -9,8 +9,20 @@ from folkmoot.kernel.pack import varint
 from folkmoot.mqtt.encode import body_of, encode
 from folkmoot.mqtt.packet import V5, Publish
 from folkmoot.proxy.relay import AGED
-from tests.harness.peer import EVER, properties
+from tests.harness.peer import EVER, Peer, properties
 from tests.harness.simulated_cluster import SimulatedCluster
+
+
+def clients_of(cluster: SimulatedCluster, at: str) -> tuple[Peer, Peer]:
+    """Return a subscriber whose session its own node leads, and a publisher at n1 whose session n2 leads."""
+    site, leader = cluster[at], cluster["n2"]
+    subscriber = site.client(site.names_led("s")[0])
+    subscriber.connect(session_expiry=EVER)
+    subscriber.subscribe("t", qos=2)
+    publisher = cluster["n1"].client(leader.names_led("c")[0])
+    publisher.connect(session_expiry=EVER)
+    cluster.run()
+    return subscriber, publisher
 
 
 @pytest.mark.parametrize(("expiry_s", "comes"), [(5, False), (0, False), (60, True), (None, True)])
@@ -20,13 +32,8 @@ def test_a_message_that_waits_for_a_leader_expires_when_its_time_is_over(
 ) -> None:
     """The leader of the client's session publishes QoS 2, and what has the number of a producer."""
     cluster = SimulatedCluster(3, replicas=1, split_policy="majority")
-    site, leader = cluster["n1"], cluster["n2"]
-    subscriber = site.client(site.names_led("s")[0])
-    subscriber.connect(session_expiry=EVER)
-    subscriber.subscribe("t", qos=2)
-    publisher = site.client(leader.names_led("c")[0])
-    publisher.connect(session_expiry=EVER)
-    cluster.run()
+    leader = cluster["n2"]
+    subscriber, publisher = clients_of(cluster, "n1")
     if not online:
         subscriber.lose()
     leader.kill()
@@ -55,13 +62,7 @@ def test_a_message_that_waits_for_a_leader_expires_when_its_time_is_over(
 def test_a_message_that_waits_in_a_link_expires_when_its_time_is_over(expiry_s: int, comes: bool, qos: int) -> None:
     """Without a quorum nobody else leads meanwhile, and the link goes on where it was when its nodes meet again."""
     cluster = SimulatedCluster(3, replicas=1, split_policy="majority")
-    site, leader = cluster["n1"], cluster["n2"]
-    subscriber = leader.client(leader.names_led("s")[0])
-    subscriber.connect(session_expiry=EVER)
-    subscriber.subscribe("t", qos=2)
-    publisher = site.client(leader.names_led("c")[0])
-    publisher.connect(session_expiry=EVER)
-    cluster.run()
+    subscriber, publisher = clients_of(cluster, "n2")
     for one, other in (("n1", "n2"), ("n1", "n3"), ("n2", "n3")):
         cluster.cut(one, other)
     publisher.send(Publish(b"t", b"m", qos, packet_id=7, properties=properties(message_expiry=expiry_s)))
