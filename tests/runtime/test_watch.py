@@ -74,6 +74,18 @@ def test_a_busy_disk_is_no_stall(bench: Bench) -> None:
     assert bench.node.named("stalled") == []
 
 
+def test_a_disk_that_works_off_a_backlog_does_not_stand_still(bench: Bench) -> None:
+    for token in range(1, 9):
+        bench.submit(token)
+    for token in range(1, 8):
+        bench.pass_time(0.3)
+        bench.turns.written(token)
+    assert bench.node.named("stalled") == []
+    since = bench.turns.clock.read()
+    bench.pass_time(STALL_US / 1e6 + LOOK_S)
+    assert [call[:2] for call in bench.node.named("stalled")] == [("disk", since)]
+
+
 @pytest.mark.parametrize(("setting_us", "told_s"), [(200_000, 0.2), (450_000, 0.5), (2_000_000, 0.5)])
 def test_a_shorter_stall_that_counts_is_told_in_time(setting_us: int, told_s: float) -> None:
     bench = Bench(setting_us)

@@ -92,6 +92,7 @@ class Turns(CommitListener, CheckListener):
         self._full: list[Connection] = []  # connections that are not read until the turn ends
         self._full_peers: list[tuple[str, Handle]] = []  # with their addresses
         self._waiting: deque[tuple[int, int, int]] = deque()  # token, since when, bytes
+        self._written_us = 0  # when batches were last durable
         self._wake_handle: TimerHandle | None = None
         self._wake_us = NEVER
         self._set_us = 0  # when the timer was set last
@@ -412,6 +413,7 @@ class Turns(CommitListener, CheckListener):
         now = self.begin()
         self.durable = token
         self._written = True
+        self._written_us = now
         counters, waits = self.node.counters, self.node.histograms.commit_us
         while self._waiting and self._waiting[0][0] <= token:
             _, since, size = self._waiting.popleft()
@@ -426,8 +428,11 @@ class Turns(CommitListener, CheckListener):
             self.ask(self.node.applied)
 
     def waiting_since(self) -> int:
-        """Return when the oldest batch that is not durable was submitted, in microseconds; 0 if there is none."""
-        return self._waiting[0][1] if self._waiting else 0
+        """Return since when the disk has completed nothing that it has to write, in microseconds; 0 if it has nothing.
+
+        A disk that works off a long backlog is slow, and does not stand still.
+        """
+        return max(self._waiting[0][1], self._written_us) if self._waiting else 0
 
     def stuck(self, reason: str) -> None:
         """The disk is full; submitted batches wait."""
