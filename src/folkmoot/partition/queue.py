@@ -105,6 +105,7 @@ class Queue:
             if not self.backlog.offer_room(session, message.size):
                 return False
             self.backlog.push(session, Entry(0, message, qos, retain, identifiers, group))
+            self._await_room(session, connection)
             return True
         if self._has_expired(message):
             return True
@@ -216,8 +217,7 @@ class Queue:
             if session.persistent and entry.sequence >= session.committed_next:
                 break
             if not connection.can_send():
-                if connection.lane is not None and connection.lane.room <= 0:
-                    self.unfinished[session.client_id] = session
+                self._await_room(session, connection)
                 break
             if entry.qos:
                 if len(session.inflight) >= session.window:
@@ -232,8 +232,13 @@ class Queue:
         ):
             self.unfed.append(session)
 
+    def _await_room(self, session: Session, connection: Connection) -> None:
+        """If only the output of this turn is full, continue in the next one: nothing else tells that it has room."""
+        if connection.writable and not connection.can_send():
+            self.unfinished[session.client_id] = session
+
     def go_on(self) -> None:
-        """Continue with the sessions whose pages had nothing to send."""
+        """Continue with the sessions whose pages had nothing to send, or whose output was full."""
         sessions = self.unfinished
         self.unfinished = {}
         for session in sessions.values():
