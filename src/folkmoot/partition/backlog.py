@@ -21,6 +21,7 @@ from folkmoot.store.row import decode_queue, encode_sent, origin_in
 from folkmoot.store.writer import VERSION_BYTES, Writer
 from folkmoot.turn.memory import ENTRY_BYTES
 from folkmoot.turn.state import State
+from folkmoot.turn.work import READ_STEPS
 
 __all__ = ["Backlog", "put_sent", "rows_per_page"]
 
@@ -253,6 +254,7 @@ class Backlog:
         page_rows = rows_per_page(self.state.limits.page_rows, session.queue_count, session.queue_bytes)
         end = session.committed_next
         rows = self.state.reader.scan(numbered_key(prefix, start), numbered_key(prefix, end), page_rows)
+        self.state.work.steps += READ_STEPS * len(rows)
         for key, value in rows:
             sequence = sequence_of(key)
             if session.drop_from <= sequence < session.drop_below:
@@ -289,6 +291,7 @@ class Backlog:
     def find(self, session: Session, sequence: int) -> Entry | None:
         """Return the stored message with this sequence, or None."""
         key = numbered_key(session.queue_prefix, sequence)
+        self.state.work.steps += READ_STEPS
         value = self.state.reader.get(key)
         return None if value is None else self._entry_of(session, key, value)
 
