@@ -134,7 +134,7 @@ class Backlog:
         )
 
     def _drop_expired(self, session: Session, size: int) -> bool:
-        """Whether `size` bytes fit without the expired messages at the head of the queue, which are dropped."""
+        """Whether `size` bytes fit without the expired messages at the head, which are dropped [MQTT-3.3.2-5]."""
         for _ in range(_DROPS_MAX):
             entry = self._oldest_expired(session)
             if entry is None:
