@@ -173,3 +173,159 @@ def test_the_log_names_the_session_once_in_an_hour(make: MakeBox) -> None:
     source.connect()
     source.publish("t", b"x", qos=1)
     assert box.kinds().count("queue_full") == 2
+
+
+def expired(box: Box, messages: int, name: str = "a", topic: str = "t", qos: int = 1) -> Peer:
+    """An absent session whose messages, all of them never sent, have expired."""
+    source, peer = box.client("s"), box.client(name)
+    source.connect()
+    peer.resume()
+    peer.subscribe(topic, qos=qos)
+    peer.lose()
+    for _ in range(messages):
+        source.publish("t", b"old", qos=qos, message_expiry=60)
+    box.advance(61 * SECOND)
+    return peer
+
+
+@pytest.mark.parametrize("oldest", [False, True])
+@pytest.mark.parametrize("crash", [False, True])
+@pytest.mark.parametrize("qos", [1, 2])
+def test_expired_messages_take_no_room(make: MakeBox, oldest: bool, crash: bool, qos: int) -> None:
+    box = make(limits={"queue_messages_max": 10, "queue_full_drops_oldest": oldest})
+    peer = expired(box, 10, qos=qos)
+    if crash:
+        box.crash()
+    source = box.client("s2")
+    source.connect()
+    for number in range(10):
+        source.publish("t", b"%d" % number, qos=qos)
+    counters = box.node.counters
+    assert (counters.dropped_expired, counters.dropped_queue_full) == (10, 0)
+    source.publish("t", b"10", qos=qos)
+    assert counters.dropped_queue_full == 1
+    assert "queue_full" in box.kinds()
+    peer.resume()
+    assert peer.payloads() == [b"%d" % number for number in (range(1, 11) if oldest else range(10))]
+
+
+def test_a_large_message_takes_the_room_of_several_expired_ones(make: MakeBox) -> None:
+    box = make(limits={"queue_bytes_max": 2_000})
+    source, peer = box.client("s"), box.client("a")
+    source.connect()
+    peer.resume()
+    peer.subscribe("t", qos=1)
+    peer.lose()
+    for _ in range(20):
+        source.publish("t", bytes(50), qos=1, message_expiry=60)
+    box.advance(61 * SECOND)
+    source.publish("t", bytes(1_500), qos=1)
+    assert box.node.counters.dropped_expired > 10
+    peer.resume()
+    assert peer.payloads() == [bytes(1_500)]
+
+
+def test_what_expires_behind_a_message_that_does_not_keeps_its_room(make: MakeBox) -> None:
+    box = make(limits={"queue_messages_max": 4})
+    peer = full(box, 1)
+    source = box.client("s")
+    source.connect()
+    for number in range(1, 5):
+        source.publish("t", b"%03d" % number, qos=1, message_expiry=60)
+    box.advance(61 * SECOND)
+    source.publish("t", b"005", qos=1)
+    assert box.node.counters.dropped_queue_full == 2
+    assert numbers(peer) == [0]
+
+
+def test_one_that_was_sent_does_not_expire_in_a_full_queue(make: MakeBox) -> None:
+    box = make(limits={"queue_messages_max": 4})
+    source, peer = box.client("s"), box.client("a", acks=False)
+    source.connect()
+    peer.resume(receive_max=2)
+    peer.subscribe("t", qos=1)
+    for number in range(6):
+        source.publish("t", b"%03d" % number, qos=1, message_expiry=60)
+    peer.lose()
+    box.advance(61 * SECOND)
+    for number in range(6, 9):
+        source.publish("t", b"%03d" % number, qos=1)
+    peer.acks = True
+    assert numbers(peer) == [0, 1, 6, 7]
+
+
+@pytest.mark.parametrize("lasting", [False, True])
+def test_expired_messages_of_a_client_that_does_not_acknowledge_take_no_room(make: MakeBox, lasting: bool) -> None:
+    box = make(limits={"queue_messages_max": 5})
+    source, peer = box.client("s"), box.client("a", acks=False)
+    source.connect()
+    peer.connect(receive_max=WINDOW, session_expiry=100 if lasting else None)
+    peer.subscribe("t", qos=1)
+    for number in range(5 + WINDOW):
+        source.publish("t", b"%d" % number, qos=1, message_expiry=60)
+    sent = peer.publishes()
+    assert len(sent) == WINDOW
+    box.advance(61 * SECOND)
+    for number in range(10, 15):
+        source.publish("t", b"%d" % number, qos=1)
+    assert box.node.counters.dropped_queue_full == 0
+    peer.acks = True
+    peer.send(*[Ack(PUBACK, packet.packet_id) for packet in sent])
+    assert peer.payloads() == [b"%d" % number for number in range(10, 15)]
+    assert box.node.counters.dropped_expired == 5
+
+
+def test_expired_messages_take_no_room_of_a_shared_subscription(make: MakeBox) -> None:
+    box = make(limits={"queue_messages_max": 5})
+    peers = [expired(box, 0, name, "$share/g/t") for name in ("a", "b")]
+    source = box.client("s")
+    source.connect()
+    for _ in range(10):
+        source.publish("t", b"old", qos=1, message_expiry=60)
+    box.advance(61 * SECOND)
+    for number in range(10):
+        source.publish("t", b"%d" % number, qos=1)
+    assert box.node.counters.dropped_queue_full == 0
+    got = []
+    for peer in peers:
+        peer.resume()
+        got += peer.payloads()
+    assert sorted(got) == [b"%d" % number for number in range(10)]
+
+
+@pytest.mark.parametrize("connected", [False, True])
+def test_the_oldest_go_after_a_crash_but_those_that_were_sent(make: MakeBox, connected: bool) -> None:
+    """What an earlier leader may have sent with QoS 1 is in doubt, and goes; what it certainly sent stays."""
+    box = make(limits={"queue_messages_max": 10, "queue_full_drops_oldest": True})
+    source, peer = box.client("s"), box.client("a", acks=False)
+    source.connect()
+    peer.resume(receive_max=WINDOW)
+    peer.subscribe("t", qos=1)
+    for number in range(10 + WINDOW):
+        source.publish("t", b"%03d" % number, qos=1)
+    box.crash()
+    source.connect()
+    if connected:
+        peer.resume(receive_max=WINDOW)
+    for number in range(100, 105):
+        source.publish("t", b"%03d" % number, qos=1)
+    peer.lose()
+    peer.acks = True
+    kept = range(WINDOW + 5, 10 + WINDOW) if connected else range(WINDOW + 7, 10 + WINDOW)
+    assert numbers(peer) == [0, 1, *kept, *range(100, 105)]
+
+
+def test_what_may_have_been_sent_with_qos_2_stays_in_a_full_queue(make: MakeBox) -> None:
+    box = make(limits={"queue_messages_max": 6, "queue_full_drops_oldest": True})
+    source, peer = box.client("s"), box.client("a", acks=False)
+    source.connect()
+    peer.resume(receive_max=1)
+    peer.subscribe("t", qos=2)
+    for number in range(6):
+        source.publish("t", b"%03d" % number, qos=1 + number % 2)
+    box.crash()
+    source.connect()
+    for number in range(100, 104):
+        source.publish("t", b"%03d" % number, qos=1)
+    peer.acks = True
+    assert numbers(peer) == [0, 1, 3, 5, 102, 103]

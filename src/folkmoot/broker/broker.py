@@ -164,7 +164,7 @@ class Broker:
         if connection.relay is not None:
             self.proxy.relays.block(connection.relay, not flag)
         if flag and session is not None:
-            self.partition.queue.pump(session)
+            self.partition.queue.pump_soon(session)
             self.feed.feeds.unpark(session)
 
     def authenticated(self, connection: Connection, ok: bool) -> None:
@@ -230,7 +230,7 @@ class Broker:
             for i in range(len(turn.sessions)):
                 turn.sessions[i].committed_next = turn.committed_next[i]
             for session in turn.sessions:
-                self.partition.queue.pump(session)
+                self.partition.queue.committed(session)
         grown = self.streams.written(token)
         if grown:
             self.feed.feeds.grown()

@@ -294,7 +294,7 @@ class Hosting:
     def _set_writable(self, connection: Connection, remote: Remote) -> None:
         connection.writable = not (remote.blocked or remote.choked)
         if connection.writable and connection.session is not None:
-            self.queue.pump(connection.session)
+            self.queue.pump_soon(connection.session)
             self.queue.unfed.append(connection.session)
 
     def choke(self, node_id: str, choked: bool) -> None:

@@ -126,11 +126,16 @@ class Recovery:
         for partition in may:
             arrival = self.arrivals.get(partition)
             if arrival is not None and self._is_due(arrival):
-                weight += arrival.loader.weight
+                weight += arrival.loader.weight + self._flights(partition, arrival)
                 if partitions and weight > OPENED_PER_TURN:
                     break
                 partitions.append(partition)
         return partitions
+
+    def _flights(self, partition: int, arrival: Arrival) -> int:
+        """Return how many messages that are in flight to connected clients are read when the partition opens."""
+        there = sum([len(client.flights) for _, client in arrival.attached])
+        return there + sum([len(relay.flights) for relay in self.relays.of_partition(partition)])
 
     def _is_due(self, arrival: Arrival) -> bool:
         """Tell whether a partition can open: read to its end, and every other member has told who is connected.

@@ -15,12 +15,13 @@ from folkmoot.partition.body import Bodies
 from folkmoot.session.account import Account
 from folkmoot.session.connection import OPEN
 from folkmoot.session.entry import Entry
-from folkmoot.session.session import Session
+from folkmoot.session.session import UNKNOWN_US, Session
 from folkmoot.store.key import SENT, numbered_key, plain_key, sequence_of
 from folkmoot.store.row import decode_queue, encode_sent, origin_in
 from folkmoot.store.writer import VERSION_BYTES, Writer
 from folkmoot.turn.memory import ENTRY_BYTES
 from folkmoot.turn.state import State
+from folkmoot.turn.work import READ_STEPS
 
 __all__ = ["Backlog", "put_sent", "rows_per_page"]
 
@@ -57,14 +58,17 @@ class Backlog:
 
     def make_room(self, session: Session, size: int) -> bool:
         """Whether the limits allow a message of `size` bytes, perhaps after dropping the oldest ones (counted)."""
-        if self._fits(session, size):
+        if self._fits(session, size) or self._drop_expired(session, size):
             return True
         self._tell_full(session, size)
         limits = self.state.limits
         if limits.queue_full_drops_oldest and size <= limits.queue_bytes_max:
             for _ in range(_DROPS_MAX):
-                if not self._drop_oldest(session):
+                entry = self._oldest(session)
+                if entry is None:
                     break
+                self._drop(session, entry)
+                self.state.counters.dropped_queue_full += 1
                 if self._fits(session, size):
                     return True
         self._count_drop(session, size)
@@ -73,7 +77,9 @@ class Backlog:
     def has_room(self, session: Session, size: int) -> bool:
         """Whether `make_room` would probably find room; nothing is dropped or counted."""
         limits = self.state.limits
-        return self._fits(session, size) or (limits.queue_full_drops_oldest and size <= limits.queue_bytes_max)
+        if self._fits(session, size) or (limits.queue_full_drops_oldest and size <= limits.queue_bytes_max):
+            return True
+        return size <= limits.queue_bytes_max and self._oldest_expired(session) is not None
 
     def _is_users(self, session: Session, size: int) -> bool:
         """Whether the quota of the user, or its share of a disk that is low, refuses a message of `size` bytes."""
@@ -127,35 +133,68 @@ class Backlog:
             and session.queue_bytes + size <= limits.queue_bytes_max
         )
 
-    def _drop_oldest(self, session: Session) -> bool:
-        start = max(session.sent_below, session.drop_below)
+    def _drop_expired(self, session: Session, size: int) -> bool:
+        """Whether `size` bytes fit without the expired messages at the head, which are dropped [MQTT-3.3.2-5]."""
+        for _ in range(_DROPS_MAX):
+            entry = self._oldest_expired(session)
+            if entry is None:
+                return False
+            self._drop(session, entry)
+            self.state.counters.dropped_expired += 1
+            if self._fits(session, size):
+                return True
+        return False
+
+    def _oldest_expired(self, session: Session) -> Entry | None:
+        """Return the first message that may be dropped if it has expired."""
+        if not self.state.has_expired(session.oldest_expires_us):
+            return None
+        entry = self._oldest(session)
+        if entry is None:
+            return None
+        session.oldest_expires_us = _expires_us(entry)
+        return entry if self.state.has_expired(session.oldest_expires_us) else None
+
+    def _oldest(self, session: Session) -> Entry | None:
+        """Return the first message that may be dropped, if there is one and it can be read."""
         if session.waiting:
             entry = session.ready[session.ready_head]
-            if entry.dup or entry.sequence >= session.committed_next:
-                return False  # a message that was sent stays: its flow has begun
-            self.pop(session)
-        else:
-            start = max(start, session.ready_end) if session.connection is not None else start
-            end = numbered_key(session.queue_prefix, session.committed_next)
+            return None if entry.sequence >= session.committed_next or _has_begun(entry) else entry
+        end = numbered_key(session.queue_prefix, session.committed_next)
+        for _ in range(_DROPS_MAX):
             try:
-                rows = self.state.reader.scan(numbered_key(session.queue_prefix, start), end, 1)
+                start = numbered_key(session.queue_prefix, _droppable_from(session))
+                rows = self.state.reader.scan(start, end, 1)
                 if not rows:
-                    return False
+                    return None
                 entry = self._entry_of(session, rows[0][0], rows[0][1])
             except CorruptStore:
-                return False  # the queue is full: this session loses the new message, and no other session does
-        if start > session.drop_below:
+                return None  # the queue is full: this session loses the new message, and no other session does
+            if not _has_begun(entry):
+                return entry
+            if session.connection is not None:
+                return None  # what is dropped of the rows that are still to be read is one range
+            session.kept_below = entry.sequence + 1
+        return None
+
+    def _drop(self, session: Session, entry: Entry) -> None:
+        """Remove what `_oldest` has returned."""
+        if _droppable_from(session) > session.drop_below:
             session.drop_from = entry.sequence
         session.drop_below = entry.sequence + 1
+        if session.waiting:
+            self.pop(session)
         self.remove(session, entry)
-        self.state.counters.dropped_queue_full += 1
-        return True
 
     def offer_room(self, session: Session, size: int) -> bool:
         """As `make_room`, for the messages of a transient session, which wait in memory."""
         limits = self.state.limits
         drops = limits.queue_full_drops_oldest and size <= min(limits.queue_bytes_max, limits.queue_memory_bytes_max)
         while not self._fits_memory(session, size):
+            if session.waiting and self.state.has_expired(_expires_us(session.ready[session.ready_head])):
+                self.pop(session)
+                self.state.counters.dropped_expired += 1
+                continue
             self._tell_full(session, size)
             self._count_drop(session, size)
             if not drops or not session.waiting:
@@ -183,6 +222,7 @@ class Backlog:
     def pop(self, session: Session) -> Entry:
         """Take the first entry of the queue in memory."""
         entry = session.pop_ready()
+        session.oldest_expires_us = UNKNOWN_US
         self._note(session, -entry.size, -1)
         return entry
 
@@ -214,6 +254,7 @@ class Backlog:
         page_rows = rows_per_page(self.state.limits.page_rows, session.queue_count, session.queue_bytes)
         end = session.committed_next
         rows = self.state.reader.scan(numbered_key(prefix, start), numbered_key(prefix, end), page_rows)
+        self.state.work.steps += READ_STEPS * len(rows)
         for key, value in rows:
             sequence = sequence_of(key)
             if session.drop_from <= sequence < session.drop_below:
@@ -250,6 +291,7 @@ class Backlog:
     def find(self, session: Session, sequence: int) -> Entry | None:
         """Return the stored message with this sequence, or None."""
         key = numbered_key(session.queue_prefix, sequence)
+        self.state.work.steps += READ_STEPS
         value = self.state.reader.get(key)
         return None if value is None else self._entry_of(session, key, value)
 
@@ -266,6 +308,7 @@ class Backlog:
             self.state.remove_later(session.partition, key, session)
         else:
             self.state.writer.delete(session.partition, key)
+        session.oldest_expires_us = UNKNOWN_US
         session.queue_count -= 1
         session.queue_bytes -= entry.size
         if session.account is not None:
@@ -277,6 +320,23 @@ class Backlog:
             self.bodies.release(session.partition, entry.body, session if lazy else None)
         if entry.body or entry.group:
             session.special_rows -= 1
+
+
+def _has_begun(entry: Entry) -> bool:
+    """Whether a message stays in a full queue: it was sent, or its client may hold its packet id [MQTT-4.3.3-7]."""
+    return entry.started or (entry.dup and entry.qos == 2)
+
+
+def _droppable_from(session: Session) -> int:
+    """Return where the rows that may be dropped begin: those before are gone, have begun, or were read already."""
+    start = max(session.started_below, session.kept_below, session.drop_below)
+    return start if session.connection is None else max(start, session.ready_end)
+
+
+def _expires_us(entry: Entry) -> int:
+    message = entry.message
+    assert message is not None, "an entry that waits has its message"
+    return message.expires_us
 
 
 def put_sent(writer: Writer, session: Session, sent_below: int) -> None:

@@ -7,6 +7,7 @@ by pages from the store. Messages of a transient session wait in memory.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from typing import Final
 
 from folkmoot.kernel.errors import CorruptStore
@@ -33,6 +34,7 @@ from folkmoot.turn.commit import Commits
 from folkmoot.turn.fabric import Fabric
 from folkmoot.turn.lazy import UNWRITTEN
 from folkmoot.turn.state import State
+from folkmoot.turn.work import DELIVERY_STEPS
 
 __all__ = ["IN_STORE", "NOT_TAKEN", "TAKEN", "Queue"]
 
@@ -55,7 +57,7 @@ class Queue:
         self.backlog = backlog
         self.unfed: list[Session] = []  # sessions with feeds whose queue has room again
         self.unreadable: list[tuple[Session, CorruptStore]] = []  # whose messages cannot be read
-        self.unfinished: dict[str, Session] = {}  # sessions whose messages continue in the next turn
+        self.unfinished: OrderedDict[str, Session] = OrderedDict()  # by client id: they continue in their turn
         self.lost: list[Entry] = []  # messages of shared subscriptions that need another member
 
     # -- input ----------------------------------------------------------------------------------------------------
@@ -105,6 +107,7 @@ class Queue:
             if not self.backlog.offer_room(session, message.size):
                 return False
             self.backlog.push(session, Entry(0, message, qos, retain, identifiers, group))
+            self._await_room(session, connection)
             return True
         if self._has_expired(message):
             return True
@@ -205,7 +208,7 @@ class Queue:
         while True:
             if not session.waiting:
                 pages += 1
-                if pages > _PAGES_MAX:
+                if pages > _PAGES_MAX or (pages > 1 and self.state.work.is_over()):
                     self.unfinished[session.client_id] = session
                     break
                 if not self._load(session):
@@ -216,8 +219,7 @@ class Queue:
             if session.persistent and entry.sequence >= session.committed_next:
                 break
             if not connection.can_send():
-                if connection.lane is not None and connection.lane.room <= 0:
-                    self.unfinished[session.client_id] = session
+                self._await_room(session, connection)
                 break
             if entry.qos:
                 if len(session.inflight) >= session.window:
@@ -225,6 +227,7 @@ class Queue:
                 if session.persistent and self._is_taken(session, session.packet_id_of(entry.sequence)):
                     break
             self.backlog.pop(session)
+            self.state.work.steps += DELIVERY_STEPS
             self._send(session, connection, entry)
         if (
             session.feeds
@@ -232,11 +235,32 @@ class Queue:
         ):
             self.unfed.append(session)
 
+    def _await_room(self, session: Session, connection: Connection) -> None:
+        """If only the output of this turn is full, continue in the next one: nothing else tells that it has room."""
+        if connection.writable and not connection.can_send():
+            self.unfinished[session.client_id] = session
+
     def go_on(self) -> None:
-        """Continue with the sessions whose pages had nothing to send."""
-        sessions = self.unfinished
-        self.unfinished = {}
-        for session in sessions.values():
+        """Continue with the first of the unfinished sessions, and with others as far as the steps of the turn reach."""
+        for _ in range(len(self.unfinished)):
+            _, session = self.unfinished.popitem(last=False)
+            self.pump(session)
+            if self.state.work.is_over():
+                break
+
+    def pump_soon(self, session: Session) -> None:
+        """As `pump`, but in a later turn if the steps of this one are spent.
+
+        For sessions that may have much to send and whose number nothing bounds: they have just got their connections.
+        """
+        if self.state.work.is_over():
+            self.unfinished[session.client_id] = session
+        else:
+            self.pump(session)
+
+    def committed(self, session: Session) -> None:
+        """Send what is committed now, but in its turn if the session is unfinished."""
+        if self.unfinished.get(session.client_id) is not session:
             self.pump(session)
 
     def _send(self, session: Session, connection: Connection, entry: Entry) -> None:

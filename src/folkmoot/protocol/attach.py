@@ -112,7 +112,7 @@ class Attaching:
         self.queue.attach(session)
         if session.persistent:
             self.queue.reclaim(session, sequences)
-            self.queue.pump(session)
+            self.queue.pump_soon(session)
 
     def attach_proxy(self, connection: Connection) -> None:
         """Create the proxy of a session that is led elsewhere."""
@@ -153,7 +153,7 @@ class Attaching:
             self.hear(connection)
         if session.persistent:
             self.queue.resend(session)
-        self.queue.pump(session)
+        self.queue.pump_soon(session)
 
     def hear(self, connection: Connection) -> None:
         """Handle the packets that came before CONNACK (section 3.1.4): nothing else need come from the client."""

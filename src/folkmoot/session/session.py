@@ -5,6 +5,8 @@ A persistent session has rows in a partition; a transient one (session expiry 0)
 
 from __future__ import annotations
 
+from typing import Final
+
 from folkmoot.session.account import PATTERNS_FREE, Account
 from folkmoot.session.connection import Connection
 from folkmoot.session.entry import Entry
@@ -13,9 +15,12 @@ from folkmoot.store.key import QUEUE, name_prefix
 from folkmoot.store.message import Message
 from folkmoot.topics.name import pattern_of, split_share
 
-__all__ = ["FITS", "PACKET_IDS", "SESSION_FULL", "USER_FULL", "Session", "Will"]
+__all__ = ["FITS", "PACKET_IDS", "SESSION_FULL", "UNKNOWN_US", "USER_FULL", "Session", "Will"]
 
 PACKET_IDS = 65_535
+
+UNKNOWN_US: Final = 1
+"""When a message expires of which that is not known: long ago, so that whoever asks looks at the message."""
 
 # Answers of `Session.count_pattern`
 FITS = 0
@@ -48,6 +53,8 @@ class Session:
         given_below        stored: the next leader gives out no sequence below, although nothing may be left of it
         ready[ready_head:] rows in memory, in order, up to ready_end
         ready_end          the next row to read from the store
+        kept_below         rows below that are left stay in a full queue: their flows may have begun
+        oldest_expires_us  when the first message that a full queue may drop expires, 0: never; or UNKNOWN_US
         drop_from, drop_below  rows from here to there were dropped, but may still be in the store
         committed_next     rows below are committed, and may be sent
         queue_next         the sequence of the next message
@@ -95,6 +102,8 @@ class Session:
         self.started_below = 1
         self.sent_stored = 1
         self.given_below = 1
+        self.kept_below = 1
+        self.oldest_expires_us = UNKNOWN_US
         self.drop_from = 1
         self.drop_below = 1
         self.queue_count = 0

@@ -25,6 +25,7 @@ __all__ = [
     "FILTER_BYTES_PER_STEP",
     "LOOKUP_STEPS",
     "PACKET_STEPS",
+    "READ_STEPS",
     "ROW_STEPS",
     "RULE_STEPS",
     "RUN_BYTES_MAX",
@@ -37,7 +38,8 @@ PACKET_STEPS: Final = 8
 DELIVERY_STEPS: Final = 4  # of one message to one session in memory
 FILTER_BYTES_PER_STEP: Final = 4  # of a filter of SUBSCRIBE, refused or not: its check, its pattern, its size
 LOOKUP_STEPS: Final = 16  # of a topic whose route is not cached, beside the branches and values that it leads to
-ROW_STEPS: Final = 24
+READ_STEPS: Final = 8  # of a row that is read
+ROW_STEPS: Final = 24  # of one that is written
 RULE_STEPS: Final = 2  # of one access rule, for a topic or a filter
 SUBSCRIPTION_STEPS: Final = 64  # to add or remove one: its tree, its row, the routes that it changes
 
@@ -84,6 +86,10 @@ class Work:
     def is_spent(self) -> bool:
         """Whether the client that is being served must stop here."""
         return self.steps + ROW_STEPS * self.writer.rows >= self.stop
+
+    def is_over(self) -> bool:
+        """Whether the steps of the turn are spent, whoever is being served."""
+        return self.done() >= self._limit and not self.endless
 
     def left(self) -> int:
         """Return the steps that the client that is being served may still spend."""
