@@ -6,9 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
-from folkmoot.kernel.clock import MILLISECOND
+from folkmoot.kernel.clock import MILLISECOND, SECOND
 from folkmoot.kernel.hash import hash64
 from folkmoot.kernel.planted import Planted
+from folkmoot.leadership.loader import PartitionLoader
 from folkmoot.leadership.recovery import ROWS_PER_TURN, Arrival
 from folkmoot.membership.command import Lead
 from folkmoot.store.batch import Batch
@@ -215,3 +216,47 @@ def test_a_partition_that_goes_and_comes_back_is_read_again() -> None:
     move.hold()
     move.release()
     assert move.heir.node.counters.queue_messages == 51
+
+
+def test_what_is_read_after_a_merge_counts_while_the_other_side_is_filled() -> None:
+    """Until the copy of the other side is in sync, each view takes over anew, and notes that in the copies."""
+    cluster = SimulatedCluster(3, partitions=PARTITIONS)
+    client_id = cluster["n2"].names_led("r")[0]
+    partition = hash64(client_id.encode()) % PARTITIONS
+    reader = cluster["n1"].client(client_id)
+    reader.connect(session_expiry=EVER)
+    reader.subscribe("t", qos=1)
+    reader.disconnect()
+    cluster.advance(SECOND)
+    cluster.cut("n3", "n1", "n2")
+    cluster.advance(10 * SECOND)
+    for name in ("n1", "n3"):
+        publisher = cluster[name].client("p" + name)
+        publisher.connect()
+        publisher.publish("t", b"x", qos=1)
+        publisher.disconnect()
+    cluster.heal()
+    loaders: list[PartitionLoader] = []
+    sequences: dict[int, None] = {}
+    merged = ended = False
+    for _ in range(5000):
+        if not cluster.step():
+            cluster.now += MILLISECOND // 2
+        for site in cluster.live():
+            arrival = site.node._broker.leadership.recovery.arrivals.get(partition)
+            view = site.cluster_node.view
+            assert view is not None
+            if arrival is None or not site.cluster_node.replication.may_start(partition):
+                continue
+            arrival.awaited["nobody"] = None
+            merged = merged or partition in view.branches
+            ended = merged and partition not in view.branches
+            if merged and arrival.loader.whole:
+                sequences[site.node._state.writer.sequence(partition)] = None
+                if arrival.loader not in loaders:
+                    loaders.append(arrival.loader)
+        if ended:
+            break
+    (loader,) = loaders
+    assert loader.queue_messages == 2
+    assert len(sequences) > 1

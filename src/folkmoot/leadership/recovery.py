@@ -11,7 +11,8 @@ It counts as long as both facts hold:
 - The leadership is the same, by its number and its lineage. So no other node has led meanwhile, and this one has not
   followed: no pages of a copy have come, and positions only grew.
 - The rows are still those of that position. Whatever is written to a partition moves it: a takeover that gets what was
-  missing here, a merge, changes that are taken back.
+  missing here, a merge, changes that are taken back. Only a change that says which leadership has begun does not
+  count (`Replica.rows_position`): until all branches are in sync, each view adds one.
 
 The list of clients is asked for in each view. A node that has lost messages to this one begins anew with it in its next
 view, drops what it has told, and this node cannot see it.
@@ -150,11 +151,17 @@ class Recovery:
                 self.spoil(arrival, fault)
 
     def _see_position(self, arrival: Arrival, position: tuple[int, int]) -> None:
-        if arrival.position == position or (arrival.position is not None and self.fabric.planted.read_before):
-            return
-        if arrival.position is not None:
+        if self._is_stale(arrival, position):
             arrival.loader = self.restore.begin(arrival.loader.partition)
-        arrival.position = position
+            arrival.position = position
+        elif arrival.position is None:
+            arrival.position = position
+
+    def _is_stale(self, arrival: Arrival, position: tuple[int, int]) -> bool:
+        """Whether a partition was written to since its rows were read."""
+        if arrival.position is None or self.fabric.planted.read_before:
+            return False
+        return arrival.position != position
 
     def _next(self, may: dict[int, tuple[int, int]]) -> Arrival | None:
         """Return what to read next: the partition that is begun, or one for which clients wait, or any.
@@ -206,9 +213,11 @@ class Recovery:
 
     def runnable(self, may: dict[int, tuple[int, int]]) -> bool:
         """Whether there is something to read or to open."""
-        for partition in may:
+        for partition, position in may.items():
             arrival = self.arrivals.get(partition)
-            if arrival is not None and (_is_unread(arrival) or self._is_due(arrival)):
+            if arrival is None or arrival.spoiled:
+                continue
+            if _is_unread(arrival) or self._is_due(arrival) or self._is_stale(arrival, position):
                 return True
         return False
 

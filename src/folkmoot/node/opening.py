@@ -76,5 +76,5 @@ class Opening:
         for partition in self.leadership.recovery.arrivals:
             replica = self.replication.replicas[partition]
             if self.replication.may_start(partition) and replica.is_written():
-                found[partition] = self.state.writer.position(partition)
+                found[partition] = replica.rows_position()
         return found
