@@ -123,8 +123,8 @@ class Recovery:
         for partition in partitions:
             arrival = self.arrivals.get(partition)
             if arrival is not None and node_id in arrival.awaited:
-                # Otherwise this is its second answer: it was asked twice in this view. A client that it names twice
-                # would be taken for two connections, and disconnected.
+                # Otherwise it has answered already. A client that it names twice would be taken for two connections,
+                # and disconnected.
                 del arrival.awaited[node_id]
                 asked[partition] = arrival
         for client in clients:
