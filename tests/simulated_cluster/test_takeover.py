@@ -198,7 +198,7 @@ def test_a_row_that_all_copies_have_wrong_closes_its_partition_and_no_other() ->
 
 
 def test_a_client_of_a_third_node_stays_when_the_view_changes_during_a_takeover() -> None:
-    """The new leader asks who is connected when a view comes, and again when it has all changes: two answers."""
+    """The new leader asks who is connected in each of two views, and reads on: a client that is told twice is one."""
     cluster = SimulatedCluster(5, partitions=PARTITIONS)  # all vote: three of them go on
     replicas = replicas_of(cluster, 0)
     heap = Heap(cluster)

@@ -30,6 +30,7 @@ PLANTED: Final[list[str]] = [
     "own_time",
     "own_tail",
     "partial_counts",
+    "read_before",
     "same_ids",
     "serves_scarce",
     "stale_routes",
@@ -90,5 +91,7 @@ class Planted:
         self.wills_twice: bool = "wills_twice" in names  # a will stays stored when it is published
         # the messages of a transaction are promised, and their chunk goes later
         self.chunk_kept: bool = "chunk_kept" in names
+        # what was read of a partition counts, although it was written to since
+        self.read_before: bool = "read_before" in names
         self.unasked: bool = "unasked" in names  # a new leader does not ask who is connected
         self.no_barrier: bool = "no_barrier" in names  # SUBACK does not wait for the other nodes

@@ -98,7 +98,7 @@ class Leadership:
         self.restore = Restore(turn, channel, partition, delivery, feed, protocol)
         self.hosting = Hosting(turn, partition, protocol, self.restore)
         self.met: dict[str, int] = {}  # by node: the view in which it and this node started over
-        self.recovery = Recovery(self.relays, self.restore, self.fabric.planted)
+        self.recovery = Recovery(self.relays, self.restore, self.fabric)
         self._led = 0  # partitions since the last report
         self._was_out = False  # others may have gone on without this node, since its last view
         self._leaderless: dict[int, None] = {}  # partitions that nobody leads, since an earlier view or this one
@@ -305,10 +305,9 @@ class Leadership:
     def _again(self) -> None:
         """Ask again, in the new view, which clients are connected: answers of the old view's members are not complete.
 
-        What was read of the rows is dropped too: a partition may have had another leader in between.
+        What was read of the rows stays where it can, see `recovery`.
         """
-        wanted = [one for one in self.recovery.arrivals if self.fabric.leaders[one] == self.fabric.node_id]
-        self.recovery.clear()
+        wanted = self.recovery.installed()
         self._tell()
         if wanted:
             self.prepare(wanted)
@@ -334,11 +333,11 @@ class Leadership:
         # A partition that begins anew in two views in a row is reported twice, and may be open by the second report.
         # To open it twice would restore its sessions beside those that clients use already.
         begun = [partition for partition in partitions if not self.state.leads[partition]]
-        for partition in begun:
-            self.recovery.begin(partition, self.fabric.others)
+        asked = [partition for partition in begun if self.recovery.begin(partition)]
         if begun:
             self.hosting.expecting = True
-            self.hosting.want(begun)
+        if asked:
+            self.hosting.want(asked)
 
     def is_opening(self) -> bool:
         """Whether this node leads a partition that it has not opened: it does not know what is in its outbox."""

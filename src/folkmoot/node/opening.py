@@ -67,7 +67,14 @@ class Opening:
             return True
         return len(recovery) > 0 and recovery.runnable(self._startable())
 
-    def _startable(self) -> list[int]:
-        """Return the partitions to be led for which no newer change can come from another node."""
-        arrivals = self.leadership.recovery.arrivals
-        return [partition for partition in arrivals if self.replication.may_start(partition)]
+    def _startable(self) -> dict[int, tuple[int, int]]:
+        """Return the partitions to be led for which no newer change can come, and the positions of their rows.
+
+        The store shows all their rows, so that what is read of them now is as of that position.
+        """
+        found: dict[int, tuple[int, int]] = {}
+        for partition in self.leadership.recovery.arrivals:
+            replica = self.replication.replicas[partition]
+            if self.replication.may_start(partition) and replica.is_written():
+                found[partition] = replica.rows_position()
+        return found

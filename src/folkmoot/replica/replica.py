@@ -84,6 +84,8 @@ class Replica:
         self.taken: list[Holding] = []  # branches that were merged
         self.marks: dict[bytes, TakenBranch] = {}  # by key of the row: how far each branch is merged
         self.lost: dict[str, tuple[int, int]] = {}  # by node the position of a branch that could not be read there
+        # Two positions at which the rows of the broker are the same, see `note_aside`
+        self._aside: tuple[tuple[int, int], tuple[int, int]] | None = None
 
     # -- what is here -------------------------------------------------------------------------------------------------
 
@@ -173,6 +175,17 @@ class Replica:
         why = f"{fault.get(holding.state, 'the copy here could not be read')} and was not merged: of its changes of "
         why += f"another lineage, up to {holding.epoch}:{holding.seq}, those that no other node has are lost"
         self.event(ERROR, "branch_lost", why)
+
+    def rows_position(self) -> tuple[int, int]:
+        """Return the position of the newest change, but for those that leave the rows of the broker as they are."""
+        position = self.context.writer.position(self.number)
+        aside = self._aside
+        return aside[0] if aside is not None and aside[1] == position else position
+
+    def note_aside(self, before: tuple[int, int], after: tuple[int, int]) -> None:
+        """The change that led from one position to the other leaves the rows of the broker as they are."""
+        aside = self._aside
+        self._aside = (aside[0] if aside is not None and aside[1] == before else before), after
 
     def is_written(self) -> bool:
         """Whether the store shows all that was written to the partition."""

@@ -62,7 +62,13 @@ class Takeover:
         self._tries = 0
 
     def installed(self) -> None:
-        """A new view: takeovers begin anew."""
+        """A new view: takeovers begin anew, and with them merges, also of partitions that it leaves as they are.
+
+        They live on what others say in one view. Followers join the stream of changes by their reports of this view,
+        and the answers that a takeover or a merge waits for are dropped as of an earlier one. It takes a round trip if
+        nothing is missing here. What takes long, reading the rows, goes on (`leadership/recovery`), and so do the
+        records of a branch, from the progress that is noted.
+        """
         self._expected.clear()
         self._asked.clear()
         self._writing.clear()

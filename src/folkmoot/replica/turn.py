@@ -18,8 +18,8 @@ from folkmoot.replica.notice import encode_sequences
 from folkmoot.replica.pending import Uncommitted
 from folkmoot.replica.phase import MERGING, OPEN
 from folkmoot.replica.replica import Replica
-from folkmoot.store.batch import DELETE, Batch, encode_ops
-from folkmoot.store.key import META, RETAINED, history_key, partition_of_key
+from folkmoot.store.batch import DELETE, PUT, Batch, encode_ops
+from folkmoot.store.key import HISTORY, META, RETAINED, STAMP, history_key, partition_of_key
 
 __all__ = ["Turns"]
 
@@ -142,6 +142,8 @@ class Turns:
                 continue  # no follower had joined when the turn began: those that joined since have been told to copy
             if context.planted.clears_kept:
                 ops = [op for op in ops if op[0] != DELETE or op[1][2] != RETAINED]
+            if replica.phase < OPEN and _is_aside(ops):
+                replica.note_aside((replica.head_epoch, head), (epoch, seq))
             change = Change(replica.head_epoch, head, epoch, seq, encode_ops(ops))
             replica.recent.add(change)
             replica.head_epoch = epoch
@@ -177,3 +179,11 @@ class Turns:
             if replica.follows():
                 body = encode_sequences(context.epoch, [(partition, seq)])
                 context.send(replica.leader, DURABLE, body)
+
+
+def _is_aside(ops: list[tuple[int, bytes, bytes]]) -> bool:
+    """Whether a change only says which leadership has begun, as each takeover does that commits what it has adopted."""
+    for kind, key, _value in ops:
+        if kind != PUT or key[2] not in (HISTORY, STAMP):
+            return False
+    return True
