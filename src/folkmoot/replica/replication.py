@@ -71,6 +71,7 @@ from folkmoot.store.writer import Writer
 __all__ = ["Replication"]
 
 _ANY_SEQ: Final = 1 << 62  # above every sequence
+_RESTORED_BYTES: Final = 16 << 20  # of the log, that a start reads for other nodes: 64,000 changes of 250 bytes
 
 
 class Replication:
@@ -233,7 +234,7 @@ class Replication:
         """
         context = self.context
         replicas = self.replicas
-        for ops in context.reader.logged(context.config.recent_bytes_max):
+        for ops in context.reader.logged(min(context.config.recent_bytes_max, _RESTORED_BYTES)):
             try:
                 found = outlined(ops)
             except ValueError:  # of a newer build
