@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from folkmoot.kernel.pack import u64
 from folkmoot.store.batch import PUT, Batch, encode_ops
 from folkmoot.store.key import QUEUE, kind_prefix, outline_key, partition_start, position_key
 from folkmoot.store.outline import Outline, Outlined, outlined
+from folkmoot.store.writer import Writer
 
 Op = tuple[int, bytes, bytes]
 
@@ -59,6 +61,28 @@ def test_changes_are_found_where_frames_have_several_batches() -> None:
             (2, 0, 0, 10, 300),
         ]
         assert part[1].partition == 4
+
+
+def test_ranges_keep_their_numbers_when_own_changes_are_dropped() -> None:
+    writer, outline = Writer(8, 9), Outline()
+    first, page, second = [row(3, b"a")], [row(1, b"page")], [row(3, b"b"), row(3, b"c")]
+    writer.put(1, *row(1, b"own")[1:])
+    outline.followed(3, (8, 4), (8, 5), writer.raw(first, 0))
+    writer.put(1, *row(1, b"own too")[1:])
+    writer.put(2, *row(2, b"stays")[1:])
+    writer.raw(page, 0)
+    writer.raw([], 0)
+    writer.drop({1: True})
+    outline.broken(1)
+    outline.followed(3, (8, 5), (8, 6), writer.raw(second, 0))
+    batch = writer.take()
+    assert batch is not None
+    outline.own(2, (0, 0), writer.position(2))
+    outline.write(batch, writer.raw_ranges)
+    found = outlined(batch.ops)
+    assert [(one.partition, one.is_break) for one in found] == [(3, False), (1, True), (3, False), (2, False)]
+    stays = (PUT, row(2, b"stays")[1], u64(9) + u64(1) + bytes(16))
+    assert [one.body for one in found] == [encode_ops(first), b"", encode_ops(second), encode_ops([stays])]
 
 
 def test_a_batch_without_changes_has_no_outline() -> None:
