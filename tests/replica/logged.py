@@ -51,6 +51,7 @@ from tests.replica.replica import Cell, Fault, World, Write
 
 ASK_US = 60 * MILLISECOND  # after this time what was asked for is asked for again
 FIRST_DISK = 10
+ENOUGH_BYTES = 1 << 20  # more than these runs change
 
 
 class LoggedCell(Cell):
@@ -173,6 +174,7 @@ class LoggedWorld(World):
         self.skipped = 0
         self.accepted: dict[str, int] = {}
         self.quiet = False  # proposals arrive soon, and once
+        self.kept: list[list[int]] = []  # by partition the disks that must stay in the ISR
 
     @property
     def configuration(self) -> ClusterConfiguration:
@@ -197,6 +199,7 @@ class LoggedWorld(World):
         result = self.transition.apply_command(self.configuration.index + 1, command)
         self.entries.append(encode_command(command))
         self.configuration.check()
+        self._check_kept(command)
         if self.view is None or self.configuration.changed != changed:
             self.view = view_of(self.configuration)
         if result.is_accepted():
@@ -308,6 +311,43 @@ class LoggedWorld(World):
             self.mend(link)
         if site.alive:
             self.deliver(site)
+
+    def cut_power(self, rng: Rng) -> None:
+        """End all processes at once under writes, while some disks stand still, and start them with what they have.
+
+        Nobody is away and no disk is lost: so no copy leaves an ISR, although most lack something that others have.
+        """
+        for site in self.sites:
+            site.disk_busy = site.disk_busy or rng.chance(1, 2)
+        for _ in range(rng.between(1, 4)):
+            self.write_some(rng)
+            self.run(self.now + rng.between(1, 20) * MILLISECOND)
+        self.restart_all(self.config.recent_bytes_max >= ENOUGH_BYTES)
+        self.settle()
+        self.kept = []
+
+    def restart_all(self, keeps: bool) -> None:
+        """End all processes at once, and start them; keeps: from now on each ISR keeps its members."""
+        for site in self.sites:
+            self.crash(site)
+        if keeps:
+            self.kept = [list(state.isr) for state in self.configuration.partitions]
+        for site in self.sites:
+            self.start(site.node_id)
+        for _ in range(100):
+            self.run(self.now + 20 * MILLISECOND)
+            for site in self.sites:
+                site.turn()
+            if self._all_follow() and not [site for site in self.sites if not self._is_up(site)]:
+                break
+        else:
+            raise Fault("not all are up again after a loss of power")
+
+    def _check_kept(self, command: Command) -> None:
+        for number, kept in enumerate(self.kept):
+            isr = self.configuration.partitions[number].isr
+            if not set(kept) <= set(isr):
+                raise Fault(f"{self.now} the ISR of {number} was {kept} and is {isr} after {command!r}")
 
     # -- the controller -----------------------------------------------------------------------------------------------
 
@@ -543,6 +583,7 @@ def run_drawn(seed: int, planted: str = "", steps: int = 100, narrow: bool = Fal
         world.write_some(rng)
         world.run(world.now + rng.between(1, 40) * MILLISECOND)
     world.settle()
+    world.cut_power(rng)
     return world
 
 
@@ -562,4 +603,5 @@ def run_controlled(seed: int, planted: str = "", steps: int = 150, narrow: bool 
         world.draw_fault(rng)
         world.run(world.now + rng.between(1, 40) * MILLISECOND)
     world.settle()
+    world.cut_power(rng)
     return world

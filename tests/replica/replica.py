@@ -52,6 +52,7 @@ class Cell:
         self.writer = Writer(world.partitions, 0)
         self.replication = Replication(self.node_id, world.partitions, world.config, self.store, self.writer)
         self.replication.open(world.now)
+        world.check_restored(self)
         self.base: View | None = None
         self.disk: deque[Batch] = deque()
         self.disk_busy = False
@@ -103,6 +104,7 @@ class Cell:
         self.note()
         batch = self.writer.take()
         replication.seal(batch, world.now)
+        world.note_changes(self)
         if batch is not None:
             self.disk.append(batch)
             self.run_disk()
@@ -200,6 +202,8 @@ class World:
         self.must_not: list[set[bytes]] = [set() for _ in range(partitions)]
         self.live: list[list[bytes]] = [[] for _ in range(partitions)]
         self.commits = 0
+        self.changes: dict[tuple[int, int, int], tuple[int, int, bytes]] = {}  # all that were made, by where they lead
+        self.restored = 0
         self.log: list[str] = []
         self.lossy = False
         self.delay_us = 2 * MILLISECOND
@@ -299,6 +303,29 @@ class World:
         self.log.append(f"{self.now} {cell.node_id} crashes{' and loses its disk' if empty else ''}")
 
     # -- the oracle ---------------------------------------------------------------------------------------------------
+
+    def note_changes(self, cell: Cell) -> None:
+        """Note the changes that a node has made in this turn."""
+        for partition in cell.writer.taken:
+            recent = cell.replication.replicas[partition].recent
+            for change in recent.after(cell.replication.replicas[partition].head_seq - 1) or []:
+                known = (change.prev_epoch, change.prev_seq, change.body)
+                if self.changes.setdefault((partition, change.epoch, change.seq), known) != known:
+                    raise Fault(f"{self.now} {cell.node_id} remembers another change {change!r} of {partition}")
+
+    def check_restored(self, cell: Cell) -> None:
+        """What a start finds in the log are changes as their leaders have made them, up to the position of the copy."""
+        for replica in cell.replication.replicas:
+            changes = [*replica.recent._overdue, *replica.recent._changes]
+            position = cell.writer.position(replica.number)
+            for change in reversed(changes):
+                if (change.epoch, change.seq) != position:
+                    raise Fault(f"{self.now} {cell.node_id} restores {change!r} of {replica.number} before {position}")
+                position = (change.prev_epoch, change.prev_seq)
+                made = self.changes.get((replica.number, change.epoch, change.seq))
+                if made != (*position, change.body):
+                    raise Fault(f"{self.now} {cell.node_id} restores {change!r} of {replica.number} not as it was made")
+                self.restored += 1
 
     def check_start(self, cell: Cell, partition: int) -> None:
         """Whoever begins to lead has on its disk all that was committed, and nothing that is gone."""

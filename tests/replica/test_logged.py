@@ -57,6 +57,7 @@ PLANTED = [
     ("dirty_tail", 2, 2),
     ("any_epoch", 3, 5),
     ("uncounted", 0, 10),
+    ("forgets_recent", 3, 5),
 ]
 
 

@@ -24,8 +24,18 @@ from folkmoot.replica.notice import PullNotice, decode_sequences
 from folkmoot.replica.replication import Replication
 from folkmoot.store.batch import Batch
 from folkmoot.store.epoch import make_epoch
-from folkmoot.store.key import HISTORY, QUEUE, history_key, kind_of, kind_prefix, partition_end, partition_start
+from folkmoot.store.key import (
+    HISTORY,
+    QUEUE,
+    history_key,
+    kind_of,
+    kind_prefix,
+    outline_key,
+    partition_end,
+    partition_start,
+)
 from folkmoot.store.memory import MemoryStore
+from folkmoot.store.position import read_positions
 from folkmoot.store.reader import Reader, Snapshot
 from folkmoot.store.writer import Writer
 from tests.replica.logged import LoggedCell, LoggedWorld
@@ -131,6 +141,72 @@ def settled(nodes: int, partitions: int, replicas: int = 3, row_bytes: int = 60)
     world.run(world.now + 200 * MILLISECOND)
     assert world.at_rest(), world.why_not()
     return world
+
+
+@pytest.mark.parametrize("longest", range(3))
+def test_a_start_of_all_fills_no_copy_that_lacks_the_newest_changes(longest: int) -> None:
+    """A loss of power at all nodes: one of them has on its disk what nobody was told of."""
+    world = settled(3, 2)
+    world.quiet = True
+    for site in world.sites:
+        site.disk_busy = site is not world.sites[longest]
+    for _ in range(5):
+        world.write_everywhere()
+        world.run(world.now + 50 * MILLISECOND)
+    before = world.commits
+    ends = [read_positions(site.store, 2).sequences for site in world.sites]
+    assert min(ends[longest]) > max([max(end) for end in ends if end is not ends[longest]]), "copies differ"
+    world.restart_all(keeps=True)
+    world.settle()
+    assert world.commits > before
+    assert [len(state.isr) for state in world.configuration.partitions] == [3, 3]
+    assert not [line for line in world.log if "Withdraw" in line or "replica_filled" in line]
+
+
+def test_copies_are_filled_after_a_start_of_all_when_the_changes_are_too_many() -> None:
+    world = settled(3, 1)
+    world.quiet = True
+    world.config.recent_bytes_max = 2_000
+    leader, _follower = leader_and_follower(world)
+    for site in world.sites:
+        site.disk_busy = site is not leader
+    for _ in range(50):
+        leader.write(0, world.rng)
+        leader.turn()
+        world.run(world.now + 10 * MILLISECOND)
+    world.restart_all(keeps=False)
+    world.settle()
+    assert len([line for line in world.log if "replica_filled" in line]) >= 2
+
+
+def test_changes_without_an_outline_are_not_remembered() -> None:
+    """Another build may write without outlines: what they name is remembered only if it leads to the position."""
+    world = settled(2, 1, replicas=2)
+    leader, _follower = leader_and_follower(world)
+
+    def remembered() -> tuple[int, int]:
+        replication = Replication(leader.node_id, 1, world.config, leader.store, Writer(1, 0))
+        replication.open(world.now)
+        changes = replication.replicas[0].recent._changes
+        return len(changes), replication.replicas[0].head_seq - (changes[-1].seq if changes else 0)
+
+    count, behind = remembered()
+    assert count > 10
+    assert behind == 0
+    for _ in range(2):
+        leader.write(0, world.rng)
+        leader.turn()
+        world.run(world.now + 100 * MILLISECOND)
+    assert remembered() == (count + 2, 0)
+    log = leader.store._log
+    outlines = [index for index, entry in enumerate(log) if any(key == outline_key() for _op, key, _value in entry[0])]
+    newest, size = log[outlines[-1]]
+    log[outlines[-1]] = [op for op in newest if op[1] != outline_key()], size
+    assert remembered()[0] == 0
+    log[outlines[-1]] = newest, size
+    older, size = log[outlines[-2]]
+    log[outlines[-2]] = [op for op in older if op[1] != outline_key()], size
+    assert remembered() == (1, 0)
 
 
 def leader_and_follower(world: LoggedWorld, partition: int = 0) -> tuple[LoggedCell, LoggedCell]:

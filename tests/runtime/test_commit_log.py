@@ -16,6 +16,7 @@ from folkmoot.runtime import commit_log
 from folkmoot.runtime.commit_log import CommitLog
 from folkmoot.runtime.directory import sync_folder
 from folkmoot.store.batch import Batch
+from folkmoot.store.segment import encode_frame
 
 
 def batch_of(number: int, size: int = 40) -> Batch:
@@ -222,6 +223,68 @@ def test_segments_are_removed_when_nothing_of_them_is_wanted(tmp_path: Path, mon
     log.trim(ends[-1])
     assert len(list(folder.glob("*.seg"))) == 1
     assert log.size_bytes() < before
+
+
+def numbers_of(log: CommitLog, bytes_max: int = 1 << 20) -> list[int]:
+    return [int(ops[0][1][1:]) for ops in log.newest(bytes_max)]
+
+
+def test_the_newest_groups_can_be_read_whatever_is_applied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(commit_log, "SEGMENT_BYTES", 150)
+    folder = tmp_path / "log"
+    ends = filled(folder, 9)
+    for applied in ends:
+        log, _numbers = opened(folder, applied)
+        assert numbers_of(log) == list(range(1, 10))
+        for number, position in enumerate(ends):
+            assert numbers_of(log, ends[-1] - position) == list(range(number + 1, 10))
+            assert numbers_of(log, max(0, ends[-1] - position - 1)) == list(range(min(number + 2, 10), 10))
+        log.close()
+
+
+def test_the_newest_groups_follow_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Damage in what nobody needs any more is no reason to refuse a start, but what is before it does not count."""
+    monkeypatch.setattr(commit_log, "SEGMENT_BYTES", 150)
+    folder = tmp_path / "log"
+    ends = filled(folder, 9)
+    paths = sorted(folder.glob("*.seg"))
+    assert len(paths) == 5
+    data = bytearray(paths[1].read_bytes())
+    data[-1] ^= 1
+    paths[1].write_bytes(data)
+    log, numbers = opened(folder, ends[8])
+    assert numbers == [9]
+    assert numbers_of(log) == [5, 6, 7, 8, 9]
+    log.close()
+
+
+def test_the_newest_groups_end_where_the_log_does(tmp_path: Path) -> None:
+    folder = tmp_path / "log"
+    ends = filled(folder, 3)
+    with newest(folder).open("ab") as file:
+        file.write(encode_frame([batch_of(4)], ends[-1], ends[-1])[:-1])
+    log, numbers = opened(folder, ends[1])
+    assert numbers == [2, 3]
+    assert numbers_of(log) == [1, 2, 3]
+    log.append([batch_of(4)])
+    log.close()
+    assert numbers_of(opened(folder, log.end)[0]) == [1, 2, 3, 4]
+
+
+def test_some_segments_stay_for_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(commit_log, "SEGMENT_BYTES", 150)
+    folder = tmp_path / "log"
+    ends = filled(folder, 60)
+    log, _numbers = opened(folder, ends[-1])
+    log.trim(ends[-1], ends[-1] - ends[51])
+    assert numbers_of(log) in ([*range(51, 61)], [*range(52, 61)])
+    log.close()
+    folder = tmp_path / "other"
+    ends = filled(folder, 60)
+    log, _numbers = opened(folder, ends[-1])
+    log.trim(ends[-1], 1 << 30)
+    assert len(list(folder.glob("*.seg"))) <= 17
+    log.close()
 
 
 class Disk:

@@ -376,11 +376,11 @@ def test_rows_can_be_applied_again_when_segments_could_not_be_removed(
     trim = commit_log.CommitLog.trim
     failures = [0]
 
-    def failing(log: commit_log.CommitLog, position: int) -> None:
+    def failing(log: commit_log.CommitLog, position: int, spare_bytes: int) -> None:
         failures[0] += 1
         if failures[0] == 1:
             raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
-        trim(log, position)
+        trim(log, position, spare_bytes)
 
     store = opened(tmp_path / "s", create=True)
     monkeypatch.setattr(commit_log.CommitLog, "trim", failing)
@@ -436,13 +436,19 @@ def test_rows_that_were_not_applied_come_with_the_next_start(tmp_path: Path) -> 
     store.close()
 
 
-def test_segments_go_when_tables_have_their_rows(tmp_path: Path) -> None:
+def test_segments_go_when_tables_have_their_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(commit_log, "SEGMENT_BYTES", 50_000)
     folder = tmp_path / "s"
     done = subprocess.run([sys.executable, "-c", ROLLER, str(folder)], check=True, timeout=60, stdout=subprocess.PIPE)
     assert 1 < int(done.stdout) < 40, "of sixty"
     assert read_all(folder) == 2999
     assert read_all(folder) == 2999
-    assert len(list((folder / "log").glob("*.seg"))) == 1
+    assert sum(path.stat().st_size for path in (folder / "log").glob("*.seg")) < 110_000, "one segment, and part of one"
+    store = opened(folder)
+    groups = list(store.logged(40_000))
+    store.close()
+    assert 35 < len(groups) < 40
+    assert [ops[0][1] for ops in groups] == [b"k%06d" % number for number in range(3000 - len(groups), 3000)]
 
 
 def test_rows_are_in_one_log_only(tmp_path: Path) -> None:

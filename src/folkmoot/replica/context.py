@@ -8,6 +8,7 @@ from folkmoot.membership.view import View
 from folkmoot.peer.config import ClusterConfig
 from folkmoot.replica.pending import Pending
 from folkmoot.replica.recent import RecentBudget
+from folkmoot.store.outline import Outline
 from folkmoot.store.reader import Reader
 from folkmoot.store.writer import Writer
 
@@ -35,6 +36,7 @@ class ReplicaContext:
         self.recent_budget = RecentBudget(config.recent_bytes_max)
         self.pending = Pending()
         self.followed: list[tuple[int, int, int]] = []  # in this turn: partition, sequence, generation
+        self.outline = Outline()  # of this turn
         self.unfit: list[int] = []  # partitions whose copy here must not be in sync
         self.renew = False
         self.out: list[tuple[str, int, bytes]] = []

@@ -53,7 +53,7 @@ class Drops:
         if not replica.included and replica.is_foreign():
             replica.tell_loss()
         replica.rate(PARTIAL)
-        replica.recent.clear()
+        replica.forget()
 
     def step(self) -> None:
         """Remove one page of one partition."""

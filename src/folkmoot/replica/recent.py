@@ -60,6 +60,17 @@ class Recent:
         self._changes.append(change)
         self.budget.add(self, change)
 
+    def restore(self, change: Change) -> None:
+        """Remember a change that an earlier process has written; what it does not follow is forgotten."""
+        if not self.leads_to(change.prev_epoch, change.prev_seq):
+            self.clear()
+        self.add(change)
+
+    def leads_to(self, epoch: int, seq: int) -> bool:
+        """Whether the newest change led to this position, or there is none."""
+        newest = self._newest()
+        return newest is None or (newest.epoch, newest.seq) == (epoch, seq)
+
     def _newest(self) -> Change | None:
         changes = self._changes or self._overdue
         return changes[-1] if changes else None

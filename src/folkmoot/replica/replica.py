@@ -381,10 +381,12 @@ class Replica:
         state = COMPLETE if self.state == NONE else self.state
         if state == DOUBTFUL and self._is_certain(change.epoch):
             state = COMPLETE
-        writer.raw(ops, size_of(ops))
+        range_number = writer.raw(ops, size_of(ops))
         writer.adopt(self.number, change.epoch, change.seq, state)
         if not context.planted.gaps:
             self.recent.add(change)
+            before, after = (change.prev_epoch, change.prev_seq), (change.epoch, change.seq)
+            context.outline.followed(self.number, before, after, range_number)
         self.head_epoch = change.epoch
         self.head_seq = change.seq
         context.followed.append((self.number, change.seq, self.generation))
@@ -399,11 +401,16 @@ class Replica:
         """Set the position of the copy, forward or back: earlier writes of it do not count."""
         self.generation += 1
         self.shared_seq = min(self.shared_seq, seq)
-        self.recent.clear()
+        self.forget()
         self.head_epoch = epoch
         self.head_seq = seq
         self.history = history
         self.context.writer.adopt(self.number, epoch, seq, state)
+
+    def forget(self) -> None:
+        """Forget the newest changes, here and in the log: they do not lead to what comes."""
+        self.recent.clear()
+        self.context.outline.broken(self.number)
 
     def clear(self) -> None:
         """Its rows are gone: it is a copy of nothing."""

@@ -33,7 +33,7 @@ from folkmoot.peer.kind import (
     SHIP,
     TAIL,
 )
-from folkmoot.replica.change import decode_changes
+from folkmoot.replica.change import Change, decode_changes
 from folkmoot.replica.context import ReplicaContext
 from folkmoot.replica.copy import Copies
 from folkmoot.replica.digest import Digests
@@ -62,6 +62,7 @@ from folkmoot.replica.takeover import Takeover, partition_of_tail
 from folkmoot.replica.turn import Turns
 from folkmoot.store.batch import Batch
 from folkmoot.store.key import history_key, partition_end, partition_start
+from folkmoot.store.outline import outlined
 from folkmoot.store.overlay import Overlay
 from folkmoot.store.position import Positions, read_positions
 from folkmoot.store.reader import Reader
@@ -70,6 +71,7 @@ from folkmoot.store.writer import Writer
 __all__ = ["Replication"]
 
 _ANY_SEQ: Final = 1 << 62  # above every sequence
+_RESTORED_BYTES: Final = 16 << 20  # of the log, that a start reads for other nodes: 64,000 changes of 250 bytes
 
 
 class Replication:
@@ -220,6 +222,36 @@ class Replication:
         for replica in self.replicas:
             number = replica.number
             replica.take_position(positions.epochs[number], positions.sequences[number], positions.found)
+        if not context.planted.forgets_recent:
+            self._restore_recent()
+
+    def _restore_recent(self) -> None:
+        """Remember the newest changes of the process before, as the commit log has them.
+
+        After a loss of power at all nodes, copies differ by what was on its way. Without these changes, the shorter
+        ones would have to be filled anew, and would count for nothing meanwhile. A change is remembered only if it
+        leads to the position of the copy here, without a gap: what was written by a node without others has no outline.
+        """
+        context = self.context
+        replicas = self.replicas
+        for ops in context.reader.logged(min(context.config.recent_bytes_max, _RESTORED_BYTES)):
+            try:
+                found = outlined(ops)
+            except ValueError:  # of a newer build
+                for replica in replicas:
+                    replica.recent.clear()
+                continue
+            for one in found:
+                if one.partition >= len(replicas):
+                    continue
+                recent = replicas[one.partition].recent
+                if one.is_break:
+                    recent.clear()
+                else:
+                    recent.restore(Change(one.prev_epoch, one.prev_seq, one.epoch, one.seq, one.body))
+        for replica in replicas:
+            if not replica.recent.leads_to(replica.head_epoch, replica.head_seq):
+                replica.recent.clear()
 
     def _date(self, positions: Positions) -> None:
         """Give partitions filled by an older version a position that only this node has."""

@@ -19,7 +19,8 @@ from folkmoot.replica.pending import Uncommitted
 from folkmoot.replica.phase import MERGING, OPEN
 from folkmoot.replica.replica import Replica
 from folkmoot.store.batch import DELETE, PUT, Batch, encode_ops
-from folkmoot.store.key import HISTORY, META, RETAINED, STAMP, history_key, partition_of_key
+from folkmoot.store.key import HISTORY, RETAINED, STAMP, history_key
+from folkmoot.store.outline import own_ops
 
 __all__ = ["Turns"]
 
@@ -48,6 +49,7 @@ class Turns:
     def seal(self, batch: Batch | None) -> None:
         """End a turn: send its changes, and remember what to report when it is written."""
         context = self.context
+        assert batch is not None or not context.outline, "a change is in a batch"
         if batch is not None:
             followed = context.followed
             context.followed = []
@@ -55,6 +57,7 @@ class Turns:
                 self._seal_alone(batch, followed)
             else:
                 self._seal_shared(batch, followed)
+            context.outline.write(batch, context.writer.raw_ranges)
         if not context.solo:
             self.lead.flush()
             if context.planted.early_ack:
@@ -130,7 +133,7 @@ class Turns:
         parts: list[tuple[Uncommitted, int]] = []
         entries = followed
         away = context.is_away()
-        for partition, ops in self._own_ops(batch).items():
+        for partition, ops in own_ops(batch.ops, context.writer.raw_ranges).items():
             replica = self.replicas[partition]
             if away or replica.phase == MERGING:
                 self._stamp(batch, replica, ops)
@@ -146,6 +149,7 @@ class Turns:
                 replica.note_aside((replica.head_epoch, head), (epoch, seq))
             change = Change(replica.head_epoch, head, epoch, seq, encode_ops(ops))
             replica.recent.add(change)
+            context.outline.own(partition, (replica.head_epoch, head), (epoch, seq))
             replica.head_epoch = epoch
             replica.head_seq = seq
             if replica.phase >= MERGING:
@@ -153,24 +157,6 @@ class Turns:
         if parts:
             context.pending.add(batch.token, parts, context.now)
         self._flight.append(_Flight(batch.token, entries, []))
-
-    def _own_ops(self, batch: Batch) -> dict[int, list[tuple[int, bytes, bytes]]]:
-        """Return the operations of this node's own changes by partition, in order."""
-        own: dict[int, list[tuple[int, bytes, bytes]]] = {}
-        ops = batch.ops
-        bounds = [0, *self.context.writer.raw_ranges, len(ops)]
-        for number in range(0, len(bounds), 2):
-            for index in range(bounds[number], bounds[number + 1]):
-                key = ops[index][1]
-                if key[2] == META:
-                    continue
-                partition = partition_of_key(key)
-                group = own.get(partition)
-                if group is None:
-                    own[partition] = [ops[index]]
-                else:
-                    group.append(ops[index])
-        return own
 
     def _ack_early(self) -> None:
         context = self.context

@@ -27,6 +27,7 @@ from folkmoot.store.segment import durable_of, encode_frame, frame_end, is_durab
 __all__ = ["SEGMENT_BYTES", "CommitLog"]
 
 SEGMENT_BYTES: Final = 16 << 20
+_SPARE_MAX: Final = 16  # segments that are kept although nothing of them is needed
 _SUFFIX: Final = ".seg"
 _UNNAMED: Final = "unnamed"  # a segment whose first frames are still being written
 
@@ -143,6 +144,37 @@ class CommitLog:
         self._written = len(frames)
         self.segments += 1
 
+    def newest(self, bytes_max: int) -> Iterator[list[tuple[int, bytes, bytes]]]:
+        """Yield the operations of the newest groups, oldest first and none missing between; call it after `replay`.
+
+        Reads at most `bytes_max` and a segment, twice. What cannot be read ends it: nobody depends on these groups.
+        """
+        least = self.end - bytes_max
+        stop = self.end
+        found: list[tuple[int, list[int]]] = []  # segments with the bounds of their frames, newest first
+        for start in reversed(self._starts()):
+            if stop <= least:
+                break
+            if start >= stop:
+                continue  # nothing is in it yet
+            try:
+                data = self._path(start).read_bytes()
+            except OSError:
+                break
+            ends = _valid_frames(data, start, 0, stop - start)
+            if not ends or ends[-1] != stop - start:
+                break
+            found.append((start, [0, *ends]))
+            stop = start
+        for start, bounds in reversed(found):
+            try:
+                data = self._path(start).read_bytes()
+            except OSError:
+                return
+            for at, behind in pairwise(bounds):
+                if start + at >= least:
+                    yield operations(data, at, behind)
+
     # Writing
 
     def append(self, batches: list[Batch]) -> None:
@@ -239,11 +271,15 @@ class CommitLog:
             finally:
                 os.close(descriptor)
 
-    def trim(self, position: int) -> None:
-        """Remove the segments that have nothing from `position` on; it need not be durable."""
-        starts = self._starts()
-        for start, following in pairwise(starts):
-            if following <= position:
+    def trim(self, position: int, spare_bytes: int = 0) -> None:
+        """Remove the segments that have nothing from `position` on, which need not be durable.
+
+        spare_bytes: what is kept before it, for `newest`; in a few segments, however short starts have made them.
+        """
+        unneeded = [pair for pair in pairwise(self._starts()) if pair[1] <= position]
+        spare = [start for start, following in unneeded if following > position - spare_bytes][-_SPARE_MAX:]
+        for start, _following in unneeded:
+            if start not in spare:
                 self._path(start).unlink()
 
     def size_bytes(self) -> int:

@@ -1,10 +1,10 @@
 """The store: rows in RocksDB (through `rocksdict`, raw mode), and the commit log in front of it.
 
 Owns the files of one store. It never decides when to write and starts no thread: see `commit`. A group of batches is
-durable when it is in the commit log. Its rows follow when they are committed, without RocksDB's own log and in the
-same write as the position up to which the log is applied; a start applies what the tables lack. A segment of the log
-goes when the tables have it. Damage is detected and refused: frames and blocks have checksums, and the status of every
-iterator is checked at its end.
+durable when it is in the commit log. Its rows follow when they are committed, without RocksDB's own log and in the same
+write as the position up to which the log is applied; a start applies what the tables lack. A segment of the log goes
+when the tables have it, and as many bytes behind it as a segment has. Damage is detected and refused: frames and blocks
+have checksums, and the status of every iterator is checked at its end.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import errno
 import time
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -30,6 +30,7 @@ from rocksdict import (
 
 from folkmoot.kernel.errors import CorruptStore, SnapshotGone, StoreError
 from folkmoot.kernel.pack import get_u64, u64
+from folkmoot.runtime import commit_log
 from folkmoot.runtime.commit_log import CommitLog
 from folkmoot.store.batch import DELETE, DELETE_RANGE, PUT, Batch
 from folkmoot.store.key import applied_key
@@ -144,7 +145,11 @@ class RocksStore(Reader):
             self._change_rows(group.ops, position)
         self._applied = position
         self.torn_bytes = self._log.torn_bytes
-        self._log.trim(in_tables)
+        self._trim(in_tables)
+
+    def _trim(self, position: int) -> None:
+        """Remove segments of the log whose rows are in the tables, but keep what other nodes may lack (`logged`)."""
+        self._log.trim(position, commit_log.SEGMENT_BYTES)
 
     def _explain(self, error: Exception) -> StoreError:
         """Return an error that names the file, the damage and what to do."""
@@ -208,6 +213,10 @@ class RocksStore(Reader):
             following()
         iterator.status()
         return rows
+
+    def logged(self, bytes_max: int) -> Iterator[list[tuple[int, bytes, bytes]]]:
+        """Yield the newest groups of the commit log, see `Reader.logged`."""
+        return self._log.newest(bytes_max)
 
     def snapshot(self) -> Snapshot:
         """Return a snapshot of the current rows; `reopen` and `close` close it."""
@@ -311,7 +320,7 @@ class RocksStore(Reader):
         if self._until_look <= 0:
             self._until_look = TABLES_EVERY
             if self._db.property_int_value("rocksdb.num-immutable-mem-table") == 0:
-                self._log.trim(self._flushing)
+                self._trim(self._flushing)
                 self._flushing = -1
 
     def seal(self) -> None:

@@ -8,7 +8,7 @@ syncing until there is room. `bad`: durable rows that cannot be read any more.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from folkmoot.kernel.clock import MILLISECOND, NEVER
 from folkmoot.kernel.errors import CorruptStore
@@ -190,6 +190,9 @@ class _Checked(Reader):
                 if key in self._disk.bad:
                     raise CorruptStore(f"block checksum mismatch at {key!r}")
         return rows
+
+    def logged(self, bytes_max: int) -> Iterator[list[tuple[int, bytes, bytes]]]:
+        return self._disk.store.logged(bytes_max)
 
     def snapshot(self) -> Snapshot:
         if self._disk.bad:

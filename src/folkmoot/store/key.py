@@ -89,6 +89,7 @@ __all__ = [
     "numbered_key",
     "of_no_trunk",
     "outbox_key",
+    "outline_key",
     "plain_key",
     "partition_end",
     "partition_of_key",
@@ -164,6 +165,11 @@ def history_key(partition: int) -> bytes:
 def position_key(slot: int) -> bytes:
     """Return the key of a row with positions of partitions, see `folkmoot.store.position`; `slot` is 0 to 255."""
     return u16(0) + bytes([META]) + b"position" + bytes([slot])
+
+
+def outline_key() -> bytes:
+    """Return the key of the row that says which operations of a batch are changes, see `folkmoot.store.outline`."""
+    return u16(0) + bytes([META]) + b"outline"
 
 
 def applied_key() -> bytes:

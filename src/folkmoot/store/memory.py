@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from collections import deque
+from collections.abc import Iterator
+from typing import Final
 
 from folkmoot.kernel.errors import SnapshotGone
 from folkmoot.store.batch import DELETE, DELETE_RANGE, PUT, Batch
@@ -10,16 +13,21 @@ from folkmoot.store.reader import Reader, Snapshot
 
 __all__ = ["MemoryStore"]
 
+_LOG_BYTES: Final = 4 << 20
+
 
 class MemoryStore(Reader):
-    """Sorted keys and a dict of values."""
+    """Sorted keys and a dict of values; and the newest batches, as a commit log has them."""
 
     def __init__(self) -> None:
         self._keys: list[bytes] = []
         self._values: dict[bytes, bytes] = {}
+        self._log: deque[tuple[list[tuple[int, bytes, bytes]], int]] = deque()  # with their bytes
+        self._log_bytes = 0
 
     def apply(self, batch: Batch) -> None:
         """Apply all operations of `batch`, in order."""
+        self._note(batch)
         for kind, key, value in batch.ops:
             if kind == PUT:
                 if key not in self._values:
@@ -31,6 +39,22 @@ class MemoryStore(Reader):
             else:
                 assert kind == DELETE_RANGE
                 self._delete_range(key, value)
+
+    def _note(self, batch: Batch) -> None:
+        size = sum([len(key) + len(value) for _kind, key, value in batch.ops])
+        self._log.append((batch.ops, size))
+        self._log_bytes += size
+        while self._log_bytes > _LOG_BYTES:
+            self._log_bytes -= self._log.popleft()[1]
+
+    def logged(self, bytes_max: int) -> Iterator[list[tuple[int, bytes, bytes]]]:
+        """Yield the newest batches, see `Reader.logged`."""
+        first = len(self._log)
+        size = 0
+        while first and size + self._log[first - 1][1] <= bytes_max:
+            first -= 1
+            size += self._log[first][1]
+        return iter([self._log[number][0] for number in range(first, len(self._log))])
 
     def _delete_range(self, start: bytes, end: bytes) -> None:
         low = bisect_left(self._keys, start)
@@ -81,6 +105,8 @@ class MemoryStore(Reader):
         other = MemoryStore()
         other._keys = list(self._keys)
         other._values = dict(self._values)
+        other._log = deque(self._log)
+        other._log_bytes = self._log_bytes
         return other
 
 

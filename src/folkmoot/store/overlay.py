@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import deque
+from collections.abc import Iterator
 from typing import Final
 
 from folkmoot.kernel.pack import U16
@@ -309,6 +310,10 @@ class Overlay(Reader):
             row = self.base.last(start, below) if below > start else None
         newest = max([key for key, value in changed.items() if value], default=b"")
         return (newest, changed[newest]) if newest and (row is None or newest > row[0]) else row
+
+    def logged(self, bytes_max: int) -> Iterator[list[tuple[int, bytes, bytes]]]:
+        """Yield what the newest writes of an earlier process have done, see `Reader.logged`."""
+        return self.base.logged(bytes_max)
 
     def bytes_between(self, start: bytes, end: bytes) -> int:
         """Return a cheap estimate of the bytes of the rows with start <= key < end; 0 = unknown."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 
 from mypy_extensions import mypyc_attr
 
@@ -47,6 +48,14 @@ class Reader(ABC):
     @abstractmethod
     def snapshot(self) -> Snapshot:
         """Return a snapshot of the current rows; the caller closes it soon."""
+
+    def logged(self, bytes_max: int) -> Iterator[list[tuple[int, bytes, bytes]]]:
+        """Yield what the newest writes have done, oldest first and none missing between, as far as this is still known.
+
+        They take about `bytes_max` at most. For a start: nothing is written meanwhile.
+        """
+        assert bytes_max >= 0, "a limit"
+        return iter(())
 
     @abstractmethod
     def last(self, start: bytes, end: bytes) -> tuple[bytes, bytes] | None:

@@ -138,14 +138,18 @@ class Writer:
         assert kind_of(start) == META, "rows of partitions are removed by `delete_range`"
         self.batch.delete_range(start, end)
 
-    def raw(self, ops: list[tuple[int, bytes, bytes]], size: int) -> None:
-        """Append operations from another node, unchanged; `size`: bytes of their keys and values."""
+    def raw(self, ops: list[tuple[int, bytes, bytes]], size: int) -> int:
+        """Append operations from another node, unchanged; `size`: bytes of their keys and values.
+
+        Returns the number of their range among those of the turn (`raw_ranges`).
+        """
         start = len(self.batch.ops)
         self.batch.ops.extend(ops)
         self.batch.bytes += size
         self.batch.copied_bytes += size
         self._raw_ranges.append(start)
         self._raw_ranges.append(len(self.batch.ops))
+        return len(self._raw_ranges) // 2 - 1
 
     def adopt(self, partition: int, epoch: int, sequence: int, state: int) -> None:
         """Set the position of `partition` to one that another node assigned; it holds with this batch."""
