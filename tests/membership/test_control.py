@@ -1193,6 +1193,121 @@ def test_members_stop_one_after_the_other_and_the_last_one_goes_on(seed: int) ->
     assert len({control(machine).lineage for machine in cluster.machines}) == 1
 
 
+def stop(cluster: Cluster, machine: Machine) -> int:
+    """Stop a process in order, as the driver does; return how long it took."""
+    began = cluster.now
+    control(machine).stopping = True
+    cluster.turn(machine)
+    cluster.until(lambda: control(machine).is_away, S)
+    cluster.kill(machine)
+    return cluster.now - began
+
+
+def serves_without(seed: int, leads: bool, lost: bool, planted: list[str]) -> bool:
+    """Tell whether two of three serve after one was stopped, and another one was lost before that is back.
+
+    leads: the controller is stopped. lost: the controller of then is lost, or else the third member.
+    """
+    cluster = begun(seed, 3, forks=False, planted=planted)
+    cluster.run(3 * S)
+    stopped = controller(cluster) if leads else follower(cluster)
+    assert stop(cluster, stopped) < 500 * MS
+    cluster.run(5 * S)
+    boss = controller(cluster)
+    other = next(machine for machine in cluster.machines if machine not in (stopped, boss))
+    assert control(boss).is_live(boss.clock(cluster.now))
+    assert control(other).is_live(other.clock(cluster.now))
+    gone, left = (boss, other) if lost else (other, boss)
+    cluster.isolate(gone, cluster.machines, True)
+    cluster.kill(gone)
+    cluster.run(2 * S)
+    cluster.start(stopped)
+    cluster.run(20 * S)
+    return all(machine.is_live(cluster.now) for machine in (stopped, left))
+
+
+@pytest.mark.parametrize("lost", [True, False], ids=["loses-controller", "loses-other"])
+@pytest.mark.parametrize("leads", [True, False], ids=["stops-controller", "stops-other"])
+def test_three_members_of_which_one_is_stopped_survive_the_loss_of_another(leads: bool, lost: bool) -> None:
+    for seed in range(3):
+        assert serves_without(seed, leads, lost, [])
+
+
+def test_the_loss_of_one_ends_service_where_a_stop_costs_the_votes_of_two() -> None:
+    assert not serves_without(0, False, True, ["stops_cost_votes"])
+
+
+@pytest.mark.parametrize(("count", "witnesses"), [(2, 0), (2, 1), (4, 0), (5, 0), (5, 1), (7, 0)])
+def test_members_that_are_stopped_in_any_order_end_at_once_and_the_last_one_serves(count: int, witnesses: int) -> None:
+    for seed in range(4):
+        cluster = begun(seed, count, forks=False, witnesses=witnesses)
+        cluster.run(3 * S)
+        running = list(cluster.machines)
+        while len(running) > 1:
+            data = [machine for machine in running if not machine.witness]
+            machine = running[cluster.rng.below(len(running))]
+            if data == [machine]:
+                continue
+            running.remove(machine)
+            assert stop(cluster, machine) < 500 * MS
+            cluster.run(
+                (1200, 3000)[cluster.rng.below(2)] * MS
+            )  # a new controller waits for leases that it may not know
+        cluster.run(S)
+        last = running[0]
+        assert last.is_live(cluster.now)
+        assert voters_of(last) == [last.disk]
+        for machine in cluster.machines:
+            if machine.control is None:
+                cluster.start(machine)
+        cluster.until(cluster.is_whole, 20 * S)
+
+
+def test_a_rolling_restart_changes_no_voters() -> None:
+    cluster = begun(2, 5, forks=False)
+    cluster.run(3 * S)
+    voters = voters_of(controller(cluster))
+    for machine in list(cluster.machines):
+        assert stop(cluster, machine) < 500 * MS
+        assert voters_of(controller(cluster)) == voters
+        cluster.run(S)
+        cluster.start(machine)
+        cluster.until(cluster.is_whole, 20 * S)
+        assert voters_of(controller(cluster)) == voters
+
+
+def test_an_evicted_member_keeps_its_vote_and_one_that_is_forgotten_does_not() -> None:
+    cluster = begun(3, 3, forks=False)
+    cluster.run(3 * S)
+    boss = controller(cluster)
+    out = follower(cluster)
+    control(boss).evict(out.name)
+    cluster.turn(boss)
+    cluster.until(lambda: bool(control(out).fault), 10 * S)
+    cluster.kill(out)
+    cluster.run(2 * S)
+    assert len(voters_of(boss)) == 3
+    control(boss).forget(out.name, boss.clock(cluster.now))
+    cluster.turn(boss)
+    cluster.run(5 * S)
+    assert len(voters_of(boss)) == 1
+
+
+def test_a_stopped_member_that_is_told_to_leave_votes_no_more() -> None:
+    cluster = begun(3, 3, forks=False)
+    cluster.run(3 * S)
+    boss = controller(cluster)
+    stopped = follower(cluster)
+    stop(cluster, stopped)
+    cluster.run(2 * S)
+    assert len(voters_of(boss)) == 3
+    control(boss).leave(stopped.name)
+    cluster.turn(boss)
+    cluster.run(5 * S)
+    assert len(voters_of(boss)) == 1
+    assert len([machine for machine in cluster.machines if machine.is_live(cluster.now)]) == 2
+
+
 @pytest.mark.parametrize(("count", "stopped"), [(5, 3), (5, 4), (7, 5), (7, 6)])
 def test_of_members_that_stop_together_a_majority_can_serve_again(count: int, stopped: int) -> None:
     """Those that are left vote alone: else most voters would be members that have ended, and nobody could change it."""

@@ -33,6 +33,7 @@ ELSEWHERE = [
     "keeps_promises",
     "leaves_to_silent",
     "orders_witness",
+    "stops_cost_votes",
     "trusts_numbers",
     "trusts_proofs",
     "votes_in_doubt",

@@ -339,14 +339,31 @@ class Control:
 
     @property
     def is_away(self) -> bool:
-        """Whether this process, which has asked to be away, is so and votes no more, or is the only one that could."""
+        """Whether this process, which has asked to be away, is so and its vote is not needed, or nobody else can serve.
+
+        The controller ends its vote if the voters that run on are no quorum without it (`voters`).
+        """
         if not self.stopping or self.phase == OPENING:
             return False
         configuration = self.configuration
         if self.log is None or configuration is None or self._renews:
             return True
         others = [disk for disk in configuration.disks() if disk != self.me.disk and configuration.can_lead(disk)]
-        return not others or (not self.is_up and not self.log.needs(self.me.disk))
+        if not others:
+            return True
+        return not self.is_up and (not self.log.needs(self.me.disk) or self._is_spared(self.log, configuration))
+
+    def _is_spared(self, log: ConfigurationLog, configuration: ClusterConfiguration) -> bool:
+        """Tell whether this process, which is away, can end with its vote: voters that are up are a quorum without it.
+
+        It sees who is about to end, too: of two that stop at once the later one reads that the other one is away.
+        """
+        member = configuration.members.get(self.me.disk)
+        if member is None or is_leaving(member.state) or log.leader in (0, self.me.disk):
+            return False
+        linked = [disk for disk in configuration.disks() if disk != self.me.disk and self.neighbours.is_linked(disk)]
+        up = [disk for disk in linked if is_up(configuration.members[disk].state)]
+        return log.is_quorum(up) and not self._planted.stops_cost_votes
 
     def wants(self, now: int) -> list[str]:
         """Return the addresses to which links should be kept: of seeds, members, and processes that others named."""

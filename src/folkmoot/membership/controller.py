@@ -267,6 +267,8 @@ class Controller:
         if former is not None and former.incarnation != process.incarnation:
             self._loads_told.pop(process.disk, None)  # the process before it knew them
         before = None if former is None else former.beat
+        if beat.returned and (before is None or before.returned == 0):
+            self._is_dirty = True  # its vote may have to end before its process
         if before is None or not beat.up or before.applied != beat.applied or before.missing != beat.missing:
             self._due_ns = now
         elif before.stalled != beat.stalled or before.returned != beat.returned:
@@ -499,7 +501,7 @@ class Controller:
         me = self._me.disk
         if self.log.voters != [me]:
             return True
-        few = one_votes(self.log.configuration)
+        few = one_votes(self.log.configuration, self._planted.stops_cost_votes)
         for member in self._up():
             stays = member.disk not in self._evictions and not is_leaving(member.state)
             stays = stays and (member.kind == DATA or not few)
@@ -988,22 +990,38 @@ class Controller:
             self._retry(now)
             return
         behind = [disk for disk in log.learners if log.acknowledged(disk) + _BEHIND < log.commit]
-        stopping: list[int] = []
-        for member in self._up():
-            stops = self._stops(member) and (member.disk != self._me.disk or self._is_marked(member))
-            if stops or member.disk in self._evictions:
-                stopping.append(member.disk)
-        linked = self._neighbours
-        unheard = [disk for disk in log.voters if disk != self._me.disk and not linked.is_linked(disk)]
         me = self._me.disk
-        change = next_change(log.configuration, log.voters, log.learners, me, self._gone, behind, stopping, unheard)
+        mine = log.configuration.members.get(me)
+        if mine is not None and self._stops(mine) and not self._is_marked(mine):
+            self._retry(now)
+            return
+        linked = self._neighbours
+        stopping = [member.disk for member in log.configuration.members.values() if self._is_ending(member)]
+        known = [*log.voters, *log.learners]
+        unheard = [disk for disk in known if disk != me and not linked.is_linked(disk)]
+        cost = self._planted.stops_cost_votes
+        change = next_change(
+            log.configuration, log.voters, log.learners, me, self._gone, behind, stopping, unheard, cost
+        )
         if change is None:
-            if behind:
+            if behind or [disk for disk in stopping if disk in log.voters]:
                 self._retry(now)
             return
         log.propose_change(change[0], change[1], now)
         self._changes_voters = log.is_changing
         self._retry(now)
+
+    def _is_ending(self, member: ClusterMember) -> bool:
+        """Tell whether the process of a member still runs, and is about to end, in order or evicted.
+
+        That its next process has come is no end: that one votes, up or not.
+        """
+        disk = member.disk
+        linked = self._me if disk == self._me.disk else self._neighbours.of(disk)
+        if linked is None or linked.incarnation > member.incarnation:
+            return False
+        is_out = linked.incarnation <= max(member.evicted, self._evictions.get(disk, 0))
+        return is_out or self._stops(member)
 
     def _stops(self, member: ClusterMember) -> bool:
         """Tell whether the process of a member has asked to be away."""
