@@ -1169,6 +1169,77 @@ def test_an_even_number_of_voters_does_not_last(count: int, seed: int) -> None:
     assert 0 < even_ms <= 50 * (count // 3), "what links and disks of the model take"
 
 
+def lag(cluster: Cluster, sender: Machine, to: Machine, length: int) -> None:
+    """Let bytes in one direction take longer."""
+    cluster.link(sender, to).lag[cluster.way(sender, to)] = length
+
+
+def led_by(boss: Machine, machine: Machine) -> int:
+    """Return how many partitions a machine leads, as another one knows."""
+    configuration = control(boss).configuration
+    assert configuration is not None
+    return len([state for state in configuration.partitions if state.leader == machine.disk])
+
+
+def answered_late(seed: int, count: int, length: int, planted: list[str]) -> tuple[int, int]:
+    """Answers to one member take longer; return for how long it led partitions then, and how long after that it did."""
+    cluster = begun(seed, count, forks=False, planted=planted)
+    cluster.run(3 * S)
+    boss, slow = controller(cluster), follower(cluster)
+    assert led_by(boss, slow)
+    lag(cluster, boss, slow, length)
+    began = cluster.now
+    led = 0
+    while cluster.now - began < 20 * S:
+        cluster.run(50 * MS)
+        led += 50 * MS if led_by(boss, slow) else 0
+        assert boss is controller(cluster), "the others have their leases"
+        others = [machine for machine in cluster.machines if machine is not slow]
+        assert all(machine.is_live(cluster.now) for machine in others)
+    lag(cluster, boss, slow, 0)
+    return led, cluster.until(cluster.is_whole, 60 * S)
+
+
+@pytest.mark.parametrize(("count", "length"), [(2, 1100), (3, 950), (3, 3000), (5, 1100)])
+def test_a_member_that_is_heard_and_answered_too_late_leads_nothing_until_it_is_not(count: int, length: int) -> None:
+    led, back = answered_late(count, count, length * MS, [])
+    assert led < 8 * S
+    assert back < 20 * S
+
+
+def test_a_member_that_is_answered_late_and_in_time_stays() -> None:
+    led, _back = answered_late(1, 3, 700 * MS, [])
+    assert led == 20 * S
+
+
+def test_a_member_that_is_answered_too_late_would_lead_for_ever() -> None:
+    led, _back = answered_late(1, 3, 1100 * MS, ["keeps_unleased"])
+    assert led == 20 * S
+
+
+@pytest.mark.parametrize("count", [3, 5])
+def test_a_controller_that_answers_most_too_late_takes_nothing_from_them_and_hands_over(count: int) -> None:
+    cluster = begun(count, count, forks=False)
+    cluster.run(3 * S)
+    boss = controller(cluster)
+    others = [machine for machine in cluster.machines if machine is not boss]
+    for machine in others:
+        lag(cluster, boss, machine, 1100 * MS)
+    versions = [version_of(boss, machine) for machine in others]
+    cluster.run(10 * S)
+    assert controller(cluster) is not boss
+    assert all(machine.is_live(cluster.now) for machine in others)
+    assert [version_of(others[0], machine) for machine in others] == versions, "none of them was away"
+    assert served(cluster, boss), "its heartbeats come as late as its answers: it is away"
+
+
+def version_of(boss: Machine, machine: Machine) -> int:
+    """Return the last entry that has changed a member."""
+    configuration = control(boss).configuration
+    assert configuration is not None
+    return configuration.members[machine.disk].version
+
+
 @pytest.mark.parametrize("seed", range(10))
 def test_members_stop_one_after_the_other_and_the_last_one_goes_on(seed: int) -> None:
     cluster = begun(seed, 3)

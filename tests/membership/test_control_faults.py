@@ -31,6 +31,7 @@ ELSEWHERE = [
     "keeps_few",
     "keeps_lease",
     "keeps_promises",
+    "keeps_unleased",
     "leaves_to_silent",
     "orders_witness",
     "stops_cost_votes",

@@ -25,6 +25,7 @@ PLANTED: Final[list[str]] = [
     "keeps_few",
     "keeps_lease",
     "keeps_promises",
+    "keeps_unleased",
     "leaves_to_silent",
     "orders_witness",
     "stays_set_back",
@@ -56,6 +57,7 @@ class PlantedControl:
         self.keeps_few: bool = "keeps_few" in names  # a few members stay up in place of most that are linked
         self.keeps_lease: bool = "keeps_lease" in names  # a process speaks on that others may take for ended
         self.keeps_promises: bool = "keeps_promises" in names  # a leader counts on voters that may take it for ended
+        self.keeps_unleased: bool = "keeps_unleased" in names  # a member that answers come to too late stays up
         self.leaves_to_silent: bool = "leaves_to_silent" in names  # a partition is left to members that may be dead
         self.orders_witness: bool = "orders_witness" in names  # a witness takes an order that it cannot carry out
         self.stays_set_back: bool = "stays_set_back" in names  # a folder that was set back goes on as it is
