@@ -1169,6 +1169,77 @@ def test_an_even_number_of_voters_does_not_last(count: int, seed: int) -> None:
     assert 0 < even_ms <= 50 * (count // 3), "what links and disks of the model take"
 
 
+def lag(cluster: Cluster, sender: Machine, to: Machine, length: int) -> None:
+    """Let bytes in one direction take longer."""
+    cluster.link(sender, to).lag[cluster.way(sender, to)] = length
+
+
+def led_by(boss: Machine, machine: Machine) -> int:
+    """Return how many partitions a machine leads, as another one knows."""
+    configuration = control(boss).configuration
+    assert configuration is not None
+    return len([state for state in configuration.partitions if state.leader == machine.disk])
+
+
+def answered_late(seed: int, count: int, length: int, planted: list[str]) -> tuple[int, int]:
+    """Answers to one member take longer; return for how long it led partitions then, and how long after that it did."""
+    cluster = begun(seed, count, forks=False, planted=planted)
+    cluster.run(3 * S)
+    boss, slow = controller(cluster), follower(cluster)
+    assert led_by(boss, slow)
+    lag(cluster, boss, slow, length)
+    began = cluster.now
+    led = 0
+    while cluster.now - began < 20 * S:
+        cluster.run(50 * MS)
+        led += 50 * MS if led_by(boss, slow) else 0
+        assert boss is controller(cluster), "the others have their leases"
+        others = [machine for machine in cluster.machines if machine is not slow]
+        assert all(machine.is_live(cluster.now) for machine in others)
+    lag(cluster, boss, slow, 0)
+    return led, cluster.until(cluster.is_whole, 60 * S)
+
+
+@pytest.mark.parametrize(("count", "length"), [(2, 1100), (3, 950), (3, 3000), (5, 1100)])
+def test_a_member_that_is_heard_and_answered_too_late_leads_nothing_until_it_is_not(count: int, length: int) -> None:
+    led, back = answered_late(count, count, length * MS, [])
+    assert led < 8 * S
+    assert back < 20 * S
+
+
+def test_a_member_that_is_answered_late_and_in_time_stays() -> None:
+    led, _back = answered_late(1, 3, 700 * MS, [])
+    assert led == 20 * S
+
+
+def test_a_member_that_is_answered_too_late_would_lead_for_ever() -> None:
+    led, _back = answered_late(1, 3, 1100 * MS, ["keeps_unleased"])
+    assert led == 20 * S
+
+
+@pytest.mark.parametrize("count", [3, 5])
+def test_a_controller_that_answers_most_too_late_takes_nothing_from_them_and_hands_over(count: int) -> None:
+    cluster = begun(count, count, forks=False)
+    cluster.run(3 * S)
+    boss = controller(cluster)
+    others = [machine for machine in cluster.machines if machine is not boss]
+    for machine in others:
+        lag(cluster, boss, machine, 1100 * MS)
+    versions = [version_of(boss, machine) for machine in others]
+    cluster.run(10 * S)
+    assert controller(cluster) is not boss
+    assert all(machine.is_live(cluster.now) for machine in others)
+    assert [version_of(others[0], machine) for machine in others] == versions, "none of them was away"
+    assert served(cluster, boss), "its heartbeats come as late as its answers: it is away"
+
+
+def version_of(boss: Machine, machine: Machine) -> int:
+    """Return the last entry that has changed a member."""
+    configuration = control(boss).configuration
+    assert configuration is not None
+    return configuration.members[machine.disk].version
+
+
 @pytest.mark.parametrize("seed", range(10))
 def test_members_stop_one_after_the_other_and_the_last_one_goes_on(seed: int) -> None:
     cluster = begun(seed, 3)
@@ -1191,6 +1262,121 @@ def test_members_stop_one_after_the_other_and_the_last_one_goes_on(seed: int) ->
             cluster.start(machine)
     cluster.until(cluster.is_whole, 10 * S)
     assert len({control(machine).lineage for machine in cluster.machines}) == 1
+
+
+def stop(cluster: Cluster, machine: Machine) -> int:
+    """Stop a process in order, as the driver does; return how long it took."""
+    began = cluster.now
+    control(machine).stopping = True
+    cluster.turn(machine)
+    cluster.until(lambda: control(machine).is_away, S)
+    cluster.kill(machine)
+    return cluster.now - began
+
+
+def serves_without(seed: int, leads: bool, lost: bool, planted: list[str]) -> bool:
+    """Tell whether two of three serve after one was stopped, and another one was lost before that is back.
+
+    leads: the controller is stopped. lost: the controller of then is lost, or else the third member.
+    """
+    cluster = begun(seed, 3, forks=False, planted=planted)
+    cluster.run(3 * S)
+    stopped = controller(cluster) if leads else follower(cluster)
+    assert stop(cluster, stopped) < 500 * MS
+    cluster.run(5 * S)
+    boss = controller(cluster)
+    other = next(machine for machine in cluster.machines if machine not in (stopped, boss))
+    assert control(boss).is_live(boss.clock(cluster.now))
+    assert control(other).is_live(other.clock(cluster.now))
+    gone, left = (boss, other) if lost else (other, boss)
+    cluster.isolate(gone, cluster.machines, True)
+    cluster.kill(gone)
+    cluster.run(2 * S)
+    cluster.start(stopped)
+    cluster.run(20 * S)
+    return all(machine.is_live(cluster.now) for machine in (stopped, left))
+
+
+@pytest.mark.parametrize("lost", [True, False], ids=["loses-controller", "loses-other"])
+@pytest.mark.parametrize("leads", [True, False], ids=["stops-controller", "stops-other"])
+def test_three_members_of_which_one_is_stopped_survive_the_loss_of_another(leads: bool, lost: bool) -> None:
+    for seed in range(3):
+        assert serves_without(seed, leads, lost, [])
+
+
+def test_the_loss_of_one_ends_service_where_a_stop_costs_the_votes_of_two() -> None:
+    assert not serves_without(0, False, True, ["stops_cost_votes"])
+
+
+@pytest.mark.parametrize(("count", "witnesses"), [(2, 0), (2, 1), (4, 0), (5, 0), (5, 1), (7, 0)])
+def test_members_that_are_stopped_in_any_order_end_at_once_and_the_last_one_serves(count: int, witnesses: int) -> None:
+    for seed in range(4):
+        cluster = begun(seed, count, forks=False, witnesses=witnesses)
+        cluster.run(3 * S)
+        running = list(cluster.machines)
+        while len(running) > 1:
+            data = [machine for machine in running if not machine.witness]
+            machine = running[cluster.rng.below(len(running))]
+            if data == [machine]:
+                continue
+            running.remove(machine)
+            assert stop(cluster, machine) < 500 * MS
+            cluster.run(
+                (1200, 3000)[cluster.rng.below(2)] * MS
+            )  # a new controller waits for leases that it may not know
+        cluster.run(S)
+        last = running[0]
+        assert last.is_live(cluster.now)
+        assert voters_of(last) == [last.disk]
+        for machine in cluster.machines:
+            if machine.control is None:
+                cluster.start(machine)
+        cluster.until(cluster.is_whole, 20 * S)
+
+
+def test_a_rolling_restart_changes_no_voters() -> None:
+    cluster = begun(2, 5, forks=False)
+    cluster.run(3 * S)
+    voters = voters_of(controller(cluster))
+    for machine in list(cluster.machines):
+        assert stop(cluster, machine) < 500 * MS
+        assert voters_of(controller(cluster)) == voters
+        cluster.run(S)
+        cluster.start(machine)
+        cluster.until(cluster.is_whole, 20 * S)
+        assert voters_of(controller(cluster)) == voters
+
+
+def test_an_evicted_member_keeps_its_vote_and_one_that_is_forgotten_does_not() -> None:
+    cluster = begun(3, 3, forks=False)
+    cluster.run(3 * S)
+    boss = controller(cluster)
+    out = follower(cluster)
+    control(boss).evict(out.name)
+    cluster.turn(boss)
+    cluster.until(lambda: bool(control(out).fault), 10 * S)
+    cluster.kill(out)
+    cluster.run(2 * S)
+    assert len(voters_of(boss)) == 3
+    control(boss).forget(out.name, boss.clock(cluster.now))
+    cluster.turn(boss)
+    cluster.run(5 * S)
+    assert len(voters_of(boss)) == 1
+
+
+def test_a_stopped_member_that_is_told_to_leave_votes_no_more() -> None:
+    cluster = begun(3, 3, forks=False)
+    cluster.run(3 * S)
+    boss = controller(cluster)
+    stopped = follower(cluster)
+    stop(cluster, stopped)
+    cluster.run(2 * S)
+    assert len(voters_of(boss)) == 3
+    control(boss).leave(stopped.name)
+    cluster.turn(boss)
+    cluster.run(5 * S)
+    assert len(voters_of(boss)) == 1
+    assert len([machine for machine in cluster.machines if machine.is_live(cluster.now)]) == 2
 
 
 @pytest.mark.parametrize(("count", "stopped"), [(5, 3), (5, 4), (7, 5), (7, 6)])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from folkmoot.kernel.clock import NEVER
-from folkmoot.membership.control_message import GRANTED, NOT_UP, Beat, BeatAnswer
+from folkmoot.membership.control_message import GRANTED, NOT_UP, Beat, BeatAnswer, decode_beat
 from folkmoot.membership.held_answers import HeldAnswers
 
 HEARTBEAT = 100
@@ -55,7 +55,7 @@ def test_who_was_not_answered_for_a_while_does_not_wait(held: HeldAnswers) -> No
     assert not held.holds("n2", beat(1), answer(1), 1100)
 
 
-@pytest.mark.parametrize("what", ["refused", "loads", "fresh", "down"])
+@pytest.mark.parametrize("what", ["refused", "loads", "fresh", "down", "lapsed"])
 def test_what_is_new_does_not_wait_and_replaces_what_does(held: HeldAnswers, what: str) -> None:
     assert held.holds("n1", beat(2), answer(2), 1100)
     heartbeat, new = beat(3), answer(3, NOT_UP if what == "refused" else GRANTED)
@@ -63,6 +63,8 @@ def test_what_is_new_does_not_wait_and_replaces_what_does(held: HeldAnswers, wha
         new.loads.append((1, {"replicas": 2}))
     heartbeat.fresh = what == "fresh"
     heartbeat.up = what != "down"
+    heartbeat.lapsed = what == "lapsed"
+    assert decode_beat(heartbeat.encoded()).lapsed == heartbeat.lapsed
     assert not held.holds("n1", heartbeat, new, 1150)
     assert held.due_ns == NEVER, "nothing waits"
     assert held.release(["n1"], 1160) == []

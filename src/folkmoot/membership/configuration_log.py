@@ -198,6 +198,11 @@ class ConfigurationLog:
         log = self._raft.log
         return log.configuration().is_voter(disk) or log.configuration_at(log.commit).is_voter(disk)
 
+    def is_quorum(self, disks: list[int]) -> bool:
+        """Whether disks are a quorum in the newest configuration of Raft, and in the committed one, as in `needs`."""
+        log = self._raft.log
+        return log.configuration().is_quorum(disks) and log.configuration_at(log.commit).is_quorum(disks)
+
     @property
     def voters_term(self) -> int:
         """The term in which these became the voters, or a later one that is not later than the end of the log."""

@@ -21,7 +21,7 @@ from folkmoot.kernel.rng import Rng
 from folkmoot.membership.addresses import Addresses
 from folkmoot.membership.cluster_member import DATA, ID_MAX, KINDS, ClusterMember
 from folkmoot.membership.cluster_settings import dropped_keys
-from folkmoot.membership.command import FORGOTTEN, Found, Join, Leave, Prune, Remove, Stay, encode_command
+from folkmoot.membership.command import CUT_OFF, FORGOTTEN, Found, Join, Leave, Prune, Remove, Stay, encode_command
 from folkmoot.membership.configuration import ClusterConfiguration
 from folkmoot.membership.configuration_log import ConfigurationLog, lineage_of
 from folkmoot.membership.control_message import (
@@ -53,7 +53,7 @@ from folkmoot.membership.doubt import Doubt
 from folkmoot.membership.fork import fork_of
 from folkmoot.membership.founding import Founding
 from folkmoot.membership.lease import Lease
-from folkmoot.membership.lifecycle import is_leaving, is_up
+from folkmoot.membership.lifecycle import AWAY, is_leaving, is_up
 from folkmoot.membership.log_rows import (
     CurrentLineage,
     drop_doubt,
@@ -191,6 +191,8 @@ class Control:
         self._load_changed: bool = False
         self._held: list[BeatAnswer] = []
         self._beat_ns: int = 0  # when the next heartbeat is due
+        self._has_lapsed: bool = False  # it had no lease at some moment since the last heartbeat
+        self._is_late: bool = False  # the newest answer to a heartbeat came too late to give a lease until the next one
         self._early_ns: int = 0  # when it may be sent together with something else
         self._beaten: int = 0  # the disk to which the last heartbeat went
         self._asked: int = 0  # the disk that was asked, in place of a heartbeat, to make this one a member
@@ -339,14 +341,36 @@ class Control:
 
     @property
     def is_away(self) -> bool:
-        """Whether this process, which has asked to be away, is so and votes no more, or is the only one that could."""
+        """Whether this process, which has asked to be away, is so and its vote is not needed, or nobody else can serve.
+
+        The controller ends its vote if the voters that run on are no quorum without it (`voters`).
+        """
         if not self.stopping or self.phase == OPENING:
             return False
         configuration = self.configuration
         if self.log is None or configuration is None or self._renews:
             return True
         others = [disk for disk in configuration.disks() if disk != self.me.disk and configuration.can_lead(disk)]
-        return not others or (not self.is_up and not self.log.needs(self.me.disk))
+        if not others:
+            return True
+        return not self.is_up and (not self.log.needs(self.me.disk) or self._is_spared(self.log, configuration))
+
+    def _is_spared(self, log: ConfigurationLog, configuration: ClusterConfiguration) -> bool:
+        """Tell whether this process, which is away, can end with its vote: voters that run are a quorum without it.
+
+        It sees who is about to end, too: of two that stop at once the later one reads that the other one is away. Who
+        is away and cut off runs, and votes.
+        """
+        member = configuration.members.get(self.me.disk)
+        if member is None or is_leaving(member.state) or log.leader in (0, self.me.disk):
+            return False
+        linked = [disk for disk in configuration.disks() if disk != self.me.disk and self.neighbours.is_linked(disk)]
+        running: list[int] = []
+        for disk in linked:
+            other = configuration.members[disk]
+            if is_up(other.state) or (other.state == AWAY and other.why == CUT_OFF):
+                running.append(disk)
+        return log.is_quorum(running) and not self._planted.stops_cost_votes
 
     def wants(self, now: int) -> list[str]:
         """Return the addresses to which links should be kept: of seeds, members, and processes that others named."""
@@ -514,6 +538,9 @@ class Control:
                 self._beat_ns = min(self._beat_ns, now + self.options.heartbeat_ns // 4)
             return
         self.verdict = answer.verdict
+        sent_ns = self._lease.sent_ns(answer.number)
+        if sent_ns:
+            self._is_late = now - sent_ns >= self.options.lease_ns - self.options.heartbeat_ns * 5 // 4
         if self._is_fresh and answer.verdict != OUTDATED:
             self._is_fresh = False
             self._beat_ns = now
@@ -873,6 +900,7 @@ class Control:
         beat = Beat(log.lineage, number, self.installed)
         beat.up = self.is_up
         beat.fresh = self._is_fresh
+        beat.lapsed = self._lapses(log, now)
         if not beat.up:
             beat.seen = self.seen
             # Asked now: a copy of the answer could be that of the lineage from which this process has come.
@@ -893,6 +921,16 @@ class Control:
         to = self.neighbours.of(leader)
         if to is not None:
             self.out.append((to.node_id, CONTROL, beat.encoded()))
+
+    def _lapses(self, log: ConfigurationLog, now: int) -> bool:
+        """Tell whether this process was without a lease since the last heartbeat, or could have none, and look anew.
+
+        A leader whose folder was set back is not the one that grants: that it should not lead is not to be told to it.
+        """
+        lapsed = self._has_lapsed or now >= self._lease.until_ns
+        self._has_lapsed = False
+        is_outdated = log.outdated_leader != 0 and log.outdated_leader == log.leader
+        return (lapsed if self.is_up else self._is_late) and not self.stopping and not is_outdated
 
     def _add_links(self, beat: Beat, configuration: ClusterConfiguration) -> None:
         """Tell the controller by whom this member can take part, see `controller`."""
@@ -1088,7 +1126,7 @@ class Control:
         log.restored = False
         self.seen = max(self.seen, log.configuration.counter())
         self._send(log, now)
-        self._extend_lease(log)
+        self._extend_lease(log, now)
 
     def _tell_dropped(self, before: ClusterConfiguration, now: ClusterConfiguration) -> None:
         """Name the settings that were changed in the lineage from which this process has come, and not in this one."""
@@ -1214,7 +1252,7 @@ class Control:
         if to is not None:
             self.out.append((to.node_id, CONTROL, reply.encoded()))
 
-    def _extend_lease(self, log: ConfigurationLog) -> None:
+    def _extend_lease(self, log: ConfigurationLog, now: int) -> None:
         """Take the answers to heartbeats whose entries are applied by now."""
         if log.outdated_leader and log.outdated_leader == log.leader:
             self._held.clear()  # what it grants counts for nothing: its configuration is not the one here
@@ -1230,6 +1268,7 @@ class Control:
             if log.index < answer.commit:
                 held.append(answer)
             elif self.is_up and not self.stopping:
+                self._has_lapsed = self._has_lapsed or now >= self._lease.until_ns
                 self._lease.answered(answer.term, answer.number)
         self._held = held
 

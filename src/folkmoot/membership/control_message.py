@@ -70,6 +70,7 @@ _SLOW: Final = 4
 _UP: Final = 8
 _LOAD: Final = 16
 _FRESH: Final = 32
+_LAPSED: Final = 64
 
 
 class Greeting:
@@ -138,6 +139,9 @@ class Beat:
         self.returned: int = 0  # it gives back what was granted for heartbeats up to this one, and wants to be away
         self.up: bool = False  # in the configuration that is installed here, this process is up
         self.fresh: bool = False  # no heartbeat of this process has been judged yet, so it cannot have been let up
+        # It had no lease at some moment since the heartbeat before. While it is not up: answers come too late for one.
+        # Of an older build that is not known: False.
+        self.lapsed: bool = False
         self.stalled: bool = False  # its disk or loop stands still: it must not lead
         self.full: bool = False  # its disk lacks room
         self.slow: bool = False  # its disk or loop is slow
@@ -152,6 +156,7 @@ class Beat:
         """Return the message."""
         flags = (_STALLED if self.stalled else 0) | (_FULL if self.full else 0) | (_SLOW if self.slow else 0)
         flags |= (_UP if self.up else 0) | (_LOAD if self.load is not None else 0) | (_FRESH if self.fresh else 0)
+        flags |= _LAPSED if self.lapsed else 0
         parts = [BYTE[BEAT], BYTE[flags], varint(self.lineage), varint(self.number), varint(self.applied)]
         parts += [varint(self.returned), varint(self.seen), _put_integers(self.branches), _put_integers(self.missing)]
         parts.append(_put_integers(self.waiting))
@@ -281,6 +286,7 @@ def decode_beat(body: bytes) -> Beat:
     beat.slow = flags & _SLOW != 0
     beat.up = flags & _UP != 0
     beat.fresh = flags & _FRESH != 0
+    beat.lapsed = flags & _LAPSED != 0
     beat.returned = take_id(cursor, 0, "number")
     beat.seen = take_id(cursor, 0, "counter")
     beat.branches = _take_integers(cursor, _PARTITIONS_MAX)

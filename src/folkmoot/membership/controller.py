@@ -14,6 +14,9 @@ Evidence
 - *links*: two members that are up report that they are not linked, for longer than the patience. As each of them may
   have to keep what the other leads, one has to go: the one with most such links, of equal ones that with the higher
   disk. A link to the controller is no such evidence: without it there are no heartbeats.
+- *lapses*: a member is heard, and says for a whole lease in most of its heartbeats that it was without one: answers
+  reach it too late, behind other bytes or on a bad way. It keeps leaderships, and serves nobody. If most members say
+  so, this one is on the bad side: it takes nothing from them, and hands over the log.
 
 Whoever is to go is answered no more, and is marked as away when its lease is over. It comes back by itself: a process
 that is not up is let up (START) when its links to all that are up have held for a while.
@@ -108,6 +111,7 @@ _KEEP: Final = 16  # and the sixteenth part stays: what is known of them is exac
 _FEW_LEFT: Final = 10  # the last tenth are few
 _BEHIND: Final = 200  # entries that a learner may lack and still be promoted
 _CALM_MAX_NS: Final = 16 * _SECOND
+_LAPSES_MIN: Final = 4  # fewer heartbeats say little, whatever their length of time
 _FORGIVE_NS: Final = 30 * _SECOND
 _CLAIM_NS: Final = _SECOND  # the claim that a process has ended, while there is a link to it
 
@@ -128,6 +132,17 @@ class _Claim:
     def __init__(self, now: int) -> None:
         self.since_ns = now
         self.told_ns = now
+
+
+class _Lapses:
+    """What the heartbeats of a process that is up tell of its lease, since it was without one."""
+
+    def __init__(self, incarnation: int, now: int) -> None:
+        self.incarnation = incarnation
+        self.since_ns = now
+        self.lapsed: int = 0  # heartbeats since then before which it had no lease for a moment
+        self.kept: int = 0  # and others
+        self.goes: bool = False  # it is answered no more for that
 
 
 class _Trouble:
@@ -186,6 +201,8 @@ class Controller:
         self._bad: dict[tuple[int, int], int] = {}  # pairs of members without a link, and since when
         self._wider_ns: int = 0  # since when another voter reaches more members than this one; 0: none does
         self._trouble: dict[int, _Trouble] = {}
+        self._lapses: dict[int, _Lapses] = {}
+        self._is_late: bool = False  # its answers reach most members too late
         self._refused: dict[tuple[int, int], int] = {}  # processes whose START was refused, and when to try again
         self._away: dict[int, int] = {}  # members that are away, and since when as far as this controller knows
         self._memo = PlacementMemo()
@@ -243,7 +260,27 @@ class Controller:
             self._denied[disk] = CUT_OFF  # it was in another lineage: it comes up anew
         if self._is_over(disk, process.incarnation, beat):
             return NOT_UP
+        self._note_lapse(disk, process.incarnation, beat, now)
         return GRANTED if self._leases.heard(disk, process.incarnation, beat.number, now) else NOT_UP
+
+    def _note_lapse(self, disk: int, incarnation: int, beat: Beat, now: int) -> None:
+        """Count heartbeats of a process that is answered, from one before which it had no lease for a moment.
+
+        They are forgotten when most of them tell of a lease: a member that has just come up, stood still or has found
+        a new controller has one again soon.
+        """
+        known = self._lapses.get(disk)
+        if known is not None and known.incarnation != incarnation:
+            del self._lapses[disk]
+            known = None
+        if beat.lapsed:
+            if known is None:
+                known = self._lapses[disk] = _Lapses(incarnation, now)
+            known.lapsed += 1
+        elif known is not None:
+            known.kept += 1
+            if known.kept > known.lapsed and not known.goes:
+                del self._lapses[disk]
 
     def _is_over(self, disk: int, incarnation: int, beat: Beat) -> bool:
         """Tell whether a process that is up gets no further lease, by its newest heartbeat: it will be away."""
@@ -267,6 +304,8 @@ class Controller:
         if former is not None and former.incarnation != process.incarnation:
             self._loads_told.pop(process.disk, None)  # the process before it knew them
         before = None if former is None else former.beat
+        if beat.returned and (before is None or before.returned == 0):
+            self._is_dirty = True  # its vote may have to end before its process
         if before is None or not beat.up or before.applied != beat.applied or before.missing != beat.missing:
             self._due_ns = now
         elif before.stalled != beat.stalled or before.returned != beat.returned:
@@ -499,7 +538,7 @@ class Controller:
         me = self._me.disk
         if self.log.voters != [me]:
             return True
-        few = one_votes(self.log.configuration)
+        few = one_votes(self.log.configuration, self._planted.stops_cost_votes)
         for member in self._up():
             stays = member.disk not in self._evictions and not is_leaving(member.state)
             stays = stays and (member.kind == DATA or not few)
@@ -530,6 +569,7 @@ class Controller:
             else:
                 self._due_ns = min(self._due_ns, since_ns + self._options.link_patience_ns)
         chosen = [] if self._planted.ignores_links else self._choose(lasting, up, waiting)
+        chosen += [disk for disk in self._unleased(now) if disk not in chosen]
         for disk in list(self._denied):
             if disk not in chosen and not [key for key in self._open if key[0] == MARK_AWAY and key[1] == disk]:
                 del self._denied[disk]
@@ -540,6 +580,29 @@ class Controller:
                 trouble.count = trouble.count + 1 if now - trouble.last_ns < _FORGIVE_NS else 1
                 trouble.last_ns = now
                 trouble.since_ns = 0
+
+    def _unleased(self, now: int) -> list[int]:
+        """Return who is up and goes, because it is heard and has no lease for as long as one lasts."""
+        up = self._up()
+        late: list[int] = []
+        for member in up:
+            lapses = self._lapses.get(member.disk)
+            if lapses is None or lapses.incarnation != member.incarnation or member.disk == self._me.disk:
+                continue
+            lasts = now - lapses.since_ns >= self._options.lease_ns and lapses.lapsed >= _LAPSES_MIN
+            if lapses.goes or (lasts and self._is_heard(member.disk, now)):
+                late.append(member.disk)
+        disks = [member.disk for member in up]
+        for disk in [disk for disk in self._lapses if disk not in disks]:
+            del self._lapses[disk]
+        if self._planted.keeps_unleased:
+            return []
+        waiting = len([disk for disk in self._waiting(now) if self._reports[disk].beat.lapsed])
+        self._is_late = 2 * (len(late) + waiting) > len(up) + waiting
+        if not self._is_late:
+            for disk in late:
+                self._lapses[disk].goes = True
+        return [disk for disk in late if self._lapses[disk].goes]
 
     def _waiting(self, now: int) -> list[int]:
         """Return who is not up, and could be if its links allowed it."""
@@ -790,6 +853,8 @@ class Controller:
                 continue
             if beat.fresh:
                 continue  # it may have the number of another process, and does not know it yet
+            if beat.lapsed and not is_up(member.state):
+                continue  # it would have no lease
             if not self._is_calm(disk, up, now):
                 continue
             if is_up(member.state):
@@ -988,22 +1053,38 @@ class Controller:
             self._retry(now)
             return
         behind = [disk for disk in log.learners if log.acknowledged(disk) + _BEHIND < log.commit]
-        stopping: list[int] = []
-        for member in self._up():
-            stops = self._stops(member) and (member.disk != self._me.disk or self._is_marked(member))
-            if stops or member.disk in self._evictions:
-                stopping.append(member.disk)
-        linked = self._neighbours
-        unheard = [disk for disk in log.voters if disk != self._me.disk and not linked.is_linked(disk)]
         me = self._me.disk
-        change = next_change(log.configuration, log.voters, log.learners, me, self._gone, behind, stopping, unheard)
+        mine = log.configuration.members.get(me)
+        if mine is not None and self._stops(mine) and not self._is_marked(mine):
+            self._retry(now)
+            return
+        linked = self._neighbours
+        stopping = [member.disk for member in log.configuration.members.values() if self._is_ending(member)]
+        known = [*log.voters, *log.learners]
+        unheard = [disk for disk in known if disk != me and not linked.is_linked(disk)]
+        cost = self._planted.stops_cost_votes
+        change = next_change(
+            log.configuration, log.voters, log.learners, me, self._gone, behind, stopping, unheard, cost
+        )
         if change is None:
-            if behind:
+            if behind or [disk for disk in stopping if disk in log.voters]:
                 self._retry(now)
             return
         log.propose_change(change[0], change[1], now)
         self._changes_voters = log.is_changing
         self._retry(now)
+
+    def _is_ending(self, member: ClusterMember) -> bool:
+        """Tell whether the process of a member still runs, and is about to end, in order or evicted.
+
+        That its next process has come is no end: that one votes, up or not.
+        """
+        disk = member.disk
+        linked = self._me if disk == self._me.disk else self._neighbours.of(disk)
+        if linked is None or linked.incarnation > member.incarnation:
+            return False
+        is_out = linked.incarnation <= max(member.evicted, self._evictions.get(disk, 0))
+        return is_out or self._stops(member)
 
     def _stops(self, member: ClusterMember) -> bool:
         """Tell whether the process of a member has asked to be away."""
@@ -1019,7 +1100,7 @@ class Controller:
         ends = mine is None or is_leaving(mine.state)
         if report is not None:
             ends = ends or report.beat.stalled or (report.beat.returned > 0 and self._is_marked(mine))
-        ends = ends or self._evictions.get(self._me.disk, 0) > 0
+        ends = ends or self._evictions.get(self._me.disk, 0) > 0 or self._is_late
         heirs = self._heirs()
         if ends:
             best = 0

@@ -26,7 +26,7 @@ class HeldAnswers:
 
         Others say something new, or are for a member that was not answered for a while.
         """
-        is_new = answer.verdict != GRANTED or len(answer.loads) > 0 or beat.fresh or not beat.up
+        is_new = answer.verdict != GRANTED or len(answer.loads) > 0 or beat.fresh or not beat.up or beat.lapsed
         if is_new or now - self._sent_ns.get(node_id, 0) > 2 * self._heartbeat_ns:
             self._sent_ns[node_id] = now
             self._take(node_id)

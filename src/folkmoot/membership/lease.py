@@ -75,6 +75,10 @@ class Lease:
             del self._sent[min(self._sent)]
         return self._number
 
+    def sent_ns(self, number: int) -> int:
+        """Return when a heartbeat was sent that is not answered, given back or forgotten; 0: it is."""
+        return self._sent.get(number, 0)
+
     def answered(self, term: int, number: int) -> bool:
         """Take the answer of the leader of `term` to a heartbeat; False if it does not count.
 

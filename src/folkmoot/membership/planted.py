@@ -25,9 +25,11 @@ PLANTED: Final[list[str]] = [
     "keeps_few",
     "keeps_lease",
     "keeps_promises",
+    "keeps_unleased",
     "leaves_to_silent",
     "orders_witness",
     "stays_set_back",
+    "stops_cost_votes",
     "trusts_numbers",
     "trusts_proofs",
     "votes_in_doubt",
@@ -55,9 +57,11 @@ class PlantedControl:
         self.keeps_few: bool = "keeps_few" in names  # a few members stay up in place of most that are linked
         self.keeps_lease: bool = "keeps_lease" in names  # a process speaks on that others may take for ended
         self.keeps_promises: bool = "keeps_promises" in names  # a leader counts on voters that may take it for ended
+        self.keeps_unleased: bool = "keeps_unleased" in names  # a member that answers come to too late stays up
         self.leaves_to_silent: bool = "leaves_to_silent" in names  # a partition is left to members that may be dead
         self.orders_witness: bool = "orders_witness" in names  # a witness takes an order that it cannot carry out
         self.stays_set_back: bool = "stays_set_back" in names  # a folder that was set back goes on as it is
+        self.stops_cost_votes: bool = "stops_cost_votes" in names  # a member that is stopped in order loses its vote
         self.trusts_numbers: bool = "trusts_numbers" in names  # a start number names one process for ever
         self.trusts_proofs: bool = "trusts_proofs" in names  # a leader that was taken for ended has granted nothing
         self.votes_in_doubt: bool = "votes_in_doubt" in names  # a disk that lost what it confirmed votes as it did

@@ -2,9 +2,15 @@
 
 Of fewer than three members one votes, of three or four three, from five on five, from fifty on seven; always an odd
 number, because an even one needs a larger quorum and survives no more. Members count while they are neither joining
-nor leaving, and were not stopped in order. The number grows with members that are up, and shrinks only with members
-that leave, are stopped or removed: a death changes no number of voters, it is repaired by a replacement. So of members
-that are stopped one after the other the last one is the only voter, and goes on alone.
+nor leaving. The number grows with members that are up, and shrinks with members that leave or are removed: a death
+changes no number of voters, it is repaired by a replacement.
+
+Nor does a stop in order. A voter that was stopped is a vote that comes back: without it, three nodes of which one is
+restarted would hang on one of the other two. But a process that ends can still agree to what follows, and one that was
+killed cannot. So when the voters that run on are no quorum without those that stop, votes end while these still run:
+members that do not vote take them over, and else the number shrinks to the largest one of which those that run on are
+a quorum. The voters that stopped first lose their votes first. So of members that are stopped one after the other the
+last one is the only voter, and goes on alone. Where nobody with data would run on, votes stay: nobody would serve.
 
 Two members have one voter. With two voters the cluster would stand still without either of them; with one it stands
 still without that one alone, so that a second member never makes a cluster worse than the first one was by itself. The
@@ -13,8 +19,9 @@ the disk of the voter be lost. A witness is the third member that takes both pri
 
 Witnesses vote wherever three votes are: that is what they are for. Other voters are spread over zones, then over hosts.
 A voter is replaced by promoting another first: if it leaves, if it is gone (away for so long that the caller counts no
-longer on it), or if another one is in a zone or on a host that has no voter. Every replacement makes the set of voters
-better by a measure that nothing else changes, so the same configuration ends with the same voters, and stays there.
+longer on it, stopped or not), or if another one is in a zone or on a host that has no voter. Every replacement makes
+the set of voters better by a measure that nothing else changes, so the same configuration ends with the same voters,
+and stays there.
 """
 
 from __future__ import annotations
@@ -38,9 +45,9 @@ def voters_wanted(members: int) -> int:
     return 5 if members < 50 else 7
 
 
-def one_votes(configuration: ClusterConfiguration) -> bool:
+def one_votes(configuration: ClusterConfiguration, stops_cost: bool = False) -> bool:
     """Tell whether so few members count that one of them votes alone, and no witness."""
-    return len([member for member in configuration.members.values() if _is_counted(member)]) < 3
+    return len([member for member in configuration.members.values() if _is_counted(member, stops_cost)]) < 3
 
 
 def next_change(
@@ -52,6 +59,7 @@ def next_change(
     behind: list[int],
     stopping: list[int] | None = None,
     unheard: list[int] | None = None,
+    stops_cost: bool = False,
 ) -> tuple[int, int] | None:
     """Return the next change as (kind, disk) with the kinds of `raft/configuration`, or None if all is as it should be.
 
@@ -61,10 +69,11 @@ def next_change(
         learners: Raft's learners.
         leader: The voter that leads the log; of equally good voters it is the last to be demoted.
         gone: Members that have been away for so long that they are to be replaced.
-        stopping: Members that are up and about to be away, in order or evicted: they lose their votes and get none.
+        stopping: Members whose processes are linked and about to end, in order or evicted, marked as away or not yet.
         unheard: Members that the caller is not linked to, as it knows better than the configuration. Members that are
             away and linked, because they were stopped and have not ended yet, can still agree to changes.
         behind: Learners that lack too much of the log to be promoted now: Raft would refuse them.
+        stops_cost: A bug, for tests: who is stopped loses its vote (`planted`).
     """
     assert voters, "a log has a voter"
     assert leader == 0 or leader in voters, "a voter leads"
@@ -75,12 +84,14 @@ def next_change(
         if disk not in voters and disk not in learners:
             return (ADD_LEARNER, disk)
     able = [disk for disk in learners if disk not in behind]
-    return _Voters(configuration, voters, able, leader, gone, stopping or [], unheard or []).change()
+    return _Voters(configuration, voters, able, leader, gone, stopping or [], unheard or [], stops_cost).change()
 
 
-def _is_counted(member: ClusterMember) -> bool:
-    """Tell whether a member is up, or was lost: one that leaves, or was stopped in order, is not waited for."""
-    return member.state == ACTIVE or (member.state == AWAY and member.why != STOPPED)
+def _is_counted(member: ClusterMember, stops_cost: bool) -> bool:
+    """Tell whether a member is up, or is to come back: one that leaves is not waited for."""
+    if stops_cost and member.why == STOPPED:
+        return member.state == ACTIVE
+    return member.state in (ACTIVE, AWAY)
 
 
 class _Voters:
@@ -95,29 +106,37 @@ class _Voters:
         gone: list[int],
         stopping: list[int],
         unheard: list[int],
+        stops_cost: bool,
     ) -> None:
         self.unheard = unheard
+        self.stopping = stopping
         self.members: dict[int, ClusterMember] = configuration.members
         self.voters = voters
         self.leader = leader
+        self.running: list[int] = []  # voters that run, and go on
+        for disk in voters:
+            if disk in self.members and disk not in stopping and disk not in unheard:
+                self.running.append(disk)
+        self.stops_cost = stops_cost
+        ends = self._stops_end_votes()
         self.sound: list[int] = []  # voters that stay as far as their own state says
         for disk in voters:
-            if disk in self.members and disk not in stopping and _is_counted(self.members[disk]):
-                if self.members[disk].state == ACTIVE or disk not in gone:
-                    self.sound.append(disk)
+            if disk in self.members and self._is_sound(disk, disk in gone, ends):
+                self.sound.append(disk)
         up: list[ClusterMember] = []
         counted: list[ClusterMember] = []
         for disk in configuration.disks():
             member = self.members[disk]
             if member.state == ACTIVE:
                 up.append(member)
-            if _is_counted(member):
+            if _is_counted(member, stops_cost):
                 counted.append(member)
-        self.few: bool = one_votes(configuration)
+        self.few: bool = one_votes(configuration, stops_cost)
         # Where one member votes alone, a witness is no candidate: it would be the cluster without having anything.
         self.candidates: list[int] = []
         for member in up:
-            if member.disk in able and member.disk not in stopping and (member.kind == DATA or not self.few):
+            runs = member.disk not in stopping and not (ends and member.disk in unheard)
+            if member.disk in able and runs and (member.kind == DATA or not self.few):
                 self.candidates.append(member.disk)
         least = voters_wanted(len(up))
         most = voters_wanted(len(counted))
@@ -126,7 +145,29 @@ class _Voters:
         witnesses = len([member for member in counted if member.kind == WITNESS])
         if not self.few and witnesses >= self.wanted:
             self.wanted = min((witnesses + 1) | 1, (len(counted) - 1) | 1)  # all of them, and one with data
+        if ends:
+            self.wanted = min(self.wanted, max(2 * (len(self.running) + len(self.candidates)) - 1, 1))
         assert self.wanted % 2 == 1, "an odd number votes"
+
+    def _stops_end_votes(self) -> bool:
+        """Tell whether voters stop without which those that run on are no quorum, and somebody could serve then."""
+        if self.stops_cost or not [disk for disk in self.voters if disk in self.stopping]:
+            return False
+        if 2 * len(self.running) > len(self.voters):
+            return False
+        for member in self.members.values():
+            if member.kind == DATA and is_up(member.state) and member.disk not in self.stopping:
+                return True
+        return False
+
+    def _is_sound(self, disk: int, is_gone: bool, ends: bool) -> bool:
+        """Tell whether a voter stays; ends: those that stop or are away do not, because too few run on."""
+        state = self.members[disk].state
+        if self.stops_cost and (disk in self.stopping or (state == AWAY and self.members[disk].why == STOPPED)):
+            return False
+        if ends and (disk in self.stopping or (state == AWAY and disk in self.unheard)):
+            return False
+        return state == ACTIVE or (state == AWAY and not is_gone)
 
     def change(self) -> tuple[int, int] | None:
         """Return the next promotion, demotion or removal of a voter."""
@@ -215,9 +256,10 @@ class _Voters:
 
         Voters that leave, or are members no more, stay until they are replaced, as long as anybody can replace them.
         One that is gone stays until it is replaced in any case: its vote may come back. Those that are not up go first,
-        the leader last, and none goes without which those that are heard are no quorum. For the voters that are left
-        have to agree: a voter that has just died would leave them without one for ever. It does not matter whether they
-        are up: of many that were stopped at once each can give its vote away while its process runs, and not later.
+        before others those that have ended, the leader last, and none goes without which those that are heard are no
+        quorum. For the voters that are left have to agree: a voter that has just died would leave them without one for
+        ever. It does not matter whether they are up: of many that were stopped at once each can give its vote away
+        while its process runs, and not later.
         """
         replaced = len(self.voters) > self.wanted
         ending: list[int] = []
@@ -228,7 +270,9 @@ class _Voters:
         if len(self.sound) > self.wanted:
             ending.append(self._worst_of(self.sound))
         up = [disk for disk in ending if self._is_up(disk) and disk != self.leader]
-        for disk in [*[disk for disk in ending if not self._is_up(disk)], *up, self.leader]:
+        away = [disk for disk in ending if not self._is_up(disk)]
+        ended = [disk for disk in away if disk in self.unheard]
+        for disk in [*ended, *[disk for disk in away if disk not in ended], *up, self.leader]:
             if disk in ending and self._is_quorum_without(disk):
                 return (DEMOTE if disk in self.members else REMOVE, disk)
         return None

@@ -16,8 +16,9 @@ __all__ = ["evict_risk", "forget_risk", "unsafe_forget", "witness_forget"]
 def evict_risk(picture: Picture, node_id: str) -> str:
     """Return why a member should not be evicted now; "" when others have all that it has.
 
-    Votes are no reason. The controller ends the vote of an evicted member, or gives it to another one, where it can
-    (`membership/voters`). Where it cannot, the member stays a voter while it is away, and its vote is missing.
+    Votes are no reason. An evicted member stays a voter while it is away, as one that was stopped does. If the voters
+    that run on would be no quorum, the controller ends votes, or gives them to others, where it can
+    (`membership/voters`). Where it cannot, the vote is missing.
     """
     view = picture.view()
     if view is None or view.member(node_id) is None or picture.state() != MEMBER:

@@ -277,8 +277,9 @@ class NodeStatus:
         """Return whether a node can be stopped so that no partition has fewer copies than one planned stop leaves.
 
         That is `replicas` - 1 of the partitions of this node. While another node is absent, the answer is yes once
-        enough others have been filled in its place, and no before: with as many nodes as copies, until it returns. The
-        vote of a node that is stopped in order ends before its process, so voters are no reason. None: no such node.
+        enough others have been filled in its place, and no before: with as many nodes as copies, until it returns.
+        Voters are no reason for a node with data: votes end before its process does, if those that run on would be no
+        quorum (`membership/voters`). None: no such node.
         """
         picture = self.picture
         view = picture.view()
