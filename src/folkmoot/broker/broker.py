@@ -449,8 +449,7 @@ class Broker:
             self._due(due[0], due[1])
         if self.partition.queue.unfinished:
             self.partition.queue.go_on()
-        if self.feed.feeds.runnable():
-            self.feed.feeds.step()
+        self.feed.feeds.run()
         if self.protocol.lifecycle.is_removing():
             self.protocol.lifecycle.remove_more()
         if self.delivery.purges.active:
