@@ -150,6 +150,23 @@ def test_a_turn_has_a_bounded_part_of_many_subscribers_messages(make: MakeBox) -
     assert most <= 5 * 32
 
 
+def test_small_pages_of_many_subscribers_share_turns(box: Box) -> None:
+    """The whole fleet comes again, and each client has a wildcard."""
+    fill(box, 60)
+    readers = [box.client(f"reader{number}") for number in range(100)]
+    for reader in readers:
+        reader.connect()
+    turns_before = box.node.counters.turns
+    for reader in readers:
+        assert reader.connection is not None
+        box.node.receive(reader.connection, encode(Subscribe(1, [(b"r/#", 1)]), 5), box.now)
+    while box.node.counters.retained_sent != 100 * 60:
+        box.turn()
+        assert box.node.counters.turns - turns_before < 100
+    for reader in readers:
+        assert len(reader.payloads()) == 60
+
+
 def test_unsubscribing_stops_the_pages(box: Box) -> None:
     fill(box, 2_000)
     peer = box.client("a", acks=False)

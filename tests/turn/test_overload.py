@@ -478,6 +478,50 @@ def test_what_goes_to_persistent_clients_of_a_slow_node_waits_in_their_queues() 
     assert "peer_too_slow" not in kinds(cluster)
 
 
+def hosted_readers(cluster: SimulatedCluster, count: int) -> tuple[Peer, list[Peer]]:
+    """A publisher at the leader of a partition, and clients at another node whose stored sessions are there."""
+    leader = leader_of(cluster, 0)
+    far = next(site for site in cluster.live() if site is not leader)
+    readers = []
+    for nth in range(count):
+        peer = far.client(named(0, nth))
+        peer.connect(session_expiry=EVER)
+        peer.subscribe("t", qos=0)
+        readers.append(peer)
+    publisher = leader.client("p")
+    publisher.connect()
+    return publisher, readers
+
+
+def test_qos_0_for_clients_of_another_node_is_not_lost_while_its_link_has_room() -> None:
+    cluster = SimulatedCluster(3, partitions=PARTITIONS, link_buffer_bytes_max=1 << 20, replicas=1)
+    publisher, readers = hosted_readers(cluster, 14)
+    for number in range(5):
+        publisher.publish("t", b"%d " % number + bytes(14_000))
+        cluster.advance(SECOND)
+    for peer in readers:
+        assert [int(payload.split()[0]) for payload in peer.payloads()] == list(range(5))
+
+
+def test_qos_0_for_clients_of_another_node_never_breaks_its_link() -> None:
+    """One message for all of them is more than the link may hold: some do not get it, and nothing else is lost."""
+    most = 1 << 20
+    cluster = SimulatedCluster(3, partitions=PARTITIONS, link_buffer_bytes_max=most, replicas=1)
+    publisher, readers = hosted_readers(cluster, 20)
+    for number in range(4):
+        publisher.send(Publish(b"t", b"%d " % number + bytes(60_000), 0))
+        cluster[leader_of(cluster, 0).name].turn()
+        assert link_bytes(cluster) < most
+    cluster.advance(SECOND)
+    got = sum(len(peer.payloads()) for peer in readers)
+    assert most // 2 < got * 60_000
+    assert got + leader_of(cluster, 0).node.counters.dropped_qos0_slow == 4 * 20
+    assert "peer_too_slow" not in kinds(cluster)
+    publisher.publish("t", b"after")
+    cluster.run()
+    assert all(peer.payloads() == [b"after"] for peer in readers)
+
+
 def test_what_waits_for_the_leader_of_a_session_has_a_limit() -> None:
     cluster = SimulatedCluster(3, partitions=PARTITIONS, silence_us=60 * SECOND)
     leader = leader_of(cluster, 0)

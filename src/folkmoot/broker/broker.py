@@ -449,8 +449,9 @@ class Broker:
             self._due(due[0], due[1])
         if self.partition.queue.unfinished:
             self.partition.queue.go_on()
-        if self.feed.feeds.runnable():
-            self.feed.feeds.step()
+        self.feed.feeds.run()
+        if self.protocol.wills.is_busy():
+            self.protocol.wills.step()
         if self.protocol.lifecycle.is_removing():
             self.protocol.lifecycle.remove_more()
         if self.delivery.purges.active:
@@ -491,6 +492,7 @@ class Broker:
             self._trimming
             or self.state.timers.next_due() <= self.state.now
             or bool(self.partition.queue.unfinished)
+            or self.protocol.wills.is_busy()
             or self.protocol.lifecycle.is_removing()
             or self.state.work.is_waiting()
             or self.feed.feeds.runnable()

@@ -147,11 +147,13 @@ class Runs:
             if other.v5 != v5 or terms.identifiers or other.alias_out is not None or run.total > other.packet_bytes_max:
                 self._copy_each(run, terms)
                 continue
-            if not other.can_send():
+            if not other.can_send_qos0():
                 counters.dropped_qos0_slow += count
                 continue
             other.out.append(data)
             other.out_bytes += size
+            if other.lane is not None:
+                other.lane.room -= size
             if not other.dirty:
                 other.touch()
             counters.publish_sent_qos0 += count

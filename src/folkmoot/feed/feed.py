@@ -23,6 +23,7 @@ from folkmoot.store.message import Message
 from folkmoot.turn.commit import Commits
 from folkmoot.turn.landing import Landings
 from folkmoot.turn.state import State
+from folkmoot.turn.work import DELIVERY_STEPS
 
 __all__ = ["BLOCKED", "DONE", "LANDING", "MORE", "WAITING", "Feed", "Feeds", "cursor_key"]
 
@@ -32,6 +33,7 @@ DONE: Final = 2
 WAITING: Final = 3
 LANDING: Final = 4
 
+_PAGE_STEPS: Final = 64  # of a page, beside its rows and deliveries
 _SAVED_MAX: Final = 16  # feeds of a session that store which live messages they must not repeat
 
 
@@ -161,6 +163,7 @@ class Feeds:
         self.failures: list[tuple[Subscription, str]] = []  # feeds that cannot continue, and why
         self._known: dict[str, dict[bytes, Feed]] = {}  # by client id and filter
         self._clients: dict[int, dict[str, None]] = {}  # those with feeds, by the partition of the session
+        self._delivered = 0  # messages in this turn
         self._growth = 0  # of the ends of streams elsewhere, when they were last checked
 
     def __len__(self) -> int:
@@ -257,7 +260,19 @@ class Feeds:
             if not parked:
                 del self.parked[session.client_id]
 
-    def step(self) -> None:
+    def run(self) -> None:
+        """Run feeds that can run, each for one page, until that is as much work as a client may cause in a turn.
+
+        `page_rows` messages end it, too, since each may be large: a page may exceed both.
+        """
+        work = self.state.work
+        end = work.done() + work.quantum
+        self._delivered = 0
+        while self.runnable() and work.done() < end and self._delivered < self.state.limits.page_rows:
+            work.steps += _PAGE_STEPS  # of every page: one that finds no room now is runnable again at once
+            self._step()
+
+    def _step(self) -> None:
         """Run the next feed that can run, for one page."""
         while self.fresh:
             feed = next(iter(self.fresh))
@@ -392,6 +407,8 @@ class Feeds:
 
     def deliver(self, feed: Feed, message: Message, qos: int, retain: bool) -> None:
         """Send or queue one message of a feed, whoever else has got it before it was retained."""
+        self.state.work.steps += DELIVERY_STEPS
+        self._delivered += 1
         message = message.anew()  # rows of earlier builds say where it came from
         terms = feed.subscription.as_recipient()
         session = terms.session

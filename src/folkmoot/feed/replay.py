@@ -23,6 +23,7 @@ from folkmoot.streams.log import StreamLog
 from folkmoot.streams.page import OffsetAhead, OffsetGone, Page
 from folkmoot.streams.table import Stream, Streams
 from folkmoot.topics.name import check_filter, matches
+from folkmoot.turn.work import DELIVERY_STEPS
 
 __all__ = ["CURSOR_STREAM", "UNKNOWN", "ReplayFeed", "ReplayWish", "Start", "first_offsets", "parse_replay"]
 
@@ -299,6 +300,7 @@ class ReplayFeed(Feed):
                 if entry.offset > start and not feeds.has_room(self.subscription.session):
                     break
                 at = entry.offset + 1
+                feeds.state.work.steps += DELIVERY_STEPS
                 if matches(self.subscription.topic_filter, entry.record.topic):
                     feeds.deliver(self, _message_of(entry, log.index), entry.record.qos, False)
                     feeds.state.counters.stream_replayed += 1

@@ -17,6 +17,7 @@ from folkmoot.store.message import Message, decode_message
 from folkmoot.store.row import CursorRow, encode_cursor
 from folkmoot.store.writer import VERSION_BYTES
 from folkmoot.topics.name import has_wildcard, matches
+from folkmoot.turn.work import DELIVERY_STEPS, ROW_STEPS
 
 __all__ = ["CURSOR_RETAINED", "RetainedFeed", "maybe_retained_feed"]
 
@@ -210,6 +211,7 @@ class RetainedFeed(Feed):
                 rows_max = self.retained.rows_at_once(partition)
                 key = self.keys.get(partition, b"")
                 rows = self.retained.read(partition, self.subscription.topic_filter, key, rows_max)
+                feeds.state.work.steps += ROW_STEPS + DELIVERY_STEPS * len(rows)
                 for row_key, value in rows:
                     if not feeds.has_room(self.subscription.session):
                         self._go_on(partition, row_key)

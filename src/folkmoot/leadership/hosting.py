@@ -305,6 +305,12 @@ class Hosting:
                 remote.choked = choked
                 self._set_writable(connection, remote)
 
+    def refill(self, node_id: str, link_room: int) -> None:
+        """A turn ends; link_room: how much the link to a node could take before the output of this turn."""
+        lane = self._lanes.get(node_id)
+        if lane is not None:
+            lane.refill(self.fabric.lane_bytes, link_room)
+
     def _note(self, connection: Connection, remote: Remote, packet: int) -> None:
         """Report the packet to its node as handled as soon as all changes until now are complete."""
         token = self.commits.newest_token()
@@ -418,8 +424,6 @@ class Hosting:
         state = self.state
         if not state.outputs and not state.closes:
             return
-        for lane in self._lanes.values():
-            lane.room = self.fabric.lane_bytes
         self._send_outputs()
         while self._close_all():
             self._send_outputs()

@@ -229,7 +229,7 @@ class Restore:
             left_us = self._left_us(session.ends_us, session.expiry_s * SECOND, late_us)
             state.timers.set(state.now + left_us, TIMER_SESSION, session.client_id)
         if will is not None and not will.due_us:  # it was due at once, and its leader died before it could publish it
-            self.wills.publish(session)
+            self.wills.defer(session)
         elif will is not None:
             left_us = self._left_us(will.due_us, will.delay_s * SECOND, late_us)
             state.timers.set(state.now + left_us, TIMER_WILL, session.client_id)

@@ -26,13 +26,14 @@ class Congestion:
         broker.turn.overload.link_bytes_full = self._most // 2
 
     def weigh(self, members: dict[str, int]) -> None:
-        """Look how much each link holds; members: the other nodes of the view."""
+        """Look how much each link holds, at the end of a turn; members: the other nodes of the view."""
         heaviest = 0
         for node_id in members:
             size = self.peers.backlog_bytes(node_id)
             heaviest = max(heaviest, size)
             if size > self._most // 4 or node_id in self.fabric.choked:
                 self._choke(node_id, size)
+            self.broker.leadership.hosting.refill(node_id, self.fabric.flood_bytes - size)
         self.broker.turn.overload.link_bytes = heaviest
 
     def _choke(self, node_id: str, size: int) -> None:

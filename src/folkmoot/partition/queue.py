@@ -159,7 +159,7 @@ class Queue:
     def send_qos0(self, session: Session, message: Message, retain: bool, identifiers: bytes) -> bool:
         """Send QoS 0 to a connected session, or drop it when the peer does not keep up (counted)."""
         connection = session.connection
-        if connection is None or connection.state != OPEN or not connection.can_send():
+        if connection is None or connection.state != OPEN or not connection.can_send_qos0():
             self.state.counters.dropped_qos0_slow += 1
             return False
         if self._has_expired(message):

@@ -91,6 +91,7 @@ class Admission:
         if not self.state.routes_known:
             self.wait(connection, assigned)
             return
+        self.wills.hurry(connection.client_id)
         packet = connection.connect
         assert packet is not None, "a connection is registered once"
         known = self.state.sessions

@@ -1,8 +1,9 @@
 """Wills: stored from CONNECT on, published exactly once when the session ends or its delay passes (A7).
 
 MQTT 5 sections 3.1.2.5, 3.1.3.2. One change deletes the row and publishes the message, or writes it to the outbox, so
-that a crash does both or neither. The will is published like a message of an idempotent producer, so that no partition
-stores it twice, if two sides of a split have published it.
+that a crash does both or neither. Wills of many clients that have gone at once take several turns. A will is published
+like a message of an idempotent producer, so that no partition stores it twice, if two sides of a split have published
+it.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from folkmoot.store.message import Message
 from folkmoot.store.origin import WILL_NUMBER, origin_of, will_name
 from folkmoot.store.row import WillRow, encode_will
 from folkmoot.turn.state import TIMER_WILL, State
+from folkmoot.turn.work import PACKET_STEPS
 
 __all__ = ["Wills"]
 
@@ -34,16 +36,40 @@ class Wills:
         self.state = state
         self.entries = entries
         self._planted = entries.publishing.fabric.planted
+        self._due: dict[str, Session] = {}  # by client id: their wills are published in the next turns, in order
         self._held: list[Session] = []  # their wills are due and wait until all subscriptions are known
         self._aside: dict[bytes, int] = {}  # by client id: how many of these have a row of their own
 
     def go_on(self) -> None:
-        """Publish the wills that waited until all subscriptions were known."""
+        """Have the wills published that waited until all subscriptions were known."""
         held = self._held
         self._held = []
         self._aside = {}
         for session in held:
+            self.defer(session)
+
+    def is_busy(self) -> bool:
+        """Whether `step` must be called."""
+        return bool(self._due)
+
+    def step(self) -> None:
+        """Publish wills of many clients that have gone at once, for as much work as a client may cause in a turn."""
+        work = self.state.work
+        end = work.done() + work.quantum
+        while self._due and work.done() < end:
+            work.steps += PACKET_STEPS
+            self.hurry(next(iter(self._due)))
+
+    def hurry(self, client_id: str) -> None:
+        """Publish the will of a client now if it is due: before its next connection can publish anything (A3)."""
+        session = self._due.pop(client_id, None)
+        if session is not None:
             self.publish(session)
+
+    def defer(self, session: Session) -> None:
+        """Have a will that is due published by `step`. Its row stays until then: another leader would publish it."""
+        self.hurry(session.client_id)
+        self._due[session.client_id] = session
 
     def is_crowded(self, client: bytes) -> bool:
         """Whether so many wills of a client wait that it may not bring another one."""
@@ -60,11 +86,16 @@ class Wills:
     def leave(self, partition: int) -> None:
         """End the leadership of the partition: its new leader finds the rows of due wills."""
         held = self._held
+        for session in [*held, *self._due.values()]:
+            if session.partition == partition and session.will is not None:  # of a session that has ended
+                self.state.accounts.set_will(session, None)
+                self.state.counters.wills_pending -= 1
         self._held = []
         self._aside = {}
         for session in held:
             if session.partition != partition:
                 self._hold(session)
+        self._due = {name: session for name, session in self._due.items() if session.partition != partition}
 
     def set(self, session: Session, will: Will) -> None:
         """Store the will of a CONNECT [MQTT-3.1.2-7]."""
@@ -115,13 +146,17 @@ class Wills:
     def arm(self, session: Session, late_us: int = 0) -> None:
         """The connection ended without DISCONNECT [MQTT-3.1.2-8]: publish the will now or after its delay.
 
-        late_us: the client may learn so much later that it has ended, and comes back within the delay from then.
+        late_us: the client may learn so much later that it has ended, and comes back within the delay from then. Those
+        of a whole node do: their wills take more than one turn.
         """
         will = session.will
         if will is None:
             return
         if will.delay_s == 0:
-            self.publish(session)
+            if late_us:
+                self.defer(session)
+            else:
+                self.publish(session)
             return
         delay_us = will.delay_s * SECOND + late_us
         will.due_us = self.state.clock.time + delay_us
@@ -143,7 +178,7 @@ class Wills:
         will = session.will
         if will is not None and not self.state.routes_whole and not is_left(session.key):
             session = self._set_aside(session, will)
-        self.publish(session)
+        self.defer(session)
 
     def _hold(self, session: Session) -> None:
         self._held.append(session)
@@ -161,12 +196,12 @@ class Wills:
         return aside
 
     def publish(self, session: Session) -> None:
-        """Publish the will and forget it.
+        """Publish the will and forget it, unless `step` is about to.
 
         If it cannot be read whether it was published before, it gets a row of its own, which the next leader finds.
         """
         will = session.will
-        if will is None:
+        if will is None or self._due.get(session.client_id) is session:
             return
         try:
             self._publish(session, will)

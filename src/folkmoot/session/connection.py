@@ -211,9 +211,22 @@ class Connection:
         return self.connect_bytes + len(self.connect_body) if self.connect is not None else 0
 
     def can_send(self) -> bool:
-        """Whether the client keeps up with its output; otherwise QoS 0 is dropped and QoS 1 and 2 wait."""
+        """Whether a message of QoS 1 or 2 can go out now; otherwise it waits."""
         if self.lane is not None and self.lane.room <= 0:
             return False
+        return self._keeps_up()
+
+    def can_send_qos0(self) -> bool:
+        """Whether a message of QoS 0 can go out now; otherwise it is dropped: only if the client, or its link, is slow.
+
+        What the clients of one node get in a turn does not make them slow, as long as the link has room for it.
+        """
+        if self.lane is not None and self.lane.room <= self.lane.floor:
+            return False
+        return self._keeps_up()
+
+    def _keeps_up(self) -> bool:
+        """Whether the client takes its output."""
         return self.writable and self.out_bytes < self.send_bytes_max
 
     def drop_task(self) -> None:

@@ -112,13 +112,27 @@ class Relay:
 
 
 class Lane:
-    """The bytes that may still be sent in this turn to all clients of one other node, which share its link."""
+    """The bytes that may still be sent in this turn to all clients of one other node, which share its link.
+
+    room: for messages that can wait; floor: QoS 0, which cannot, may take the room down to this.
+    """
 
     def __init__(self, room: int) -> None:
         self.room = room
+        self.floor = 0
+        self._whole = room
+
+    def refill(self, room: int, link_room: int) -> None:
+        """End the turn: the next one has `room`; link_room: how much the link could take before this turn's output.
+
+        The link holds no more than that after the next turn, but for `room` and one message.
+        """
+        left = link_room - (self._whole - self.room)
+        self.room = self._whole = room
+        self.floor = min(room - left, 0)
 
     def __repr__(self) -> str:
-        return f"Lane({self.room})"
+        return f"Lane({self.room} floor={self.floor})"
 
 
 class Remote:
