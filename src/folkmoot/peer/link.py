@@ -14,10 +14,11 @@ because the RESUME was sent before it was received, is dropped by its number.
 Two classes: the messages of the *control* (CONTROL and CONFIGURATION_LOG: heartbeats, leases, Raft) overtake all
 others, the *data*. Else they would be as late as the data is old that waits for a link with too little bandwidth, and a
 cluster whose publishers offer more than that would lose its leases and its controller. CockroachDB has connections of
-their own for such messages (its system class), Kafka another listener (that of its controllers). Here both classes share
-one connection, so that a node is reached by both or by none, with two queues in front of it. Each class has its own
-numbers and its own order; all that is said above holds for each. Control goes first wherever frames leave: data frames
-are short, longer ones leave in pieces, and the connection is given so much at a time as leaves it soon (`HANDOVER_US`).
+their own for such messages (its system class), Kafka another listener (that of its controllers). Here both classes
+share one connection, so that a node is reached by both or by none, with two queues in front of it. Each class has its
+own numbers and its own order; all that is said above holds for each. Control goes first wherever frames leave: data
+frames are short, longer ones leave in pieces, and the connection is given so much at a time as leaves it soon
+(`HANDOVER_US`).
 
 Nothing relies on the order between the classes. What is the data of an epoch is void in a later one, or waits for it
 (`replica/replication`, `broker/dispatch`), because roles come from the controller over one link and data from a leader
