@@ -322,7 +322,9 @@ class SimulatedCluster:
         """Return when links with a rate carry the next of what waits."""
         if not self.rate:
             return []
-        return [wire.free_us[end] for wire in self.wires for end in (0, 1) if wire.data[end] and wire.open]
+        wires = [wire for wire in self.wires if wire.open and wire.sites[1].name not in wire.sites[0].cut]
+        ends = [(wire, end) for wire in wires for end in (0, 1) if wire.data[end] and not self._is_held(wire, end)]
+        return [wire.free_us[end] for wire, end in ends]
 
     def freeze(self) -> None:
         """From now on nothing runs but what `unit` does, until `thaw`."""

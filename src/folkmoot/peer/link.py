@@ -44,6 +44,7 @@ __all__ = ["ACK_BYTES", "HANDOVER_BYTES", "Link", "Resume", "read_resume"]
 HANDOVER_BYTES: Final = 256 << 10
 HANDOVER_BYTES_MAX: Final = 4 << 20
 HANDOVER_US: Final = 40 * MILLISECOND  # a transport that is full for longer gets less at once
+UNHEARD_US: Final = 250 * MILLISECOND  # a node that takes data acknowledges it more often
 ACK_BYTES: Final = 256 << 10  # received bytes that are acknowledged in the same turn; fewer wait for the next frame
 
 
@@ -124,6 +125,16 @@ class Link:
     def backlog_bytes(self) -> int:
         """Return the size of the messages that are not acknowledged."""
         return self.control.backlog_bytes() + self.data.backlog_bytes()
+
+    def queue_us(self, now: int) -> int:
+        """Return how long the oldest data has waited for room in the connection, which carries less than is sent.
+
+        0 if it waits for something else: there is no connection, or there was none; or nothing is heard any more, so
+        that the node does not run, or is cut off.
+        """
+        if self.current is None or now - self.heard_us > UNHEARD_US:
+            return 0
+        return now - max(self.data.waits_since_us(now), min(self.patience_from_us, now))
 
     def put(self, kind: int, body: bytes, now: int) -> None:
         """Append a message to the frame of this turn and its class."""

@@ -307,6 +307,11 @@ class Peers:
         link = self._switch.links.get(node_id)
         return 0 if link is None else link.backlog_bytes()
 
+    def queue_us(self, node_id: str, now: int) -> int:
+        """Return how long the oldest data for a node has waited for a connection that carries too little, or 0."""
+        link = self._switch.links.get(node_id)
+        return 0 if link is None else link.queue_us(now)
+
     def round_trip_us(self, node_id: str) -> int:
         """Return the smoothed round-trip time to a node, or 0 while it is unknown."""
         link = self._switch.links.get(node_id)

@@ -60,6 +60,10 @@ class TrafficClass:
         """Whether there is a frame that the current connection has not been given as a whole."""
         return self.unsent_index < len(self.frames)
 
+    def waits_since_us(self, now: int) -> int:
+        """Return since when the oldest frame waits that the connection has not been given; now: there is none."""
+        return self.frames[self.unsent_index].made_us if self.has_unsent() else now
+
     def put(self, kind: int, body: bytes) -> bool:
         """Append a message to the frame of this turn; return whether it is long enough to be sealed."""
         head = message_head(kind, len(body))
