@@ -65,6 +65,23 @@ def test_no_message_is_so_long_that_control_waits_for_it() -> None:
     assert [len(body) for body in b.bodies("a")] == [9, 20_000_000]
 
 
+def test_a_full_connection_is_given_a_little_of_the_control() -> None:
+    net, a, b, line = pair()
+    peer = line.ends[towards(line, a)].peer
+    a.peers.writable(peer, False, net.now)
+    for number in range(20):
+        a.peers.send("b", KIND, b"%d" % number)
+        a.peers.send("b", CONTROL, b"%d" % number + bytes(10_000))
+        net.turn(a)
+    net.settle()
+    assert [body[:1] for body in b.bodies("a", CONTROL)] == [b"%d" % number for number in range(7)]
+    assert b.bodies("a", KIND) == []
+    a.peers.writable(peer, True, net.now)
+    net.turn(a)
+    net.settle()
+    assert len(b.bodies("a", CONTROL)) == len(b.bodies("a", KIND)) == 20
+
+
 def test_control_is_read_while_too_much_data_waits_at_the_receiver() -> None:
     net, a, b, _line = pair()
     b.peers.set_full("a", True)

@@ -44,6 +44,7 @@ __all__ = ["ACK_BYTES", "HANDOVER_BYTES", "Link", "Resume", "read_resume"]
 HANDOVER_BYTES: Final = 256 << 10
 HANDOVER_BYTES_MAX: Final = 4 << 20
 HANDOVER_US: Final = 40 * MILLISECOND  # a transport that is full for longer gets less at once
+URGENT_BYTES: Final = 64 << 10  # of the control, beyond what fills a connection
 UNHEARD_US: Final = 250 * MILLISECOND  # a node that takes data acknowledges it more often
 ACK_BYTES: Final = 256 << 10  # received bytes that are acknowledged in the same turn; fewer wait for the next frame
 
@@ -101,6 +102,7 @@ class Link:
         self.handover_bytes = HANDOVER_BYTES
         self.full_us: int = NEVER  # since when the connection takes nothing; NEVER: it does
         self._stopped = False  # the last handover ended because of its size
+        self._urgent_bytes = 0  # of the control, given to the connection since it is full
         # Input
         self.ack_due_us: int = NEVER
         self.is_full = False  # so many of its messages wait here that no more data frames are read
@@ -156,15 +158,21 @@ class Link:
     def pump(self, now: int) -> bool:
         """Give the current connection the frames that it has not had; return whether some remain for the next turn.
 
+        It gets a little of the control when it is full, too: until it says that it has room, a turn or two go by.
         Before one that has waited for a connection, or for room in it, goes how long: what is in it may expire.
         """
         connection = self.current
-        if connection is None or not connection.writable:
+        if connection is None:
             return False
         control = self.control
-        while control.has_unsent():
-            connection.put(control.frames[control.unsent_index].data)
+        while control.has_unsent() and (connection.writable or self._urgent_bytes < URGENT_BYTES):
+            one = control.frames[control.unsent_index].data
+            connection.put(one)
             control.unsent_index += 1
+            self._urgent_bytes += len(one)
+        if not connection.writable:
+            return False
+        self._urgent_bytes = 0
         data = self.data
         if self._stopped and not connection.given_bytes:
             self._stopped = False
@@ -279,6 +287,7 @@ class Link:
         self.handover_bytes = HANDOVER_BYTES
         self.full_us = NEVER
         self._stopped = False
+        self._urgent_bytes = 0
         self.waited_ms = 0
         return ""
 
