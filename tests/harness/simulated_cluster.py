@@ -30,16 +30,20 @@ _AGES_US = 10_000 * 365 * 86_400 * SECOND
 _YEAR_NS = 365 * 86_400 * SECOND * 1000
 _LEASE_NS = 30 * _YEAR_NS  # of a cluster that is looked at as one box: it ends before NEVER
 TURNS_MAX = 200_000
+_SEGMENT_BYTES = 16 << 10
+_HIGH_BYTES, _LOW_BYTES = 128 << 10, 32 << 10  # of a transport, as in `runtime/peers`
 
 
 class Wire:
-    """One connection between two nodes; bytes arrive in the next round."""
+    """One connection between two nodes; bytes arrive in the next round, or as fast as `SimulatedCluster.rate` says."""
 
     def __init__(self, near: Site, far: Site) -> None:
         self.sites = (near, far)
         self.ends: list[PeerConnection | None] = [None, None]
         self.data: list[deque[bytes]] = [deque(), deque()]
         self.open = True
+        self.free_us = [0, 0]  # when more can be sent to an end, with a rate
+        self.full = [False, False]
 
     def other(self, peer: PeerConnection) -> int:
         return 1 if self.ends[0] is peer else 0
@@ -132,6 +136,7 @@ class Site(Box):
             wire = peer.handle
             assert isinstance(wire, Wire)
             wire.data[wire.other(peer)].append(peer.take_output())
+            self.cluster.look_at_room(wire, wire.other(peer))
         for peer in effects.peer_closes:
             self.cluster.drop(peer.handle)
         return moved or bool(effects.dials or effects.peer_outputs or effects.peer_closes)
@@ -192,6 +197,7 @@ class SimulatedCluster:
         self.sites: dict[str, Site] = {}
         self.wires: list[Wire] = []
         self.held: set[tuple[str, str]] = set()  # from and to: what goes there takes long
+        self.rate = 0  # bytes per second of each connection and direction; 0: without a limit
         self._running = False
         for number in range(count):
             self.add(f"n{number + 1}")
@@ -304,13 +310,21 @@ class SimulatedCluster:
         end = self.now + us
         self.run()
         while True:
-            due = min([site.node.next_wake() for site in self.live()], default=end + 1)
+            due = min([*self._arrivals(), *[site.node.next_wake() for site in self.live()]], default=end + 1)
             if due > end:
                 break
             self.now = max(self.now, due)
             self.run()
         self.now = end
         self.run()
+
+    def _arrivals(self) -> list[int]:
+        """Return when links with a rate carry the next of what waits."""
+        if not self.rate:
+            return []
+        wires = [wire for wire in self.wires if wire.open and wire.sites[1].name not in wire.sites[0].cut]
+        ends = [(wire, end) for wire in wires for end in (0, 1) if wire.data[end] and not self._is_held(wire, end)]
+        return [wire.free_us[end] for wire, end in ends]
 
     def freeze(self) -> None:
         """From now on nothing runs but what `unit` does, until `thaw`."""
@@ -428,11 +442,36 @@ class SimulatedCluster:
                 data = wire.data[end]
                 peer = wire.ends[end]
                 if data and peer is not None and wire.open and not self._is_held(wire, end):
+                    if self.rate and wire.free_us[end] > self.now:
+                        continue
                     moved = True
                     chunk = b"".join(data)
                     data.clear()
+                    if self.rate:
+                        chunk = self._throttled(wire, end, chunk)
+                    elif wire.full[end]:
+                        self.look_at_room(wire, end)
                     wire.sites[end].node.peer_received(peer, chunk, self.now)
         return moved
+
+    def _throttled(self, wire: Wire, end: int, chunk: bytes) -> bytes:
+        """Return what a link with a rate carries now; the rest waits, and the sender hears when it is much."""
+        rest = chunk[_SEGMENT_BYTES:]
+        chunk = chunk[:_SEGMENT_BYTES]
+        wire.free_us[end] = self.now + len(chunk) * SECOND // self.rate
+        if rest:
+            wire.data[end].append(rest)
+        self.look_at_room(wire, end)
+        return chunk
+
+    def look_at_room(self, wire: Wire, end: int) -> None:
+        """Tell the sender whether its transport has room; without a rate it always has."""
+        sender = wire.ends[1 - end]
+        size = sum([len(data) for data in wire.data[end]])
+        full = self.rate > 0 and size > (_LOW_BYTES if wire.full[end] else _HIGH_BYTES)
+        if full != wire.full[end] and sender is not None:
+            wire.full[end] = full
+            wire.sites[1 - end].node.peer_writable(sender, not full, self.now)
 
 
 class SimulatedBox(Box):

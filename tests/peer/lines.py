@@ -41,8 +41,9 @@ class Site:
     def reasons(self, kind: str) -> str:
         return " | ".join(str(event.fields.get("reason")) for event in self.events if event.kind == kind)
 
-    def bodies(self, node_id: str) -> list[bytes]:
-        return [body for sender, kind, body in self.inbox if sender == node_id and kind != DELAYED]
+    def bodies(self, node_id: str, only: int = 0) -> list[bytes]:
+        got = [(kind, body) for sender, kind, body in self.inbox if sender == node_id and kind != DELAYED]
+        return [body for kind, body in got if only in (0, kind)]
 
 
 class End:

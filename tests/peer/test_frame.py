@@ -62,5 +62,5 @@ def test_the_head_of_a_message_is_its_kind_and_its_length(size: int) -> None:
 
 
 def test_a_data_frame_is_laid_out_as_written() -> None:
-    made = data_frame(7, 9, [b"", b"ab", b"c"], 3)
+    made = data_frame(DATA, 7, 9, [b"", b"ab", b"c"], 3)
     assert made == (20).to_bytes(4, "big") + bytes([DATA]) + (7).to_bytes(8, "big") + (9).to_bytes(8, "big") + b"abc"

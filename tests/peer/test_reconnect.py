@@ -1,4 +1,7 @@
-"""Whatever happens to connections and processes, and when: what was sent arrives once and in order, or not at all."""
+"""Whatever happens to connections and processes, and when: what was sent arrives once and in order, or not at all.
+
+That holds for each of the two classes of messages.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +10,13 @@ from typing import Any
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
+from folkmoot.peer.kind import CONTROL
 from folkmoot.peer.peer import OPEN
 from tests.peer.lines import Net, Site, config_of
 
 KIND = 40
-SIZES = (0, 5, 126, 127, 128, 300, 20_000)
+KINDS = (KIND, CONTROL)
+SIZES = (0, 5, 126, 127, 128, 20_000, 300_000)
 
 # What can happen, each with two numbers that say to whom and how much.
 QUIET = ["send", "send", "deliver", "deliver", "deliver", "flow", "time", "cut", "half-cut", "dial", "dial", "close"]
@@ -29,7 +34,7 @@ class World:
     def __init__(self) -> None:
         self.net = Net()
         self.count = 0
-        self.sent: list[tuple[Site, bytes]] = []
+        self.sent: list[tuple[Site, int, bytes]] = []
         self.sites: list[Site] = []
         self.incarnations = {"a": 0, "b": 0}
         for node_id in ("a", "b"):
@@ -44,10 +49,14 @@ class World:
     def send(self, site: Site, size: int) -> None:
         self.count += 1
         body = b"%d:" % self.count + bytes(size)
+        kind = KINDS[self.count % 2]
         before = site.peers.messages_dropped
-        site.peers.send("b" if site.node_id == "a" else "a", KIND, body)
+        site.peers.send("b" if site.node_id == "a" else "a", kind, body)
         if site.peers.messages_dropped == before:
-            self.sent.append((site, body))
+            self.sent.append((site, kind, body))
+
+    def sent_by(self, site: Site, kind: int) -> list[bytes]:
+        return [body for sender, sent, body in self.sent if sender is site and sent == kind]
 
     def happen(self, name: str, which: int, amount: int) -> None:
         net = self.net
@@ -89,7 +98,7 @@ class World:
         net = self.net
         end = line.ends[which % 2]
         if name == "deliver":
-            net.deliver(line, which % 2, (1, 3, 30, 200, 1000, 30_000, 1 << 20)[amount])
+            net.deliver(line, which % 2, (1, 3, 30, 1000, 30_000, 200_000, 1 << 20)[amount])
         elif name == "cut":
             net.cut(line)
         elif name == "half-cut":
@@ -108,7 +117,8 @@ class World:
     def heal(self) -> None:
         self.net.run(4_000_000, 50_000)
         for site in self.net.sites.values():
-            self.send(site, 1)
+            for _kind in KINDS:
+                self.send(site, 1)
             self.net.turn(site)
         self.net.run(400_000, 20_000)
 
@@ -127,7 +137,8 @@ def test_everything_arrives_once_and_in_order_over_any_connections(plan: list[tu
     world = play(plan)
     for site, other in (("a", "b"), ("b", "a")):
         here, there = world.net.sites[site], world.net.sites[other]
-        assert there.bodies(site) == [body for sender, body in world.sent if sender is here]
+        for kind in KINDS:
+            assert there.bodies(site, kind) == world.sent_by(here, kind)
         assert here.peers.up_ids() == [other]
         assert here.peers.backlog_bytes(other) == 0
         assert all(change.resumed for change in here.changes[1:] if change.up)
@@ -147,15 +158,16 @@ def test_whoever_dies_or_forgets_gets_no_message_twice_and_none_for_another(plan
         for other in world.sites:
             if other.node_id == site.node_id:
                 continue
-            sent = [body for sender, body in world.sent if sender is other]
-            got = [body for body in site.bodies(other.node_id) if body in set(sent)]
-            order = [sent.index(body) for body in got]
-            assert order == sorted(set(order)), "each at most once, in order"
+            for kind in KINDS:
+                sent = world.sent_by(other, kind)
+                got = [body for body in site.bodies(other.node_id, kind) if body in set(sent)]
+                order = [sent.index(body) for body in got]
+                assert order == sorted(set(order)), "each at most once, in order"
     # After the last change all are well again: what was sent then has arrived, the very last ones at least.
     for node_id, peer_id in (("a", "b"), ("b", "a")):
         here, there = world.net.sites[node_id], world.net.sites[peer_id]
-        last = [body for sender, body in world.sent if sender is here][-1]
-        assert there.bodies(node_id)[-1] == last
+        for kind in KINDS:
+            assert there.bodies(node_id, kind)[-1] == world.sent_by(here, kind)[-1]
         assert here.peers.up_ids() == [peer_id]
         event(f"changes {min(len(here.changes) // 2, 4)}")
 
@@ -167,10 +179,10 @@ def test_what_is_sent_after_the_last_new_beginning_arrives_complete(plan: list[t
     world = play([step for step in plan if step[0] != "forget"])
     for node_id, other in (("a", "b"), ("b", "a")):
         here, there = world.net.sites[node_id], world.net.sites[other]
-        sent = [body for sender, body in world.sent if sender is here]
-        got = there.bodies(node_id)
-        ours = [body for body in got if body in set(sent)]
-        assert ours == sent[len(sent) - len(ours) :]
+        for kind in KINDS:
+            sent = world.sent_by(here, kind)
+            ours = [body for body in there.bodies(node_id, kind) if body in set(sent)]
+            assert ours == sent[len(sent) - len(ours) :]
 
 
 @settings(max_examples=30)

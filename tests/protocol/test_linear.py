@@ -151,7 +151,7 @@ def test_messages_of_other_nodes_are_copied_once(chunk_bytes: int) -> None:
     frames: list[bytes] = []
     for number in range(1, COUNT + 1):
         body = b"m" * (number % 50)
-        frames.append(data_frame(number, 0, [b"", message_head(32, len(body)), body], len(body) + 2))
+        frames.append(data_frame(DATA, number, 0, [b"", message_head(32, len(body)), body], len(body) + 2))
     data = b"".join(frames)
     reader = FrameReader(1 << 20)
     link = Link(Member("n2", 1, "", "n2", ACTIVE), 1, 1, 0)
@@ -161,14 +161,14 @@ def test_messages_of_other_nodes_are_copied_once(chunk_bytes: int) -> None:
         reader.feed(Counted(data[at : at + chunk_bytes]))
         while (pos := reader.next()) >= 0:
             assert reader.data[pos] == DATA
-            assert not link.take(reader.data, pos, reader.stop, inbox)
+            assert not link.take(DATA, reader.data, pos, reader.stop, inbox)
     assert len(inbox) == COUNT
     assert Counted.copied < COPIES_MAX * len(data)
 
 
 def test_frames_that_are_not_read_yet_are_copied_once() -> None:
     """A node that cannot keep up reads one frame after each chunk that comes."""
-    one = data_frame(1, 0, [b"", message_head(32, 90), b"m" * 90], 92)
+    one = data_frame(DATA, 1, 0, [b"", message_head(32, 90), b"m" * 90], 92)
     data = one * COUNT
     reader = FrameReader(1 << 20)
     Counted.copied = 0

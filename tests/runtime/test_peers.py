@@ -14,7 +14,7 @@ from folkmoot.config.unit import Address
 from folkmoot.peer.peer import PeerConnection
 from folkmoot.runtime.clock import Clock
 from folkmoot.runtime.loop import Turns
-from folkmoot.runtime.peers import LINGER_S, PeerNetwork, PeerProtocol, connect
+from folkmoot.runtime.peers import KERNEL_BYTES, LINGER_S, PeerNetwork, PeerProtocol, connect
 from folkmoot.runtime.tcp import ListenError
 from tests.runtime.fake import FakeEffects, FakeLoop, FakeNode, FakeTransport
 
@@ -124,6 +124,15 @@ def test_the_node_hears_of_connections_bytes_and_ends(bench: Bench) -> None:
     assert bench.node.named("lost") == [("b:1", "reset"), ("127.0.0.1:4711", "closed by the peer")]
     assert transport.calls == ["limits True"]
     assert bench.network.open == {}
+
+
+@pytest.mark.skipif(not hasattr(socket, "TCP_NOTSENT_LOWAT"), reason="this platform does not limit what is unsent")
+def test_the_kernel_takes_little_that_it_cannot_send(bench: Bench) -> None:
+    with socket.socket() as sock:
+        transport: Any = PeerTransport()
+        transport.extra["socket"] = sock
+        PeerProtocol(bench.network, bench.turns, "b:1").connection_made(transport)
+        assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT) == KERNEL_BYTES
 
 
 def test_output_goes_before_a_close_and_a_close_that_hangs_is_cut(bench: Bench) -> None:

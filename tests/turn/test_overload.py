@@ -50,7 +50,7 @@ def test_a_pressure_that_stays_has_one_level(pressure: int) -> None:
 
 
 def test_the_highest_pressure_counts() -> None:
-    for name in ("waiting", "age", "links", "loop"):
+    for name in ("waiting", "age", "links", "loop", "queue"):
         found = Pressures(**{"waiting": 1, "age": 1, "links": 1, "loop": 1, name: 500})
         assert found.highest() == 500
         assert found.why() == name

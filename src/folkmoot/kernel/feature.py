@@ -14,6 +14,7 @@ from typing import Final
 
 __all__ = [
     "AGES",
+    "CLASSES",
     "FEATURES",
     "LASTING",
     "LOGINS",
@@ -28,10 +29,11 @@ __all__ = [
 RECEIPTS: Final = "receipts"  # the answer to a request says where its messages are, and on how many nodes
 LOGINS: Final = "logins"  # nodes tell each other which passwords they have found right
 AGES: Final = "ages"  # a packet that has waited for the leader of its client's session says how long
+CLASSES: Final = "classes"  # in a link, messages of the control have frames of their own; long frames come in pieces
 
 TOGETHER: Final = "together"  # members that go together are one entry, and what is left of a partition leads together
 
-FEATURES: Final[list[str]] = [RECEIPTS, LOGINS, AGES, TOGETHER]
+FEATURES: Final[list[str]] = [RECEIPTS, LOGINS, AGES, TOGETHER, CLASSES]
 """What this software can do, in the order in which it learned it.
 
 None of them decides what a row means: a feature is off again as soon as an older node has come, and a row outlives

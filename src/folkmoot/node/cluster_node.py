@@ -1,8 +1,8 @@
 """Connects the broker and the cluster half: carries views, changes and messages from one to the other, turn by turn.
 
-Decides no roles. The order matters: messages of peers are handled as they come; a view is installed only between two
-turns, after the rows of the last turn were handed over; the messages of a turn to a peer leave as one frame at its end,
-together with the changes that they are about.
+Decides no roles. The order matters: messages of peers are handled as they come, those of the control at once and all
+others within the steps of a turn; a view is installed only between two turns, after the rows of the last turn were
+handed over; the messages of a turn to a peer leave together at its end, with the changes that they are about.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from folkmoot.node.shutdown import Shutdown
 from folkmoot.node.waits import TurnWaits
 from folkmoot.peer.config import ClusterConfig
 from folkmoot.peer.handshake import WIRE_MAX, WIRE_MIN
-from folkmoot.peer.kind import BROKER_FIRST, CLOCK, HEALS, LOGINS, REPLICATION_FIRST
+from folkmoot.peer.kind import BROKER_FIRST, CLOCK, CONTROL_KINDS, HEALS, LOGINS, REPLICATION_FIRST
 from folkmoot.peer.member import ACTIVE, Member
 from folkmoot.peer.peer import PeerChange
 from folkmoot.peer.peers import Peers
@@ -66,7 +66,11 @@ class _Disks(Evidence):
 
 
 class Inbox:
-    """The messages of one node that are not handled yet, in order, and the steps that it may spend in this turn."""
+    """The messages of one node that are not handled yet, in order, and the steps that it may spend in this turn.
+
+    Without those of the control (`folkmoot.peer.link`), which wait for nothing: a heartbeat that is behind the data of
+    a node that sends too much would be too late for its lease.
+    """
 
     def __init__(self, node_id: str) -> None:
         self.node_id = node_id
@@ -182,6 +186,9 @@ class ClusterNode:
                 self._empty_inbox(change.node_id)  # what came before it
                 self._change(change, now)
             for node_id, kind, body in inbox:
+                if kind in CONTROL_KINDS:
+                    self._message(node_id, kind, body, now)
+                    continue
                 waiting = self._inboxes.get(node_id)
                 if waiting is None:
                     waiting = self._inboxes[node_id] = Inbox(node_id)

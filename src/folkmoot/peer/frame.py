@@ -6,6 +6,10 @@ Owns the layout, and the bytes of a frame that is incomplete. Knows no peer and 
     first   u64  number of its first message; messages of a link are numbered from 1 without gaps; 0 when it has none
     ack     u64  the sender has received all messages up to this number
     then for each message: kind u8, length LEB128, body
+
+A CONTROL_DATA frame has the same body; its messages are numbered and acknowledged by themselves. A PIECE is a part of a
+DATA frame that is too long to be sent at once: a byte, 1 with its first part and else 0, and bytes of that frame, its
+length field included. It is whole when it has as many as it says.
 """
 
 from __future__ import annotations
@@ -17,12 +21,14 @@ from folkmoot.kernel.pack import U16, get_u32, u32, u64, varint
 __all__ = [
     "CHALLENGE",
     "CLOSE",
+    "CONTROL_DATA",
     "DATA",
     "FRAME_BYTES_MAX",
     "HELLO",
     "MALFORMED",
     "MESSAGE_BYTES_MAX",
     "NONE",
+    "PIECE",
     "PING",
     "PONG",
     "PROOF",
@@ -32,6 +38,7 @@ __all__ = [
     "data_frame",
     "frame",
     "message_head",
+    "piece_frame",
 ]
 
 HELLO: Final = 1  # id, versions, settings: folkmoot.peer.handshake, as the next one and CHALLENGE
@@ -43,6 +50,8 @@ PONG: Final = 6
 CLOSE: Final = 7  # the last frame: a code, u8, and a reason in UTF-8
 CHALLENGE: Final = 8  # the first frame: a nonce
 WAITED: Final = 9  # how long the messages of the next data frame have waited for a connection: milliseconds, u64
+CONTROL_DATA: Final = 10  # messages of the control class
+PIECE: Final = 11  # of a DATA frame
 
 FRAME_BYTES_MAX: Final = 1 << 30
 """What a peer that has proved itself may announce; memory is taken only as the bytes arrive."""
@@ -60,6 +69,11 @@ def frame(kind: int, body: bytes) -> bytes:
     return b"".join([u32(len(body) + 1), _BYTE[kind], body])
 
 
+def piece_frame(data: bytes, start: int, stop: int) -> bytes:
+    """Return the PIECE with a part of a DATA frame."""
+    return b"".join([u32(stop - start + 2), _BYTE[PIECE], _BYTE[0 if start else 1], data[start:stop]])
+
+
 def message_head(kind: int, size: int) -> bytes:
     """Return the head of a message whose body has `size` bytes; kind 0 to 255."""
     if size < 128:
@@ -69,12 +83,12 @@ def message_head(kind: int, size: int) -> bytes:
     return _BYTE[kind] + varint(size)
 
 
-def data_frame(first: int, ack: int, pieces: list[bytes], size: int) -> bytes:
-    """Return the data frame with the `size` bytes of pieces[1:]; pieces[0] is a place for the head and is replaced.
+def data_frame(kind: int, first: int, ack: int, pieces: list[bytes], size: int) -> bytes:
+    """Return the frame, DATA or CONTROL_DATA, with the `size` bytes of pieces[1:]; pieces[0] is replaced by the head.
 
     The bytes of a turn are joined here and nowhere else.
     """
-    pieces[0] = b"".join([u32(size + 17), _BYTE[DATA], u64(first), u64(ack)])
+    pieces[0] = b"".join([u32(size + 17), _BYTE[kind], u64(first), u64(ack)])
     return b"".join(pieces)
 
 

@@ -10,6 +10,7 @@ __all__ = [
     "CLOCK",
     "CONFIGURATION_LOG",
     "CONTROL",
+    "CONTROL_KINDS",
     "COPY",
     "DELAYED",
     "DIGEST",
@@ -35,7 +36,9 @@ HEALS: Final = 8
 LOGINS: Final = 9
 CLOCK: Final = 10
 
-# The control of the cluster: greetings, heartbeats and requests (`membership/control_message`), and messages of Raft
+# The control of the cluster: greetings, heartbeats and requests (`membership/control_message`), and messages of Raft.
+# They overtake all others in a link (`peer/link`). All that take them judge them by themselves, by term and index,
+# lineage and start number. Nothing counts on them to come after what their node has sent earlier.
 CONTROL: Final = 11
 CONFIGURATION_LOG: Final = 12
 
@@ -58,6 +61,8 @@ OFFER: Final = 29
 
 # The broker: folkmoot.turn.message
 BROKER_FIRST: Final = 32
+
+CONTROL_KINDS: Final = (CONTROL, CONFIGURATION_LOG)
 
 KIND_END: Final = 64
 """Messages of this kind and above come from a later version: they are counted and dropped."""

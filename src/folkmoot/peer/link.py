@@ -10,6 +10,19 @@ peer's tag if it is known, and the number of the last message received. A side t
 over: the peer's side is new, so it received nothing of what was sent to the old one. A tag that is lower than the known
 one comes from a connection that was overtaken. A message is acknowledged when it was handed on. One that arrives twice,
 because the RESUME was sent before it was received, is dropped by its number.
+
+Two classes: the messages of the *control* (CONTROL and CONFIGURATION_LOG: heartbeats, leases, Raft) overtake all
+others, the *data*. Else they would be as late as the data is old that waits for a link with too little bandwidth, and a
+cluster whose publishers offer more than that would lose its leases and its controller. CockroachDB has connections of
+their own for such messages (its system class), Kafka another listener (that of its controllers). Here both classes
+share one connection, so that a node is reached by both or by none, with two queues in front of it. Each class has its
+own numbers and its own order; all that is said above holds for each. Control goes first wherever frames leave: data
+frames are short, longer ones leave in pieces, and the connection is given so much at a time as leaves it soon
+(`HANDOVER_US`).
+
+Nothing relies on the order between the classes. What is the data of an epoch is void in a later one, or waits for it
+(`replica/replication`, `broker/dispatch`), because roles come from the controller over one link and data from a leader
+over another. A node whose version has no classes is sent both in the order of one.
 """
 
 from __future__ import annotations
@@ -17,44 +30,46 @@ from __future__ import annotations
 from typing import Final
 
 from folkmoot.kernel.clock import MILLISECOND, NEVER, SECOND
-from folkmoot.kernel.pack import get_u64, u64, varint
-from folkmoot.peer.frame import RESUME, WAITED, data_frame, frame, message_head
-from folkmoot.peer.kind import DELAYED, KIND_END
+from folkmoot.kernel.pack import get_u32, get_u64, u64, varint
+from folkmoot.peer.frame import CONTROL_DATA, DATA, FRAME_BYTES_MAX, RESUME, WAITED, frame, piece_frame
+from folkmoot.peer.kind import CONTROL_KINDS, DELAYED
 from folkmoot.peer.member import Member
 from folkmoot.peer.peer import PeerConnection
+from folkmoot.peer.traffic import FRAME_BYTES, TrafficClass
 
-__all__ = ["ACK_BYTES", "Link", "Resume", "read_resume"]
+__all__ = ["ACK_BYTES", "HANDOVER_BYTES", "Link", "Resume", "read_resume"]
 
-FRAME_BYTES: Final = 1 << 20  # a turn with more is sent as several frames, so that none delays the next for long
-HANDOVER_BYTES: Final = 4 << 20  # given to a transport at once; more would be copied into its buffer and wait there
+# Given to a transport at once. What it cannot pass on waits there, where nothing overtakes it: on a slow link it is
+# little. On a fast one it is much, because each handover costs a turn.
+HANDOVER_BYTES: Final = 256 << 10
+HANDOVER_BYTES_MAX: Final = 4 << 20
+HANDOVER_US: Final = 40 * MILLISECOND  # a transport that is full for longer gets less at once
+URGENT_BYTES: Final = 64 << 10  # of the control, beyond what fills a connection
+UNHEARD_US: Final = 250 * MILLISECOND  # a node that takes data acknowledges it more often
 ACK_BYTES: Final = 256 << 10  # received bytes that are acknowledged in the same turn; fewer wait for the next frame
-_HEAD_BYTES: Final = 17  # kind, first, ack
-
-
-class Frame:
-    """A data frame that is not acknowledged: its bytes, the number of its last message, and when it was made."""
-
-    def __init__(self, last: int, data: bytes, now: int) -> None:
-        self.last_seq = last
-        self.data = data
-        self.made_us = now
 
 
 class Resume:
-    """The body of a RESUME frame; `serial` counts those that a process sends, on all its connections."""
+    """The body of a RESUME frame; `serial` counts those that a process sends, on all its connections.
 
-    def __init__(self, tag: int, known: int, received: int, serial: int) -> None:
+    The last field, the number of the last message of the control class, is missing if the peer has no classes.
+    """
+
+    def __init__(self, tag: int, known: int, received: int, serial: int, received_control: int) -> None:
         self.tag = tag
         self.known = known
         self.received_seq = received
         self.serial = serial
+        self.received_control_seq = received_control
 
 
 def read_resume(data: bytes, pos: int, stop: int) -> Resume | None:
     """Read the body of a RESUME frame; None when it is too short. What follows the known fields is ignored."""
     if stop - pos < 32:
         return None
-    resume = Resume(get_u64(data, pos), get_u64(data, pos + 8), get_u64(data, pos + 16), get_u64(data, pos + 24))
+    control = get_u64(data, pos + 32) if stop - pos >= 40 else 0
+    tag, known, received, serial = [get_u64(data, pos + at) for at in (0, 8, 16, 24)]
+    resume = Resume(tag, known, received, serial, control)
     return None if resume.tag == 0 else resume
 
 
@@ -77,23 +92,20 @@ class Link:
         self.was_up = False
         self.refused = False
         self.idle_from_us = now  # when the last connection ended
+        # Messages
+        self.has_classes = False  # both sides know the two classes; else all messages are data
+        self.control = TrafficClass(CONTROL_DATA)
+        self.data = TrafficClass(DATA)
         # Output
-        self.queue: list[bytes] = [b""]  # of this turn; the first is a placeholder for the head of the frame
-        self.queue_bytes = 0
-        self.frames: list[Frame] = []
-        self.frames_bytes = 0
-        self.unsent_index = 0  # index of the first frame that the current connection has not been given
-        self.put_seq = 0  # of the last message put
-        self.framed_seq = 0
-        self.acked_seq = 0
         self.overflow = False
         self.dirty = False
+        self.handover_bytes = HANDOVER_BYTES
+        self.full_us: int = NEVER  # since when the connection takes nothing; NEVER: it does
+        self._stopped = False  # the last handover ended because of its size
+        self._urgent_bytes = 0  # of the control, given to the connection since it is full
         # Input
-        self.received_seq = 0
-        self.unacked_bytes = 0
         self.ack_due_us: int = NEVER
-        self.is_full = False  # so many of its messages wait here that no more frames are read
-        self.unknown = 0  # messages of kinds that this version does not know
+        self.is_full = False  # so many of its messages wait here that no more data frames are read
         self.waited_ms = 0  # how long the messages of the next data frame have waited at the other side
         # Time
         self.heard_us = now
@@ -103,164 +115,187 @@ class Link:
         self.round_trip_us = 0
 
     def __repr__(self) -> str:
-        numbers = f"sent={self.put_seq} acked={self.acked_seq} received={self.received_seq}"
-        return f"Link({self.node_id!r} incarnation={self.member.incarnation} up={self.up} {numbers})"
+        return f"Link({self.node_id!r} incarnation={self.member.incarnation} up={self.up} {self.control} {self.data})"
+
+    @property
+    def unknown(self) -> int:
+        """How many messages of kinds came that this version does not know."""
+        return self.control.unknown + self.data.unknown
 
     # Output
 
     def backlog_bytes(self) -> int:
         """Return the size of the messages that are not acknowledged."""
-        return self.queue_bytes + self.frames_bytes
+        return self.control.backlog_bytes() + self.data.backlog_bytes()
+
+    def queue_us(self, now: int) -> int:
+        """Return how long the oldest data has waited for room in the connection, which carries less than is sent.
+
+        0 if it waits for something else: there is no connection, or there was none; or nothing is heard any more, so
+        that the node does not run, or is cut off.
+        """
+        if self.current is None or now - self.heard_us > UNHEARD_US:
+            return 0
+        return now - max(self.data.waits_since_us(now), min(self.patience_from_us, now))
 
     def put(self, kind: int, body: bytes, now: int) -> None:
-        """Append a message to the frame of this turn."""
-        head = message_head(kind, len(body))
-        self.queue.append(head)
-        self.queue.append(body)
-        self.queue_bytes += len(head) + len(body)
-        self.put_seq += 1
-        if self.queue_bytes >= FRAME_BYTES:
-            self.seal(now)
+        """Append a message to the frame of this turn and its class."""
+        traffic = self.control if self.has_classes and kind in CONTROL_KINDS else self.data
+        if traffic.put(kind, body):
+            traffic.seal(now, self._is_writable())
+
+    def _is_writable(self) -> bool:
+        return self.current is not None and self.current.writable
 
     def seal(self, now: int) -> None:
-        """Make a frame of the messages of this turn; it is kept until it is acknowledged."""
-        if self.framed_seq == self.put_seq:
-            return
-        data = data_frame(self.framed_seq + 1, self.received_seq, self.queue, self.queue_bytes)
-        self.queue = [b""]
-        self.queue_bytes = 0
-        self.frames.append(Frame(self.put_seq, data, now))
-        self.frames_bytes += len(data)
-        self.framed_seq = self.put_seq
-        self.unacked_bytes = 0
-        self.ack_due_us = NEVER
+        """Make frames of the messages of this turn; they are kept until they are acknowledged."""
+        prompt = self._is_writable()
+        self.control.seal(now, prompt)
+        self.data.seal(now, prompt)
+        if not self.owes():
+            self.ack_due_us = NEVER
 
     def pump(self, now: int) -> bool:
         """Give the current connection the frames that it has not had; return whether some remain for the next turn.
 
+        It gets a little of the control when it is full, too: until it says that it has room, a turn or two go by.
         Before one that has waited for a connection, or for room in it, goes how long: what is in it may expire.
         """
         connection = self.current
         if connection is None:
             return False
-        frames = self.frames
-        given = 0
-        while self.unsent_index < len(frames) and connection.writable:
-            if given >= HANDOVER_BYTES:
+        control = self.control
+        while control.has_unsent() and (connection.writable or self._urgent_bytes < URGENT_BYTES):
+            one = control.frames[control.unsent_index].data
+            connection.put(one)
+            control.unsent_index += 1
+            self._urgent_bytes += len(one)
+        if not connection.writable:
+            return False
+        self._urgent_bytes = 0
+        data = self.data
+        if self._stopped and not connection.given_bytes:
+            self._stopped = False
+            self.handover_bytes = min(2 * self.handover_bytes, HANDOVER_BYTES_MAX)  # it was taken without a stop
+        while data.has_unsent():
+            if connection.given_bytes >= self.handover_bytes:
+                self._stopped = True
                 return True
-            data = frames[self.unsent_index].data
-            waited_us = now - frames[self.unsent_index].made_us
-            if waited_us >= SECOND:
-                connection.put(frame(WAITED, u64(waited_us // MILLISECOND)))
-            connection.put(data)
-            given += len(data)
-            self.unsent_index += 1
+            self._give(connection, data, now)
         return False
 
+    def _give(self, connection: PeerConnection, data: TrafficClass, now: int) -> None:
+        """Give a connection the next data frame, or a piece of it."""
+        one = data.frames[data.unsent_index]
+        start = data.unsent_pos
+        waited_us = now - one.made_us
+        if start == 0 and waited_us >= SECOND:
+            connection.put(frame(WAITED, u64(waited_us // MILLISECOND)))
+        if self.has_classes and len(one.data) > 2 * FRAME_BYTES:
+            data.unsent_pos = min(start + FRAME_BYTES, len(one.data))
+            connection.put(piece_frame(one.data, start, data.unsent_pos))
+            if data.unsent_pos < len(one.data):
+                return
+        else:
+            connection.put(one.data)
+        data.unsent_pos = 0
+        data.unsent_index += 1
+
+    def writable(self, flag: bool, now: int) -> None:
+        """The current connection is full, or has room again: the longer that took, the less it is given at once."""
+        if not flag:
+            self.full_us = now
+            self._stopped = False
+        elif self.full_us != NEVER:
+            full_us = now - self.full_us
+            self.full_us = NEVER
+            if full_us > HANDOVER_US:
+                self.handover_bytes = max(self.handover_bytes // 2, HANDOVER_BYTES)
+            elif full_us < HANDOVER_US // 4:
+                self.handover_bytes = min(2 * self.handover_bytes, HANDOVER_BYTES_MAX)
+
+    def owes(self) -> bool:
+        """Whether something was received that is not acknowledged."""
+        return self.data.unacked_bytes > 0 or self.control.unacked_bytes > 0
+
     def acknowledge(self) -> None:
-        """Send an acknowledgement without messages."""
+        """Send acknowledgements without messages."""
         connection = self.current
         self.ack_due_us = NEVER
         if connection is not None and connection.writable:
-            self.unacked_bytes = 0
-            connection.put(
-                data_frame(0, self.received_seq, [b""], 0)
-            )  # it may overtake data frames, so it takes no number
-
-    def acknowledged(self, number: int) -> None:
-        """Forget the messages up to `number`, which the peer has; the caller has checked that they were sent."""
-        if number <= self.acked_seq:
-            return
-        self.acked_seq = number
-        frames = self.frames
-        count = 0
-        while count < len(frames) and frames[count].last_seq <= number:
-            self.frames_bytes -= len(frames[count].data)
-            count += 1
-        del frames[:count]
-        self.unsent_index = max(self.unsent_index - count, 0)
+            for traffic in (self.control, self.data):
+                if traffic.unacked_bytes > 0:
+                    connection.put(traffic.acknowledgement())
 
     # Input
 
-    def take(self, data: bytes, pos: int, stop: int, inbox: list[tuple[str, int, bytes]]) -> str:
-        """Read a data frame whose kind is at `pos`; return what is wrong with it, or "".
+    def take(self, kind: int, data: bytes, pos: int, stop: int, inbox: list[tuple[str, int, bytes]]) -> str:
+        """Read a DATA or CONTROL_DATA frame whose kind is at `pos`; return what is wrong with it, or "".
 
-        Messages that were received before are dropped. A frame with a fault leaves nothing in the inbox. Messages that
-        have waited are between two that say how long (DELAYED).
+        Data that has waited is between two messages that say how long (DELAYED).
         """
+        if kind == CONTROL_DATA:
+            return self.control.take(self.node_id, data, pos, stop, inbox)
         waited_ms, self.waited_ms = self.waited_ms, 0
-        if stop - pos < _HEAD_BYTES:
-            return "a data frame that is too short"
-        first = get_u64(data, pos + 1)
-        ack = get_u64(data, pos + 9)
-        number = self.received_seq
-        if first > number + 1 or (first == 0 and stop > pos + _HEAD_BYTES):
-            return f"message {first} after message {number}"
-        if ack > self.framed_seq:
-            return f"message {ack} acknowledged, {self.framed_seq} sent"
-        if ack > self.acked_seq:
-            self.acknowledged(ack)
+        if not waited_ms:
+            return self.data.take(self.node_id, data, pos, stop, inbox)
         before = len(inbox)
-        if waited_ms:
-            inbox.append((self.node_id, DELAYED, varint(waited_ms)))
-        skip = number + 1 - first
-        at = pos + _HEAD_BYTES
-        node_id = self.node_id
-        while at < stop:
-            kind = data[at]
-            at += 1
-            size = 0 if at >= stop else data[at]
-            at += 1
-            if size >= 128:
-                size &= 127
-                shift = 7
-                more = 128
-                while more >= 128 and at < stop and shift <= 28:
-                    more = data[at]
-                    at += 1
-                    size |= (more & 127) << shift
-                    shift += 7
-                if more >= 128:
-                    size = stop  # too long for any frame
-            end = at + size
-            if end > stop:
-                del inbox[before:]
-                return "a message that is longer than its frame"
-            if skip > 0:
-                skip -= 1
-            elif kind < KIND_END:
-                inbox.append((node_id, kind, data[at:end]))
-                number += 1
-            else:
-                self.unknown += 1
-                number += 1
-            at = end
-        if waited_ms:
-            inbox.append((node_id, DELAYED, varint(0)))
-        self.received_seq = number
-        if first:  # a mere acknowledgement is not acknowledged: two idle nodes would never stop
-            self.unacked_bytes += stop - pos
-        return ""
+        inbox.append((self.node_id, DELAYED, varint(waited_ms)))
+        fault = self.data.take(self.node_id, data, pos, stop, inbox)
+        if fault:
+            del inbox[before:]
+        else:
+            inbox.append((self.node_id, DELAYED, varint(0)))
+        return fault
+
+    def take_piece(self, peer: PeerConnection, body: bytes, inbox: list[tuple[str, int, bytes]]) -> str:
+        """Take the body of a PIECE, and the frame that it completes; return what is wrong with it, or ""."""
+        if len(body) < 2:
+            return "a piece without anything"
+        if body[0]:
+            peer.pieces = bytearray()
+        elif not peer.pieces:
+            return "a piece without the one before it"
+        peer.pieces += body[1:]
+        if len(peer.pieces) < 5:
+            return "a piece that is too short"
+        size = get_u32(bytes(peer.pieces[:4]), 0) + 4
+        if len(peer.pieces) > size or size - 4 > FRAME_BYTES_MAX or peer.pieces[4] != DATA:
+            return "pieces of something else than a data frame"
+        if len(peer.pieces) < size:
+            return ""
+        data = bytes(peer.pieces)
+        peer.pieces = bytearray()
+        return self.take(DATA, data, 4, size, inbox)
 
     # Connections
 
     def resume_frame(self, serial: int) -> bytes:
         """Return the RESUME frame of this side."""
-        return frame(RESUME, b"".join([u64(self.tag), u64(self.peer_tag), u64(self.received_seq), u64(serial)]))
+        numbers = [self.tag, self.peer_tag, self.data.received_seq, serial, self.control.received_seq]
+        return frame(RESUME, b"".join([u64(number) for number in numbers]))
+
+    def resume(self, received: int, received_control: int) -> str:
+        """Go on over another connection, whose peer has received so much; return what is wrong with that, or ""."""
+        for traffic, number in ((self.data, received), (self.control, received_control)):
+            if number > traffic.framed_seq:
+                return f"it has received {number} of {traffic.framed_seq} messages"
+        self.data.acknowledged(received)
+        self.control.acknowledged(received_control)
+        self.data.rewind()
+        self.control.rewind()
+        self.handover_bytes = HANDOVER_BYTES
+        self.full_us = NEVER
+        self._stopped = False
+        self._urgent_bytes = 0
+        self.waited_ms = 0
+        return ""
 
     def begin_anew(self) -> None:
         """Start both directions over: the other side is new."""
-        self.queue = [b""]
-        self.queue_bytes = 0
-        self.frames = []
-        self.frames_bytes = 0
-        self.unsent_index = 0
-        self.put_seq = 0
-        self.framed_seq = 0
-        self.acked_seq = 0
+        self.control.begin_anew()
+        self.data.begin_anew()
         self.overflow = False
-        self.received_seq = 0
-        self.unacked_bytes = 0
         self.ack_due_us = NEVER
         self.waited_ms = 0
         self.was_up = False

@@ -5,6 +5,7 @@ Owns a connection's buffers and the state of its handshake. Never touches a sock
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING, Final
 
 from folkmoot.peer.frame import FrameReader
@@ -52,6 +53,9 @@ class PeerConnection:
         self.wire = 0
         self.link: Link | None = None
         self.serial = 0  # of the peer's RESUME
+        self.held: deque[bytes] = deque()  # frames, without their lengths, that wait while too much waits at this node
+        self.pieces = bytearray()  # of a frame that has not come as a whole
+        self.given_bytes = 0  # of the output, since it was taken
         self._out: list[bytes] = []
         self._dirty = False
         self._outputs = outputs
@@ -59,20 +63,19 @@ class PeerConnection:
     def put(self, data: bytes) -> None:
         """Append bytes to the output, which is taken at the end of the turn."""
         self._out.append(data)
+        self.given_bytes += len(data)
         if not self._dirty:
             self._dirty = True
             self._outputs.append(self)
 
     def output_bytes(self) -> int:
         """Return how many bytes `take_output` would return."""
-        size = 0
-        for data in self._out:
-            size += len(data)
-        return size
+        return self.given_bytes
 
     def take_output(self) -> bytes:
         """Return the bytes to send and forget them; for drivers, once per turn."""
         self._dirty = False
+        self.given_bytes = 0
         out = self._out
         if len(out) == 1:
             data = out[0]

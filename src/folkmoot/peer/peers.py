@@ -1,4 +1,4 @@
-"""All nodes that this one is linked to: reliable, ordered messages over any number of connections to each.
+"""All nodes that this one is linked to: reliable messages, ordered by class, over any number of connections to each.
 
 Owns the interface for drivers and for the cluster, and the timed work of a link. `folkmoot.peer.switch` decides which
 connection of a link is used. Never decides which nodes belong to the cluster, and never reads a message.
@@ -12,7 +12,7 @@ from folkmoot.kernel.clock import NEVER
 from folkmoot.kernel.pack import u64
 from folkmoot.kernel.rng import Rng
 from folkmoot.peer.config import ClusterConfig
-from folkmoot.peer.frame import DATA, MALFORMED, MESSAGE_BYTES_MAX, PING, frame
+from folkmoot.peer.frame import CONTROL_DATA, DATA, MALFORMED, MESSAGE_BYTES_MAX, PIECE, PING, PONG, frame
 from folkmoot.peer.kind import KIND_END
 from folkmoot.peer.link import ACK_BYTES, Link
 from folkmoot.peer.member import Member
@@ -94,32 +94,49 @@ class Peers:
         link.is_full = full
         peer = link.current
         if not full and peer is not None and peer.state == OPEN:
-            self._read(peer)
+            self._read_held(peer, link)
 
     def _read(self, peer: PeerConnection) -> None:
-        """Take the frames that have come completely, until too many messages wait."""
+        """Take the frames that have come completely; while too many messages wait, of the control alone."""
         reader = peer.reader
-        link = peer.link
-        while link is None or not link.is_full or peer.state != OPEN:
+        while True:
             pos = reader.next()
             if pos < 0:
                 break
-            if link is not None and peer.state == OPEN and reader.data[pos] == DATA:
-                fault = link.take(reader.data, pos, reader.stop, self.inbox)
-                if fault:
-                    self._switch.reject(peer, f"it sent {fault}")
-                    return
-                if link.unacked_bytes > 0:
-                    self._owe(link)
-                continue
-            self._switch.control(peer, reader.data[pos], reader.data[pos + 1 : reader.stop])
+            kind = reader.data[pos]
+            link = peer.link
+            if link is None or peer.state != OPEN or kind == PING or kind == PONG:
+                self._switch.control(peer, kind, reader.data[pos + 1 : reader.stop])
+            elif kind != CONTROL_DATA and (link.is_full or peer.held):
+                peer.held.append(reader.data[pos : reader.stop])
+            else:
+                self._take(peer, link, reader.data, pos, reader.stop)
             if peer.state == CLOSED:
                 return
-            link = peer.link
-        else:
-            return
         if pos == MALFORMED:
             self._switch.reject(peer, "its bytes are not frames of Folkmoot, or longer than allowed")
+
+    def _read_held(self, peer: PeerConnection, link: Link) -> None:
+        """Take the frames that have waited, in their order."""
+        held = peer.held
+        while held and peer.state == OPEN:
+            data = held.popleft()
+            self._take(peer, link, data, 0, len(data))
+
+    def _take(self, peer: PeerConnection, link: Link, data: bytes, pos: int, stop: int) -> None:
+        """Take a frame of a connection that is open."""
+        kind = data[pos]
+        if kind in (DATA, CONTROL_DATA):
+            fault = link.take(kind, data, pos, stop, self.inbox)
+        elif kind == PIECE:
+            fault = link.take_piece(peer, data[pos + 1 : stop], self.inbox)
+        else:
+            self._switch.control(peer, kind, data[pos + 1 : stop])
+            return
+        if fault:
+            self._switch.reject(peer, f"it sent {fault}")
+        elif link.owes():
+            self._owe(link)
 
     def lost(self, peer: PeerConnection, why: str, now: int) -> None:
         """A connection has ended, for whatever reason; may be called twice."""
@@ -135,10 +152,11 @@ class Peers:
         self._switch.tick(now)
         peer.writable = flag
         link = peer.link
-        if flag and link is not None and link.current is peer:
-            if link.unacked_bytes > 0:
+        if link is not None and link.current is peer:
+            link.writable(flag, self._switch.now)
+            if flag:
                 link.acknowledge()
-            self._switch.pump(link)
+                self._switch.pump(link)
 
     def dial_failed(self, address: str, why: str, refused: bool, now: int) -> None:
         """A dial has failed; `refused`: the host answers that nothing listens there."""
@@ -226,6 +244,7 @@ class Peers:
     def send(self, node_id: str, kind: int, body: bytes) -> None:
         """Send a message at the end of the turn, with all others of the turn; dropped without a link to the node.
 
+        Messages to a node arrive in their order, but those of the control overtake others (`folkmoot.peer.link`).
         When more than `link_buffer_bytes_max` wait for a peer, its link is dropped at the end of the turn with all that
         waits: the peer is reported down, and up again without `resumed`.
         """
@@ -235,8 +254,7 @@ class Peers:
         if link is None or link.overflow or not link.was_up:
             self.messages_dropped += 1
             return
-        waiting = link.queue_bytes + link.frames_bytes
-        if waiting > self._config.link_buffer_bytes_max:
+        if link.backlog_bytes() > self._config.link_buffer_bytes_max:
             link.overflow = True
         else:
             link.put(kind, body, self._switch.now)
@@ -254,7 +272,7 @@ class Peers:
                 self._dirty.append(link)
 
     def flush(self, now: int) -> None:
-        """End the turn: its messages to a peer leave as one frame."""
+        """End the turn: its messages to a peer leave together, those of the control first."""
         self._switch.tick(now)
         for link in self._dirty:
             link.dirty = False
@@ -264,7 +282,7 @@ class Peers:
                 self._switch.drop_slow(link)
                 continue
             link.seal(self._switch.now)
-            if link.unacked_bytes >= ACK_BYTES:
+            if link.data.unacked_bytes >= ACK_BYTES:
                 link.acknowledge()
             self._switch.pump(link)
         self._dirty.clear()
@@ -288,6 +306,11 @@ class Peers:
         """Return how many bytes were sent to a node that its link has not acknowledged."""
         link = self._switch.links.get(node_id)
         return 0 if link is None else link.backlog_bytes()
+
+    def queue_us(self, node_id: str, now: int) -> int:
+        """Return how long the oldest data for a node has waited for a connection that carries too little, or 0."""
+        link = self._switch.links.get(node_id)
+        return 0 if link is None else link.queue_us(now)
 
     def round_trip_us(self, node_id: str) -> int:
         """Return the smoothed round-trip time to a node, or 0 while it is unknown."""
@@ -318,7 +341,7 @@ class Peers:
 
     def _owe(self, link: Link) -> None:
         """Acknowledge received messages with the next frame to the peer, or after `ack_delay_us`."""
-        if link.unacked_bytes >= ACK_BYTES:
+        if link.data.unacked_bytes >= ACK_BYTES:
             if not link.dirty:
                 link.dirty = True
                 self._dirty.append(link)

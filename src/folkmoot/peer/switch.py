@@ -15,6 +15,7 @@ from typing import Final
 
 from folkmoot.kernel.clock import NEVER
 from folkmoot.kernel.event import ERROR, INFO, WARNING, Event
+from folkmoot.kernel.feature import CLASSES
 from folkmoot.kernel.pack import get_u64
 from folkmoot.kernel.rng import Rng
 from folkmoot.peer.accord import disagreements
@@ -225,6 +226,7 @@ class Switch:
             self.links[hello.node_id] = link
         link.wire = peer.wire
         link.features = hello.features
+        link.has_classes = CLASSES in hello.features and CLASSES in self._config.features
         link.settings = hello.settings
         return link
 
@@ -274,9 +276,10 @@ class Switch:
             if link.up:
                 self.tell_down(link, "it has dropped what was between us", False)
             link.begin_anew()
-        received = resume.received_seq if resume.known == link.tag else 0
-        if received > link.framed_seq:
-            self.reject(peer, f"it has received {received} of {link.framed_seq} messages")
+        known = resume.known == link.tag
+        fault = link.resume(resume.received_seq if known else 0, resume.received_control_seq if known else 0)
+        if fault:
+            self.reject(peer, fault)
             return
         link.peer_tag = resume.tag
         previous = link.current
@@ -289,8 +292,6 @@ class Switch:
         peer.reader.bytes_max = FRAME_BYTES_MAX
         if not peer.outgoing:
             self._send_resume(peer, link)
-        link.acknowledged(received)
-        link.unsent_index = 0
         link.refused = False
         link.heard_us = link.patience_from_us = link.ping_due_us = self.now
         self.at(self.now)

@@ -40,9 +40,11 @@ LINGER_S: Final = 1.0
 HANDSHAKE_S: Final = 5.0
 # TLS handshakes of accepted connections at once. Beyond it the oldest one makes room: see `folkmoot.runtime.gate`.
 TLS_HANDSHAKES_MAX: Final = 64
-# A frame of a busy turn has some hundred kilobytes: with the default of 64 kB, every one would pause the link.
-WRITE_BYTES_HIGH: Final = 1 << 20
-WRITE_BYTES_LOW: Final = 1 << 18
+# What is in a transport or unsent in the kernel delays the control, which overtakes only what a link still has
+# (`folkmoot.peer.link`): so both are short.
+WRITE_BYTES_HIGH: Final = 128 << 10
+WRITE_BYTES_LOW: Final = 32 << 10
+KERNEL_BYTES: Final = 128 << 10  # not sent yet; what is sent and not acknowledged does not count
 
 
 class PeerProtocol(Accepted, asyncio.Protocol):
@@ -79,6 +81,7 @@ class PeerProtocol(Accepted, asyncio.Protocol):
             made.abort()
             return ""
         made.set_write_buffer_limits(WRITE_BYTES_HIGH, WRITE_BYTES_LOW)
+        _limit_unsent(made)
         address = self._address or peer_info(made, "tcp", None).address
         if why := self._network.outdated(made):
             if not self._address:  # else the node says it
@@ -359,3 +362,11 @@ async def connect(loop: AbstractEventLoop, address: Address) -> socket.socket:
             sock.close()
             raise
     raise worst or OSError(f"{address.host} has no address")
+
+
+def _limit_unsent(transport: Transport) -> None:
+    """Have the kernel take no more than it can send soon, where the platform can do that (Linux, macOS)."""
+    sock = transport.get_extra_info("socket")
+    if sock is not None and hasattr(socket, "TCP_NOTSENT_LOWAT"):
+        with contextlib.suppress(OSError):
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, KERNEL_BYTES)

@@ -33,19 +33,21 @@ class Pressures:
     """What is measured, each in thousandths of what makes level 10.
 
     waiting: bytes that wait for disks and other nodes; age: of the oldest turn that waits; links: bytes under way to
-    the slowest node; loop: the lag of the event loop; memory: of the process, above what is normal.
+    the slowest node; queue: how long data has waited for the slowest link; loop: the lag of the event loop; memory: of
+    the process, above what is normal.
     """
 
-    def __init__(self, waiting: int, age: int, links: int, loop: int, memory: int = 0) -> None:
+    def __init__(self, waiting: int, age: int, links: int, loop: int, memory: int = 0, queue: int = 0) -> None:
         self.waiting = waiting
         self.age = age
         self.links = links
         self.loop = loop
         self.memory = memory
+        self.queue = queue
 
     def highest(self) -> int:
         """Return the highest pressure."""
-        return max(self.waiting, self.age, self.links, self.loop, self.memory)
+        return max(self.waiting, self.age, self.links, self.loop, self.memory, self.queue)
 
     def why(self) -> str:
         """Return the name of the highest pressure."""
@@ -56,11 +58,14 @@ class Pressures:
             return "age"
         if highest == self.links:
             return "links"
+        if highest == self.queue:
+            return "queue"
         return "loop" if highest == self.loop else "memory"
 
     def __repr__(self) -> str:
         return (
-            f"Pressures(waiting={self.waiting} age={self.age} links={self.links} loop={self.loop} memory={self.memory})"
+            f"Pressures(waiting={self.waiting} age={self.age} links={self.links} loop={self.loop} memory={self.memory} "
+            f"queue={self.queue})"
         )
 
 
@@ -96,6 +101,8 @@ class Overload:
         self.others = 0  # the highest level that another member has reported
         self.link_bytes = 0  # under way to the slowest node
         self.link_bytes_full = 1  # at which links make level 10
+        self.link_queue_us = 0  # how long the oldest data has waited for the slowest link
+        self.link_queue_us_full = 1  # at which that makes level 10
         self.lag_us = 0  # the latest lag of the event loop
         self.waits: Waits | None = None  # set by the owner
         self._moved_us = 0
@@ -114,6 +121,7 @@ class Overload:
             self.link_bytes * _FULL // self.link_bytes_full,
             self.lag_us * _FULL // _STILL_US,
             state.memory.pressure(),
+            self.link_queue_us * _FULL // self.link_queue_us_full,
         )
 
     def _is_calm(self) -> bool:
@@ -123,7 +131,7 @@ class Overload:
             return False
         if self.link_bytes * LEVEL_MAX >= self.link_bytes_full or throttle.congested:
             return False
-        if self.state.memory.pressure() >= _STEP:
+        if self.state.memory.pressure() >= _STEP or self.link_queue_us * LEVEL_MAX >= self.link_queue_us_full:
             return False
         return not throttle.backlog_bytes or self.state.now - self.commits.oldest_us() < _STILL_US // LEVEL_MAX
 
