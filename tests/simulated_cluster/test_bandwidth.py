@@ -41,6 +41,21 @@ def test_leases_hold_while_seconds_of_data_wait_for_the_links() -> None:
     assert_calm(cluster, controller)
 
 
+def test_leases_hold_while_no_data_is_read_because_too_much_waits() -> None:
+    cluster = SimulatedCluster(3, partitions=PARTITIONS, split_policy="majority")
+    controller = cluster.controller().name
+    cluster.advance(SECOND)
+    for site in cluster.live():
+        for other in cluster.live():
+            if other is not site:
+                site.cluster_node.peers.set_full(other.name, True)
+                site.cluster_node.peers.send(other.name, KIND_END - 1, b"unread")
+    for _ in range(300):
+        cluster.advance(10 * MILLISECOND)
+        assert_calm(cluster, controller)
+    assert all(link.is_full for site in cluster.live() for link in site.cluster_node.peers.links())
+
+
 def longest_us(cluster: SimulatedCluster) -> int:
     """Return how long the oldest data waits for a link."""
     links = [link for site in cluster.live() for link in site.cluster_node.peers.links()]
