@@ -1623,7 +1623,7 @@ def test_nobody_forks_whose_log_has_a_leader(seed: int) -> None:
         cluster.until(is_whole, 60 * S)
 
 
-@pytest.mark.parametrize("seed", [103, 109, 118])
+@pytest.mark.parametrize("seed", [103, 108, 110])
 def test_nobody_forks_who_reaches_a_quorum_that_is_about_to_elect_a_leader(seed: int) -> None:
     """The network is whole again shortly before a side may fork."""
     cluster = begun(seed, 3)
