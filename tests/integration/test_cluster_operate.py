@@ -66,7 +66,7 @@ def test_a_rolling_restart_is_no_more_than_a_reconnect(rig: Rig, fleet: Fleet) -
 
 
 def test_nodes_are_stopped_until_the_last_which_goes_on_and_brings_all_back(tmp_path: Path) -> None:
-    """A node that is stopped in order gives its vote back: the last one is the only voter, and has everything."""
+    """The stop of the last but one ends the votes of the others: the last one votes alone, and has everything."""
     with Rig(tmp_path, 3, policy="majority") as rig, Fleet(rig.door, tmp_path, may_refuse=True) as fleet:
         fleet.flow()
         first, second, last = rig.names

@@ -46,7 +46,10 @@ __all__ = ["Lookup", "Service", "ServingNode", "serve"]
 
 STOP_S_MAX: Final = 5.0
 DRAIN_S_MAX: Final = 1.0  # for clients to read their DISCONNECT; the end of the process resets what is still open
-DEPART_S_MAX: Final = 1.0  # for the handover to other nodes; after that, they detect that this node is gone
+# For the handover to other nodes; after that, they detect that this node is gone. A controller that was elected just
+# now waits a lease, and a little for the drift of clocks, before anybody is away, itself included. If it ended before
+# that, it would be a voter that died: with another one stopped before it, the third would have no quorum.
+DEPART_S_MAX: Final = 2.0
 HOUSEKEEPING_S: Final = 0.5
 _AGAIN: Final = -1  # in place of an exit status: open everything again
 POLL_S: Final = 0.005
