@@ -104,16 +104,22 @@ def never_alone(cluster: Cluster, number: int, pair: list[Machine]) -> bool:
     raise AssertionError("both are away")
 
 
+def stall(machine: Machine, flag: bool) -> None:
+    """The disk of a machine stands still, which it knows at once; or it goes on."""
+    machine.disk_stalled = flag
+    control(machine).stalled = flag
+
+
 @pytest.mark.parametrize("seed", range(2))
 def test_a_partition_is_not_left_to_a_member_that_stalls_too(seed: int) -> None:
     """It is heard, and will be away all the same: its lease is not renewed while its disk stands still."""
     cluster = begun(seed, 5, 2, [])
     number, pair = pair_of(cluster)
-    control(pair[0]).stalled = True
+    stall(pair[0], True)
     cluster.run(200 * MS)
-    control(pair[1]).stalled = True
+    stall(pair[1], True)
     assert never_alone(cluster, number, pair)
-    control(pair[0]).stalled = False
+    stall(pair[0], False)
     cluster.run(20 * S)
     assert partitions_of(controller(cluster))[number].leader == pair[0].disk
 

@@ -38,7 +38,7 @@ class Node:
             due = self.replication.next_wake()
             self.now = min(max(due, self.now + 1), end)
             self.replication.wake(self.now)
-            self.replication.seal(None, self.now)
+            self.replication.seal(self.replication.context.writer.take(), self.now)
             if self.now >= end:
                 return
 
