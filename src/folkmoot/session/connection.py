@@ -94,13 +94,25 @@ class Connection:
         self.handle = handle
         self.info = info
         self.state = NEW
-        self.version = 0
+        # Flags stand together: compiled, they share two words
         self.v5 = False
+        self.assigned = False  # the server has given it its client id
+        self.problem_information = True
+        self.fast = False  # no rule has to be checked for each PUBLISH
+        self.repeated = False  # an earlier leader may have handled the current packet
+        self.queued = False  # it is on the waiting list, or set aside
+        self.aside = False  # not on the list: its task sleeps
+        self.defers_publishes = False  # PUBLISH had to wait at the end of the last turn: the input is filtered
+        self.reading_paused = False  # reading from its socket is paused
+        self.broken = False  # it ended without DISCONNECT: no client waits for outstanding acknowledgements
+        self.dirty = False
+        self.writable = True
+        self.cut = False  # the driver does not wait until the output is sent
+        self.version = 0
         self.client_id = ""
         self.username = ""
         self.account: Account | None = None  # None: the client is not let in, or not by this node
         self.proved = 0  # how it has proved that name, see `folkmoot.auth.access`; if it is elsewhere: 0 if it has not
-        self.assigned = False  # the server has given it its client id
         self.credential = ""  # the stored hash by which its password was checked
         self.connect: Connect | None = None
         self.connect_bytes = 0  # the size of the CONNECT packet
@@ -110,7 +122,6 @@ class Connection:
         self.remote: Remote | None = None  # the connection itself is at another node
         self.token = 0  # random, drawn when needed: tells a new leader what this connection has set at an old one
         self.relayed_seq = 0  # packets forwarded to earlier leaders of its session: numbering continues from here
-        self.repeated = False  # an earlier leader may have handled the current packet
         self.waited_us = 0  # how long the current packet has waited for a leader of its client's session
         self.again = 0  # the number of the current packet if it was forwarded to an earlier leader; 0: it is new
         # Input
@@ -123,8 +134,6 @@ class Connection:
         self.rest_pos = 0
         self.credit = 0  # steps that it may spend; negative: a debt
         self.credit_turn = 0  # the turn in which it got the last quantum
-        self.queued = False  # it is on the waiting list, or set aside
-        self.aside = False  # not on the list: its task sleeps
         self.task: Task | None = None  # a packet that takes longer than a turn
         self.backlog: deque[tuple[int, int, bytes]] | None = None  # its packets that wait, if it is at another node
         self.backlog_bytes = 0  # of these
@@ -133,8 +142,6 @@ class Connection:
         self.last_seen_us = now
         self.patience_us = NEVER  # one and a half times the keep alive
         self.paused = 0  # why its PUBLISH packets have to wait: bits of turn.throttle
-        self.defers_publishes = False  # PUBLISH had to wait at the end of the last turn: the input is filtered
-        self.reading_paused = False  # reading from its socket is paused
         self.stash: bytearray | None = None  # packets received meanwhile, which have to wait
         self.stashed: bytes = b""  # older ones, of which `stashed[stashed_pos:]` has to wait
         self.stashed_pos = 0
@@ -149,9 +156,7 @@ class Connection:
         self.direct_token = 0
         self.kept_token = 0  # the newest turn in which this node published a retained message of it
         self.parked_count = 0
-        self.broken = False  # it ended without DISCONNECT: no client waits for outstanding acknowledgements
         self.rights: Policy | None = None  # by which `fast` and `allowed` were decided
-        self.fast = False  # no rule has to be checked for each PUBLISH
         self.allowed: dict[bytes, bool] | None = None
         self.denied: dict[str, Denied] | None = None  # by kind of event, see `protocol.denial`
         self.owner = b""  # of its producers, see `partition.producer`; empty: not needed yet
@@ -179,9 +184,6 @@ class Connection:
         # Output
         self.out: list[bytes] = []
         self.out_bytes = 0
-        self.dirty = False
-        self.writable = True
-        self.cut = False  # the driver does not wait until the output is sent
         self.unsent_bytes = 0  # handed to the transport since it stopped being writable
         self.counted_unsent_bytes = 0  # of these, as counted in the memory of the node when the turn ended
         self.send_bytes_max = 0
@@ -189,7 +191,6 @@ class Connection:
         self.packet_bytes_max: int = NEVER
         self.alias_out: dict[bytes, int] | None = None
         self.alias_out_max = 0
-        self.problem_information = True
         self.connack: bytes = b""
         self._outputs = outputs
 

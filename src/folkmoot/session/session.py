@@ -66,17 +66,21 @@ class Session:
         self.client_id = client_id
         self.key = client_id.encode()
         self.partition = partition
+        # Flags stand together: compiled, they share a word
         self.persistent = persistent
+        self.proved = False  # whether its client has proved its user name; nothing belongs to a name that it has not
+        self.begun = False  # whether the session began with the connection that the token names
+        self.registration_only = False  # a transient session at another node: only its client's registration is here
+        self.proxy = False  # represents a session at another node for a connection at this one
+        self.ended = False
         self.version = 4
         self.username = ""
-        self.proved = False  # whether its client has proved that name; nothing belongs to a name that it has not
         self.account: Account | None = None  # None: it does not count, because the node does not have it
         self.expiry_s = 0
         self.ends_us = 0  # 0 = connected
         self.removed_us = 0  # since when this node knows that its user was removed; 0 = that is not so
         self.connection: Connection | None = None
         self.token = 0  # of its current or last connection; for a persistent session, 0 = not known
-        self.begun = False  # whether the session began with the connection that the token names
         self.will: Will | None = None
         self.subscriptions: dict[bytes, Subscription] = {}
         self._patterns: dict[bytes, int] | None = None  # of filters with `+` or a group, counted when it has another
@@ -122,11 +126,8 @@ class Session:
         self.ordered_token = 0
         self.ordered_qos0_token = 0
         self.ordered_qos1_token = 0
-        self.registration_only = False  # a transient session at another node: only its client's registration is here
-        self.proxy = False  # represents a session at another node for a connection at this one
         self.flights: set[int] | None = None  # queue sequences that the client has received from an earlier leader
         self.feeds = 0  # retained scans and replays that still fill this session's queue
-        self.ended = False
         if persistent:
             self.queue_prefix = name_prefix(partition, QUEUE, self.key)
 
