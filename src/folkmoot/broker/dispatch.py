@@ -150,16 +150,26 @@ class Dispatch:
         return epoch > self.fabric.epoch
 
     def renewed(self, node_id: str, incarnation: int) -> None:
-        """There is a new link to a node, to this process: what a former one sent is void."""
+        """There is a new link to a node, to this process: what a former one sent is void, and its clients are lost.
+
+        Until the configuration says so, nothing is sent to these: it would count as sent, and never expire.
+        """
         self._forget_early(node_id)
         self._processes[node_id] = incarnation
+        self.hosting.silence(node_id, not self._is_member(node_id))
         if node_id in self._members and not self._is_member(node_id):
             self._early[node_id] = Waiting(EARLY_BYTES_MAX)
 
     def ended(self, node_id: str, incarnation: int) -> None:
-        """A process of a node has ended: what it sent is void."""
+        """A process of a node has ended: what it sent is void, and its clients are lost, see `renewed`."""
         if self._processes.get(node_id, incarnation) == incarnation:
             self._forget_early(node_id)
+        if self._members.get(node_id) == incarnation:
+            self.hosting.silence(node_id, True)
+
+    def resumed(self, node_id: str) -> None:
+        """The link to a node goes on: its process has not ended, whatever seemed to say so."""
+        self.hosting.silence(node_id, False)
 
     def _forget_early(self, node_id: str) -> None:
         self._early.pop(node_id, None)

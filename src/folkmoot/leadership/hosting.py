@@ -305,6 +305,10 @@ class Hosting:
                 remote.choked = choked
                 self._set_writable(connection, remote)
 
+    def silence(self, node_id: str, silent: bool) -> None:
+        """The process of a node has ended, and its clients are still counted; or it has not, after all."""
+        self.choke(node_id, silent or node_id in self.fabric.choked)
+
     def refill(self, node_id: str, link_room: int) -> None:
         """A turn ends; link_room: how much the link to a node could take before the output of this turn."""
         lane = self._lanes.get(node_id)

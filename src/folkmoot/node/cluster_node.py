@@ -246,7 +246,9 @@ class ClusterNode:
             self.membership.up(change.member, change.features, now)
             self._see_features()
             self.clock_sharing.up(change.node_id)
-            if not change.resumed:
+            if change.resumed:
+                self.broker.dispatch.resumed(change.node_id)
+            else:
                 self.heal_log.greet(change.node_id)
                 self.logins.up(change.node_id)
                 self.broker.dispatch.renewed(change.node_id, change.incarnation)

@@ -51,6 +51,8 @@ class Backlog:
         connection = session.connection
         if connection is None or connection.state != OPEN or sequence != session.ready_end:
             return False
+        if connection.remote is not None and connection.remote.choked:
+            return False  # nothing is sent to its node now, and perhaps never
         return (
             session.waiting + len(session.inflight) < session.window
             and session.ready_bytes < self.state.limits.send_buffer_bytes_max
