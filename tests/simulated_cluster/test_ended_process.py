@@ -1,4 +1,4 @@
-"""The process with a client's connection has ended, and the configuration does not say so yet: nothing is sent there."""
+"""The process with a client has ended, and the configuration does not say so yet: nothing is sent there."""
 
 from __future__ import annotations
 
