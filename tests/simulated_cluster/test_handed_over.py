@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from folkmoot.kernel.clock import MILLISECOND, SECOND
+from folkmoot.kernel.hash import hash64
 from folkmoot.membership.command import Lead
 from folkmoot.mqtt.kind import PUBREC, PUBREL
-from folkmoot.mqtt.packet import Ack, Publish, Subscribe
+from folkmoot.mqtt.packet import Ack, Publish, Suback, Subscribe
 from tests.harness.peer import EVER
 from tests.harness.simulated_cluster import TURNS_MAX, SimulatedCluster
 
@@ -133,3 +134,36 @@ def test_a_later_message_waits_for_all_of_the_former_leader_whatever_is_answered
     late.connect()
     late.subscribe(topic, qos=1)
     assert late.payloads() == [b"new"]
+
+
+def test_what_a_node_says_of_a_client_whose_session_it_was_to_lead_and_never_opened_ends_no_wait() -> None:
+    cluster = SimulatedCluster(6, partitions=16, replicas=2, min_in_sync=2, silence_us=60 * SECOND)
+    cluster.hand_log_to("n1")
+    partition = next(number for number, names in enumerate(replicas_in(cluster)) if names == ["n2", "n3"])
+    name = next(name for name in map(str, range(99)) if hash64(name.encode()) % 16 == partition)
+    client = cluster["n4"].client(name)
+    client.connect(session_expiry=EVER)
+    cluster["n3"].kill()
+    cluster.advance(SECOND // 2)
+    assert replicas_in(cluster)[partition] == ["n2"]
+    client.send(Subscribe(1, [(b"t", 1)]))
+    cluster.held = {("n6", "n2")}  # which does not learn who is connected there
+    while len(replicas_in(cluster)[partition]) < 2:
+        cluster.advance(MILLISECOND)
+    successor = replicas_in(cluster)[partition][1]
+    assert successor not in ("n4", "n6")
+    cluster.advance(SECOND // 2)
+    assert not cluster["n2"].node._state.leads[partition]
+    cluster.held |= {("n1", "n4")}  # which does not learn at once of the next leader
+    cluster.hand_partition_to(partition, successor)
+    assert cluster[successor].cluster_node.fabric.leaders[partition] == successor
+    cluster.held = set()
+    cluster.advance(5 * SECOND)
+    client.expect(Suback)
+
+
+def replicas_in(cluster: SimulatedCluster) -> list[list[str]]:
+    """Return the copies in sync of each partition, the leader first."""
+    view = cluster["n1"].cluster_node.view
+    assert view is not None
+    return view.replicas

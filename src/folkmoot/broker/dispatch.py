@@ -272,7 +272,7 @@ class Dispatch:
         relay = self.relays.find(node_id, number)
         if relay is None:
             return
-        if flags & UNKNOWN_CLIENT and not self.fabric.open[relay.partition]:
+        if flags & UNKNOWN_CLIENT and not self.interest.has_announced(relay.partition):
             return  # it was to lead the partition and has not begun: another leader gets the packets
         connection = relay.connection
         if flags & 1:

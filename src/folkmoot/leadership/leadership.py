@@ -361,8 +361,9 @@ class Leadership:
         homes: clients that may be connected at these nodes only (True), or anywhere but there (False).
         """
         # The order matters. Rows take their places first; then connected clients take their sessions; only then are the
-        # other sessions settled, because it is known now whose will is due and who gets it; then packets that came
-        # early are handled; and requests of other nodes come last, because they may be for those sessions.
+        # other sessions settled, because it is known now whose will is due and who gets it; then the others learn that
+        # the partitions are open, and may believe what is said of clients; then packets that came early are handled;
+        # and requests of other nodes come last, because they may be for those sessions.
         arrivals = self._take(partitions)
         led = [arrival.loader.partition for arrival in arrivals]
         self.routes.forget_all()  # packets that are handled next must find these partitions here
@@ -377,11 +378,11 @@ class Leadership:
             self._attach(arrival, homes)
         self.routes.forget_all()
         self.restore.settle()
-        self.hosting.let_in()
-        self.hosting.catch_up(len(self.recovery) > 0)
         if led:
             for node_id in self.fabric.others:
                 self.interest.tell(node_id, led, False)
+        self.hosting.let_in()
+        self.hosting.catch_up(len(self.recovery) > 0)
         self.inquiries.opened()
         for partition in led:
             self.forward_receiver.opened(partition)

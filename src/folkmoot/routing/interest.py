@@ -182,6 +182,10 @@ class Interest:
         self._untold[partition] = True
         self.landings.moved(partition)
 
+    def has_announced(self, partition: int) -> bool:
+        """Whether the present leader of a partition has announced its subscriptions, as it does when it opens it."""
+        return not self._untold[partition]
+
     def begin_anew(self, was_out: bool) -> None:
         """This node starts over with all others: they have not waited for it when clients subscribed.
 
