@@ -25,7 +25,11 @@ Pair = tuple[str, str]
 
 @dataclass
 class Fault:
-    """One drawn nemesis. steps: seconds after its beginning, and what is done then."""
+    """One drawn nemesis. steps: seconds after its beginning, and what is done then.
+
+    takes: the steps, by number, that take what a node has on disk. They are not done before all copies are in sync:
+    nobody promises anything for a disk that is taken away together with the only copy of something.
+    """
 
     name: str
     what: str
@@ -33,6 +37,7 @@ class Fault:
     begin_s: float = 0.0
     small: list[str] = field(default_factory=list)  # nodes that need a disk that can be filled
     clocks: list[str] = field(default_factory=list)  # nodes that need a clock that can be set
+    takes: tuple[int, ...] = ()
 
     @property
     def seconds(self) -> float:
@@ -188,7 +193,7 @@ def wiped_disk(rng: random.Random, nodes: list[str]) -> Fault:
         rig.wipe(victim)
 
     steps: list[tuple[float, Step]] = [(0.0, begin), (away, lambda rig: rig.start(victim))]
-    return Fault("wiped-disk", f"{victim}, {away:.1f} s", steps)
+    return Fault("wiped-disk", f"{victim}, {away:.1f} s", steps, takes=(0,))
 
 
 def old_folder(rng: random.Random, nodes: list[str], *, twice: bool = False) -> Fault:
@@ -218,11 +223,13 @@ def old_folder(rng: random.Random, nodes: list[str], *, twice: bool = False) -> 
 
     at = away + rng.uniform(4.0, 8.0)
     steps: list[tuple[float, Step]] = [(0.0, keep), (away, start), (at, restore), (at + away, start)]
+    takes: tuple[int, ...] = (2,)
     if twice:
         at += away + rng.uniform(4.0, 8.0)
         steps += [(at, reset), (at + unheard, Rig.mend)]
+        takes = (2, 4)
     what = f"{victim}, {', '.join(f'{at:.1f}' for at, _ in steps)} s"
-    return Fault("old-folder-twice" if twice else "old-folder", what, steps)
+    return Fault("old-folder-twice" if twice else "old-folder", what, steps, takes=takes)
 
 
 def clock_jump(rng: random.Random, nodes: list[str]) -> Fault:

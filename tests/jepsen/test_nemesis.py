@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import io
 from itertools import pairwise
 from typing import Any, cast
 
 import pytest
 
-from tests.jepsen.nemesis import NEMESES, draw
+from tests.jepsen.history import Recorder
+from tests.jepsen.nemesis import NEMESES, Fault, draw
 from tests.jepsen.rig import Rig
+from tests.jepsen.run import Options, faults
 
 NODES = ["n1", "n2", "n3", "n4", "n5"]
 
@@ -100,6 +103,9 @@ class Board:
     def fast(self, name: str) -> None:
         self.slowed.remove(name)
 
+    def watch(self) -> None:
+        """No process ends by itself here."""
+
     def broken(self) -> list[Any]:
         left = [self.down, self.frozen, self.slowed, self.full, self.cuts, self.deaf]
         return [one for one in [*left, {name for name, at in self.clocks.items() if at}] if one]
@@ -172,3 +178,36 @@ def test_old_folders_come_back_once_or_twice() -> None:
 def test_few_nodes_are_enough_for_every_nemesis() -> None:
     for name in NEMESES:
         assert draw(1, NODES[:3], 10.0, [name])[0].seconds > 0
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_no_disk_is_taken_before_all_copies_are_in_sync(whole: bool) -> None:
+    done: list[str] = []
+    said: list[str] = []
+
+    def step(what: str) -> tuple[float, Any]:
+        return (0.0, lambda _rig: done.append(what))
+
+    def waits() -> bool:
+        done.append("wait")
+        return whole
+
+    taking = Fault("old-folder", "n1", [step("keep"), step("restore"), step("start")], takes=(1,))
+    options = Options(seconds=0.0)
+    rig = cast("Rig", Board())
+    rig.nodes.clear()
+    faults(options, [taking, Fault("kill", "n2", [step("kill")])], rig, Recorder(io.StringIO(), 0), waits, said.append)
+    assert done == ["keep", "wait", *(["restore", "start"] if whole else []), "kill"]
+    assert [text for text in said if "LEFT OUT" in text] == ([] if whole else said[1:2])
+
+
+@pytest.mark.parametrize("name", [name for name in NEMESES if name != "leave-join"])  # its nodes have left before
+def test_every_step_that_takes_a_disk_is_marked(name: str) -> None:
+    for seed in range(20):
+        board = Board()
+        for fault in draw(seed, NODES, 120.0, [name]):
+            for number, (_, step) in enumerate(fault.steps):
+                before = len(board.done)
+                board.mend() if step is Rig.mend else step(cast("Rig", board))
+                taken = [what for what in board.done[before:] if what.startswith(("wipe", "restore"))]
+                assert bool(taken) == (number in fault.takes), f"{fault}, step {number}"

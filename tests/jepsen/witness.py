@@ -41,5 +41,8 @@ async def live(plan: Plan, recorder: Recorder) -> None:
         if what == "rest":
             await workload.rest()
             break
+        if what == "copies":
+            print(await workload.await_copies(), flush=True)
+            continue
         assert what == "post", what
         posts.append(asyncio.create_task(request(plan.admin[words[0]], words[1], token=plan.token, method="POST")))

@@ -16,7 +16,7 @@ from tests.jepsen.history import Recorder, payload_of, value_of
 from tests.jepsen.http import ask, request
 from tests.jepsen.wire import Will, publish
 
-__all__ = ["STREAM", "Plan", "Workload"]
+__all__ = ["STREAM", "WHOLE", "Plan", "Workload"]
 
 STREAM = "all"
 STREAM_FILTER = "j/#"
@@ -31,6 +31,8 @@ AGAIN_S = 0.1
 PROBE_S = 12.0
 REST_S = 45.0
 SETUP_S = 60.0
+COPIES_S = 30.0
+WHOLE = "all copies are in sync"
 
 
 @dataclass(frozen=True)
@@ -496,6 +498,19 @@ class Workload:
                 waiting.pop(0)
             else:
                 await asyncio.sleep(0.2)
+
+    async def await_copies(self) -> str:
+        """Wait until all partitions have all their copies in sync, or too long; return whether they have, in words."""
+        until = asyncio.get_running_loop().time() + COPIES_S
+        while True:
+            for place in self.plan.admin.values():
+                found = await ask(place, "/api/v1/status", self.plan.token)
+                parts = found["partitions"] if found else {"under_replicated": 1, "moving": 0}
+                if not parts["under_replicated"] and not parts["moving"]:
+                    return WHOLE
+            if asyncio.get_running_loop().time() >= until:
+                return "not all copies are in sync"
+            await asyncio.sleep(0.2)
 
     async def begin(self) -> None:
         """Subscribe, then publish."""
