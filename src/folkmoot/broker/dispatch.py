@@ -119,7 +119,11 @@ class Dispatch:
 
     def installed(self, members: dict[str, int]) -> None:
         """A view with these members and their incarnations was installed: handle what they have sent before."""
+        before = self._members
         self._members = members
+        for node_id in dict.fromkeys([*before, *members]):
+            if before.get(node_id) != members.get(node_id):  # no client of its former process is counted any more
+                self.hosting.silence(node_id, self._is_former(node_id))
         for node_id in list(self._early):
             if self._is_member(node_id):
                 early = self._early.pop(node_id)
@@ -141,6 +145,10 @@ class Dispatch:
         incarnation = self._members.get(node_id, -1)
         return incarnation >= 0 and self._processes.get(node_id, incarnation) == incarnation
 
+    def _is_former(self, node_id: str) -> bool:
+        """Whether a member is a process that has ended: its node has another one."""
+        return node_id in self._members and not self._is_member(node_id)
+
     def _is_ahead(self, node_id: str) -> bool:
         """Whether a node has installed a newer view than this one: it may be a member there."""
         epoch = self.fabric.entered.get(node_id, 0)
@@ -156,8 +164,8 @@ class Dispatch:
         """
         self._forget_early(node_id)
         self._processes[node_id] = incarnation
-        self.hosting.silence(node_id, not self._is_member(node_id))
-        if node_id in self._members and not self._is_member(node_id):
+        self.hosting.silence(node_id, self._is_former(node_id))
+        if self._is_former(node_id):
             self._early[node_id] = Waiting(EARLY_BYTES_MAX)
 
     def ended(self, node_id: str, incarnation: int) -> None:

@@ -58,6 +58,7 @@ class Hosting:
         self.restore = restore
         self.remotes: dict[tuple[str, int], Connection] = {}
         self._lanes: dict[str, Lane] = {}  # by node
+        self._silent: dict[str, None] = {}  # nodes whose processes have ended, and whose clients are still counted
         self.expecting = False  # this node is about to lead partitions, whose clients will be attached
         # Whether all members have announced their subscriptions since this node is a member
         self.informed = False
@@ -94,7 +95,7 @@ class Hosting:
         connection.remote = Remote(node_id, client.number, client.token)
         connection.remote.received_seq = client.handled
         connection.remote.resent_seq = client.sent
-        connection.remote.choked = node_id in self.fabric.choked
+        connection.remote.choked = self._is_choked(node_id)
         connection.writable = not connection.remote.choked
         connection.lane = self._lanes.get(node_id)
         if connection.lane is None:
@@ -297,8 +298,9 @@ class Hosting:
             self.queue.pump_soon(connection.session)
             self.queue.unfed.append(connection.session)
 
-    def choke(self, node_id: str, choked: bool) -> None:
+    def choke(self, node_id: str) -> None:
         """A node is too slow, or no longer: meanwhile messages for its clients wait in their queues (A13)."""
+        choked = self._is_choked(node_id)
         for connection in [connection for key, connection in self.remotes.items() if key[0] == node_id]:
             remote = connection.remote
             if remote is not None and remote.choked != choked:
@@ -307,7 +309,15 @@ class Hosting:
 
     def silence(self, node_id: str, silent: bool) -> None:
         """The process of a node has ended, and its clients are still counted; or it has not, after all."""
-        self.choke(node_id, silent or node_id in self.fabric.choked)
+        if silent:
+            self._silent[node_id] = None
+        else:
+            self._silent.pop(node_id, None)
+        self.choke(node_id)
+
+    def _is_choked(self, node_id: str) -> bool:
+        """Whether nothing is sent to the clients of a node: it is too slow, or its process has ended."""
+        return node_id in self.fabric.choked or node_id in self._silent
 
     def refill(self, node_id: str, link_room: int) -> None:
         """A turn ends; link_room: how much the link to a node could take before the output of this turn."""

@@ -51,7 +51,7 @@ class Congestion:
                 known[node_id] = size
             else:
                 del known[node_id]
-            self.broker.leadership.hosting.choke(node_id, choked)
+            self.broker.leadership.hosting.choke(node_id)
         elif choked:
             known[node_id] = size
 

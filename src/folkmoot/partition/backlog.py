@@ -265,10 +265,7 @@ class Backlog:
                 continue
             entry = self._entry_of(session, key, value)
             session.ready_end = sequence + 1  # one that cannot be read stays the next one
-            if entry.qos == 0 and sequence < session.sent_below:
-                self.remove(session, entry)  # it may have been sent before a crash: at most once, section 4.3.1
-            else:
-                self.push(session, entry)
+            self.push(session, entry)
         session.ready_end = sequence_of(rows[-1][0]) + 1 if len(rows) == page_rows else end
         if rows and session.ready_end > max(session.sent_below, session.sent_stored):
             # From now on these messages may have been sent; a later leader must know it.

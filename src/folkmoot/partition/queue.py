@@ -267,6 +267,9 @@ class Queue:
         message = entry.message
         assert message is not None, "an entry that waits has its message"
         now = self.state.clock.expiry_time
+        if not entry.qos and session.persistent and entry.sequence < session.sent_below:
+            self._done(session, entry)  # it may have been sent before a crash: at most once, section 4.3.1
+            return
         if not entry.started and self._has_expired(message):  # [MQTT-4.3.3-7]
             self._expire(session, connection, entry)
             return
@@ -500,6 +503,7 @@ class Queue:
                 if entry.group:
                     self.lost.append(entry)
         else:
+            session.kept_below = max(session.kept_below, _first_unsent(session))
             session.queue_head = self._first_left(session)
         session.flights = None
         session.taken = None  # the next connection is admitted when all is committed
@@ -509,10 +513,13 @@ class Queue:
 
     def _first_left(self, session: Session) -> int:
         """Return the first sequence whose row may exist: the store is slow to step over many deleted rows."""
-        first = session.ready_end
-        if session.waiting:
-            first = session.ready[session.ready_head].sequence
+        first = _first_unsent(session)
         for entry in session.inflight.values():
             if 0 < entry.sequence < first:  # 0: released, its row is gone
                 first = entry.sequence
         return first
+
+
+def _first_unsent(session: Session) -> int:
+    """Return the first sequence that waits: rows below are in flight or gone, even if the store still shows them."""
+    return session.ready[session.ready_head].sequence if session.waiting else session.ready_end
