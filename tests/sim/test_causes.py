@@ -16,7 +16,7 @@ from folkmoot.sim.check_delivery import DeliveryChecker
 from folkmoot.sim.check_will import MAYBE, YES, WillChecker
 from folkmoot.sim.excuse import EXCUSES, share_of, too_seldom
 from folkmoot.sim.fact import Attempt, Lane, Life, Message, SessionRecord, Sub
-from folkmoot.sim.history import FORK_US, HEAL_US, History
+from folkmoot.sim.history import FORK_US, HEAL_US, MEETING_US, History
 from folkmoot.sim.ledger import Ledger
 from folkmoot.sim.profile import NEVER_EXPIRES_S
 from folkmoot.sim.trace import Trace
@@ -119,6 +119,21 @@ def test_a_short_cut_makes_no_sides() -> None:
     machines.cut()
     machines.wait(SECOND)
     assert not machines.history.apart("n1", "n2", 0)
+
+
+@pytest.mark.parametrize("short", [True, False])
+def test_machines_that_restart_again_and_again_meet_nobody(short: bool) -> None:
+    """One of three is left, since nobody runs for long enough to be elected; or the other two meet it in between."""
+    machines = Machines()
+    began = machines.world.now
+    for _ in range(8):
+        for number in (2, 3):
+            machines.run(number, up=False)
+        machines.wait(FORK_US // 4)
+        for number in (2, 3):
+            machines.run(number, up=True)
+        machines.wait(MEETING_US // 2 if short else 2 * MEETING_US)
+    assert machines.history.apart("n1", "n2", began) == short
 
 
 @pytest.mark.parametrize("heals", [False, True])

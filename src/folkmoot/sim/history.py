@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from folkmoot.sim.host import Host
     from folkmoot.sim.mesh import Mesh
 
-__all__ = ["FORK_US", "HEAL_US", "History", "Span"]
+__all__ = ["FORK_US", "HEAL_US", "MEETING_US", "History", "Span"]
 
 FORK_US: Final = SECOND
 """Two machines that cannot reach each other for less than this time do not become two sides."""
@@ -345,7 +345,11 @@ class History:
             if together and lasts:
                 raw[-1].end_us = begin
             elif not together and not lasts:
-                raw.append(Span(begin, NEVER))
+                # In between they have not met: one of them, or its link, was back for too short a time.
+                if raw and begin - raw[-1].end_us < MEETING_US:
+                    raw[-1].end_us = NEVER
+                else:
+                    raw.append(Span(begin, NEVER))
         self._cuts[pair] = raw
         return raw
 
