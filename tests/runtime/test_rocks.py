@@ -451,6 +451,27 @@ def test_segments_go_when_tables_have_their_rows(tmp_path: Path, monkeypatch: py
     assert [ops[0][1] for ops in groups] == [b"k%06d" % number for number in range(3000 - len(groups), 3000)]
 
 
+def test_what_the_tables_have_is_not_written_again_and_needs_no_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(commit_log, "SEGMENT_BYTES", 50_000)
+    folder = tmp_path / "s"
+    store = opened(folder, create=True)
+    for number in range(1, 120):
+        put(store, number, (b"k%06d" % number, b"v" * 1000))
+        assert store.log_bytes() > 1000 * number or number > 40
+    store.close()
+    store = opened(folder)
+    kept = sum(path.stat().st_size for path in (folder / "log").glob("*.seg"))
+    assert kept > 60_000
+    assert store.log_bytes() < 50_000
+    for number in range(120, 400):
+        put(store, number, (b"k%06d" % number, b"v" * 1000))
+    kept = sum(path.stat().st_size for path in (folder / "log").glob("*.seg"))
+    assert store.log_bytes() < kept - 40_000
+    store.close()
+
+
 def test_rows_are_in_one_log_only(tmp_path: Path) -> None:
     store = opened(tmp_path / "s", create=True)
     put(store, 1, (b"a", b"1" * 10_000))

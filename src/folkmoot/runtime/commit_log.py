@@ -286,6 +286,13 @@ class CommitLog:
         """Return the bytes of all segments."""
         return sum(path.stat().st_size for path in self.folder.iterdir())
 
+    def bytes_from(self, position: int) -> int:
+        """Return the bytes of the segments that have something from `position` on; raises OSError."""
+        starts = self._starts()
+        while len(starts) > 1 and starts[1] <= position:
+            starts.pop(0)
+        return sum(self._path(start).stat().st_size for start in starts)
+
     def close(self) -> None:
         """Close the file; idempotent."""
         if self._file >= 0:

@@ -98,6 +98,7 @@ class RocksStore(Reader):
         self._applied_key = applied_key()
         self._positions: deque[tuple[int, int]] = deque()  # of writes: the newest token, the position behind it
         self._applied = 0  # the position up to which the rows are applied
+        self._in_tables = 0  # up to which tables are known to have them
         self._segments = 1  # of the log, when its rows were last sent to tables; the first one has none before it
         self._flushing = -1  # the position up to which they were sent, until they are there
         self._until_look = TABLES_EVERY
@@ -129,7 +130,7 @@ class RocksStore(Reader):
     def _replay(self, until: int) -> None:
         """Apply what the log has up to a position, and the tables lack."""
         value = self._db.get(self._applied_key)
-        in_tables = 0 if value is None else get_u64(value, VERSION_BYTES)
+        in_tables = self._in_tables = 0 if value is None else get_u64(value, VERSION_BYTES)
         group = Batch(0)
         applied = position = in_tables
         for ops, end in self._log.replay(in_tables):
@@ -320,6 +321,7 @@ class RocksStore(Reader):
         if self._until_look <= 0:
             self._until_look = TABLES_EVERY
             if self._db.property_int_value("rocksdb.num-immutable-mem-table") == 0:
+                self._in_tables = self._flushing
                 self._trim(self._flushing)
                 self._flushing = -1
 
@@ -367,8 +369,8 @@ class RocksStore(Reader):
         return self._log.size_bytes() + sum(path.stat().st_size for path in self.folder.iterdir() if path.is_file())
 
     def log_bytes(self) -> int:
-        """Return the bytes of the commit log; raises OSError."""
-        return self._log.size_bytes()
+        """Return the bytes of the commit log from which a start makes tables; raises OSError."""
+        return self._log.bytes_from(self._in_tables)
 
     def sync(self) -> bool:
         """Wait until all writes are on disk; return whether they are."""
