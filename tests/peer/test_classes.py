@@ -6,9 +6,9 @@ import pytest
 
 from folkmoot.kernel.clock import SECOND
 from folkmoot.kernel.feature import CLASSES
-from folkmoot.kernel.pack import u32
+from folkmoot.kernel.pack import get_varint, u32
 from folkmoot.peer.frame import PIECE, frame
-from folkmoot.peer.kind import CONFIGURATION_LOG, CONTROL
+from folkmoot.peer.kind import CONFIGURATION_LOG, CONTROL, DELAYED
 from tests.peer.lines import Line, Net, Site, config_of
 
 KIND = 40
@@ -168,6 +168,24 @@ def test_an_acknowledgement_does_not_wait_behind_data() -> None:
     net.turn(b)
     net.deliver(line, towards(line, a), 1 << 20)
     assert a.peers.backlog_bytes("b") == 0
+
+
+def test_a_message_in_pieces_says_how_long_it_has_waited_though_acknowledgements_come_between() -> None:
+    net, a, b, line = pair()
+    peer = line.ends[towards(line, a)].peer
+    a.peers.writable(peer, False, net.now)
+    a.peers.send("b", KIND, bytes(3_000_000))
+    net.turn(a)
+    net.now += 3 * SECOND // 2
+    b.peers.send("a", KIND, bytes(300_000))
+    net.turn(b)
+    a.peers.writable(peer, True, net.now)
+    net.turn(a)
+    net.deliver(line, towards(line, a), 1 << 20)
+    assert b.inbox == []
+    net.settle()
+    assert [(kind, len(body)) for _, kind, body in b.inbox] == [(DELAYED, 2), (KIND, 3_000_000), (DELAYED, 1)]
+    assert get_varint(b.inbox[0][2], 0)[0] == 1500
 
 
 def test_a_slow_connection_is_given_little_at_once_and_a_fast_one_much() -> None:
