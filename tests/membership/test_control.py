@@ -1408,6 +1408,28 @@ def test_of_members_that_stop_together_a_majority_can_serve_again(count: int, st
     assert all(machine.is_live(cluster.now) for machine in running)
 
 
+@pytest.mark.parametrize("pause", [20, 130, 210])
+def test_the_last_of_three_serves_when_one_that_was_cut_off_stops_just_before_another(pause: int) -> None:
+    """The one that was cut off is away already, so no entry says that it stops; its process ends a second later."""
+    for seed in range(3):
+        cluster = begun(seed, 3, forks=False)
+        cluster.run(3 * S)
+        boss = controller(cluster)
+        cut_off, other = [machine for machine in cluster.machines if machine is not boss]
+        lag(cluster, boss, cut_off, 1100 * MS)
+        cluster.until(lambda: not control(cut_off).is_up, 10 * S)  # noqa: B023
+        cluster.run(S)
+        control(cut_off).stopping = True
+        cluster.turn(cut_off)
+        assert control(cut_off).is_away
+        cluster.at(S, partial(cluster.kill, cut_off))
+        cluster.run(pause * MS)
+        stop(cluster, other)
+        cluster.run(3 * S)
+        assert boss.is_live(cluster.now)
+        assert voters_of(boss) == [boss.disk]
+
+
 def test_a_setting_reaches_every_member() -> None:
     cluster = begun(41, 3)
     machine = follower(cluster)
