@@ -65,6 +65,26 @@ def test_no_message_is_so_long_that_control_waits_for_it() -> None:
     assert [len(body) for body in b.bodies("a")] == [9, 20_000_000]
 
 
+def test_a_link_that_carries_a_long_message_slowly_does_not_count_as_silent() -> None:
+    """Twenty megabytes with 20 Mbit/s, over a connection that is full all the time, to a node that says nothing."""
+    net, a, b, line = pair()
+    sender, end = line.ends[towards(line, a)], line.ends[towards(line, b)]
+    a.peers.send("b", KIND, bytes(20_000_000))
+    net.turn(a)
+    while not b.inbox and not line.broken:
+        net.now += 6554
+        net.deliver(line, towards(line, b), 16_384)
+        net.wake()
+        net.deliver(line, towards(line, a), 16_384)
+        for room in (len(end.coming) < 32_768, False):  # what it is given then fills it again
+            a.peers.writable(sender.peer, room, net.now)
+            net.turn(a)
+            if len(end.coming) < 131_072:
+                break
+    assert not line.broken, a.reasons("peer_down")
+    assert [len(body) for body in b.bodies("a")] == [20_000_000]
+
+
 def test_a_full_connection_is_given_a_little_of_the_control() -> None:
     net, a, b, line = pair()
     peer = line.ends[towards(line, a)].peer

@@ -350,8 +350,12 @@ class Peers:
             self._owed.append(link)
 
     def _ping(self, link: Link) -> None:
+        """Ask whether a node is there, also on a full connection: a link that carries too little is full all the time.
+
+        A long message is acknowledged as a whole, so nothing else may be heard while its pieces are on their way.
+        """
         peer = link.current
-        if peer is not None and peer.writable:
+        if peer is not None:
             link.ping_sent_us = self._switch.now
             peer.put(frame(PING, u64(self._switch.now)))
 
