@@ -1233,6 +1233,35 @@ def test_a_controller_that_answers_most_too_late_takes_nothing_from_them_and_han
     assert served(cluster, boss), "its heartbeats come as late as its answers: it is away"
 
 
+@pytest.mark.parametrize("length", [950, 1300])
+def test_the_log_does_not_go_to_and_fro_between_voters_that_are_all_on_the_bad_side(length: int) -> None:
+    """Three of five voters are on it, and most members on the other: no voter there would be answered by a quorum."""
+    cluster = begun(1, 7, forks=False)
+    cluster.run(3 * S)
+    boss = controller(cluster)
+    voters = [machine for machine in cluster.machines if machine.disk in voters_of(boss) and machine is not boss]
+    here = [boss, *voters[:2]]
+    there = [machine for machine in cluster.machines if machine not in here]
+    for part in range(1, 11):  # slowly, as queues grow: else the log has no leader for a moment
+        for one in here:
+            for other in there:
+                lag(cluster, one, other, length * part // 10 * MS)
+        cluster.run(500 * MS)
+    cluster.run(10 * S)
+    keeps = controller(cluster)
+    assert keeps in here
+    told = len(cluster.log)
+    for _ in range(200):
+        cluster.run(200 * MS)
+        assert all(machine.is_live(cluster.now) for machine in here)
+    assert not [line for line in cluster.log[told:] if "Event(info controller" in line]
+    assert not [machine for machine in there if led_by(keeps, machine)]
+    for one in here:
+        for other in there:
+            lag(cluster, one, other, 0)
+    cluster.until(cluster.is_whole, 20 * S)
+
+
 def version_of(boss: Machine, machine: Machine) -> int:
     """Return the last entry that has changed a member."""
     configuration = control(boss).configuration

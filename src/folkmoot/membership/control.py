@@ -193,6 +193,7 @@ class Control:
         self._beat_ns: int = 0  # when the next heartbeat is due
         self._has_lapsed: bool = False  # it had no lease at some moment since the last heartbeat
         self._is_late: bool = False  # the newest answer to a heartbeat came too late to give a lease until the next one
+        self._yielded_ns: int = 0  # when this process handed over the log because its answers were late
         self._early_ns: int = 0  # when it may be sent together with something else
         self._beaten: int = 0  # the disk to which the last heartbeat went
         self._asked: int = 0  # the disk that was asked, in place of a heartbeat, to make this one a member
@@ -735,6 +736,8 @@ class Control:
             self.controller.step(now, beats)
             if self.controller.successor:
                 log.transfer(self.controller.successor, now)
+                if self.controller.is_late:
+                    self._yielded_ns = now
         self._send_requests(log, now)
 
     def _look_in_doubt(self, doubt: Doubt, log: ConfigurationLog, now: int) -> None:
@@ -861,7 +864,9 @@ class Control:
         if controller is not None and (not log.is_leader or log.term != controller.term):
             self.controller = controller = None
         if controller is None and log.is_leader:
-            self.controller = controller = Controller(log, self.neighbours, self.me, self.options, self._planted, now)
+            self.controller = controller = Controller(
+                log, self.neighbours, self.me, self.options, self._planted, now, self._yielded_ns
+            )
             controller.note()
             for disk, incarnation in self.neighbours.ended:
                 controller.ended(disk, incarnation, now)
