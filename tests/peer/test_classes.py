@@ -120,6 +120,39 @@ def test_control_is_read_while_too_much_data_waits_at_the_receiver() -> None:
     assert a.peers.backlog_bytes("b") == 0
 
 
+@pytest.mark.parametrize("classes", [True, False])
+def test_frames_that_have_waited_are_read_in_portions(classes: bool) -> None:
+    """Those of a node without classes all at once: its heartbeats are among them."""
+    net, a, b, _line = pair(classes)
+    b.peers.set_full("a", True)
+    for number in range(100):
+        a.peers.send("b", KIND, b"%d" % number + bytes(50_000))
+        net.turn(a)
+        net.settle()
+    portions = []
+    while len(b.inbox) < 100:
+        before = len(b.inbox)
+        b.peers.set_full("a", False)
+        net.turn(b)
+        portions.append(len(b.inbox) - before)
+    assert b.bodies("a") == [b"%d" % number + bytes(50_000) for number in range(100)]
+    assert max(portions) == (11 if classes else 100)
+    net.run(SECOND)
+    assert a.peers.backlog_bytes("b") == 0
+
+
+def test_pieces_that_have_waited_are_read_until_one_message_is_whole() -> None:
+    net, a, b, _line = pair()
+    b.peers.set_full("a", True)
+    a.peers.send("b", KIND, bytes(3_000_000))
+    net.turn(a)
+    net.settle()
+    assert b.inbox == []
+    b.peers.set_full("a", False)
+    net.turn(b)
+    assert [len(body) for body in b.bodies("a")] == [3_000_000]
+
+
 @pytest.mark.parametrize("arrived", [0, 5_000, 130_000, 300_000, 1 << 30])
 def test_both_classes_go_on_over_another_connection(arrived: int) -> None:
     """A connection breaks amid a message in pieces; or its end has arrived, and the acknowledgement has not."""
