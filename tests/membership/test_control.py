@@ -1437,6 +1437,27 @@ def test_of_members_that_stop_together_a_majority_can_serve_again(count: int, st
     assert all(machine.is_live(cluster.now) for machine in running)
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_a_stop_beside_a_member_that_is_answered_too_late_leaves_the_controller_as_the_only_voter(seed: int) -> None:
+    """The late one is linked and votes, but so late that the controller would not lead with it alone."""
+    cluster = begun(seed, 3, forks=False)
+    cluster.run(3 * S)
+    boss = controller(cluster)
+    late, other = [machine for machine in cluster.machines if machine is not boss]
+    lag(cluster, boss, late, 1100 * MS)
+    cluster.until(lambda: not control(late).is_up, 10 * S)
+    cluster.run(S)
+    assert len(voters_of(boss)) == 3
+    assert stop(cluster, other) < 500 * MS
+    cluster.run(S)
+    assert boss.is_live(cluster.now)
+    assert voters_of(boss) == [boss.disk]
+    lag(cluster, boss, late, 0)
+    cluster.start(other)
+    cluster.until(cluster.is_whole, 20 * S)
+    assert len(voters_of(boss)) == 3
+
+
 @pytest.mark.parametrize("pause", [20, 130, 210])
 def test_the_last_of_three_serves_when_one_that_was_cut_off_stops_just_before_another(pause: int) -> None:
     """The one that was cut off is away already, so no entry says that it stops; its process ends a second later."""

@@ -1063,10 +1063,8 @@ class Controller:
         if mine is not None and self._stops(mine) and not self._is_marked(mine):
             self._retry(now)
             return
-        linked = self._neighbours
         stopping = [member.disk for member in log.configuration.members.values() if self._is_ending(member)]
-        known = [*log.voters, *log.learners]
-        unheard = [disk for disk in known if disk != me and not linked.is_linked(disk)]
+        unheard = [disk for disk in [*log.voters, *log.learners] if disk != me and not self._answers_in_time(disk)]
         cost = self._planted.stops_cost_votes
         change = next_change(
             log.configuration, log.voters, log.learners, me, self._gone, behind, stopping, unheard, cost
@@ -1078,6 +1076,19 @@ class Controller:
         log.propose_change(change[0], change[1], now)
         self._changes_voters = log.is_changing
         self._retry(now)
+
+    def _answers_in_time(self, disk: int) -> bool:
+        """Tell whether another member can make a quorum with this one: it is linked, and not so late that it goes.
+
+        Who has no lease because of the way to it confirms what this leader sends as late as it is answered.
+        """
+        lapses = self._lapses.get(disk)
+        member = self.log.configuration.members.get(disk)
+        report = self._reports.get(disk)
+        is_late = lapses is not None and lapses.goes
+        if report is not None and member is not None and not is_up(member.state):
+            is_late = report.beat.lapsed
+        return self._neighbours.is_linked(disk) and not is_late
 
     def _is_ending(self, member: ClusterMember) -> bool:
         """Tell whether the process of a member still runs, and is about to end, in order or evicted.
