@@ -1233,6 +1233,35 @@ def test_a_controller_that_answers_most_too_late_takes_nothing_from_them_and_han
     assert served(cluster, boss), "its heartbeats come as late as its answers: it is away"
 
 
+@pytest.mark.parametrize("length", [950, 1300])
+def test_the_log_does_not_go_to_and_fro_between_voters_that_are_all_on_the_bad_side(length: int) -> None:
+    """Three of five voters are on it, and most members on the other: no voter there would be answered by a quorum."""
+    cluster = begun(1, 7, forks=False)
+    cluster.run(3 * S)
+    boss = controller(cluster)
+    voters = [machine for machine in cluster.machines if machine.disk in voters_of(boss) and machine is not boss]
+    here = [boss, *voters[:2]]
+    there = [machine for machine in cluster.machines if machine not in here]
+    for part in range(1, 11):  # slowly, as queues grow: else the log has no leader for a moment
+        for one in here:
+            for other in there:
+                lag(cluster, one, other, length * part // 10 * MS)
+        cluster.run(500 * MS)
+    cluster.run(10 * S)
+    keeps = controller(cluster)
+    assert keeps in here
+    told = len(cluster.log)
+    for _ in range(200):
+        cluster.run(200 * MS)
+        assert all(machine.is_live(cluster.now) for machine in here)
+    assert not [line for line in cluster.log[told:] if "Event(info controller" in line]
+    assert not [machine for machine in there if led_by(keeps, machine)]
+    for one in here:
+        for other in there:
+            lag(cluster, one, other, 0)
+    cluster.until(cluster.is_whole, 20 * S)
+
+
 def version_of(boss: Machine, machine: Machine) -> int:
     """Return the last entry that has changed a member."""
     configuration = control(boss).configuration
@@ -1406,6 +1435,49 @@ def test_of_members_that_stop_together_a_majority_can_serve_again(count: int, st
         running.append(machine)
     cluster.run(20 * S)
     assert all(machine.is_live(cluster.now) for machine in running)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_stop_beside_a_member_that_is_answered_too_late_leaves_the_controller_as_the_only_voter(seed: int) -> None:
+    """The late one is linked and votes, but so late that the controller would not lead with it alone."""
+    cluster = begun(seed, 3, forks=False)
+    cluster.run(3 * S)
+    boss = controller(cluster)
+    late, other = [machine for machine in cluster.machines if machine is not boss]
+    lag(cluster, boss, late, 1100 * MS)
+    cluster.until(lambda: not control(late).is_up, 10 * S)
+    cluster.run(S)
+    assert len(voters_of(boss)) == 3
+    assert stop(cluster, other) < 500 * MS
+    cluster.run(S)
+    assert boss.is_live(cluster.now)
+    assert voters_of(boss) == [boss.disk]
+    lag(cluster, boss, late, 0)
+    cluster.start(other)
+    cluster.until(cluster.is_whole, 20 * S)
+    assert len(voters_of(boss)) == 3
+
+
+@pytest.mark.parametrize("pause", [20, 130, 210])
+def test_the_last_of_three_serves_when_one_that_was_cut_off_stops_just_before_another(pause: int) -> None:
+    """The one that was cut off is away already, so no entry says that it stops; its process ends a second later."""
+    for seed in range(3):
+        cluster = begun(seed, 3, forks=False)
+        cluster.run(3 * S)
+        boss = controller(cluster)
+        cut_off, other = [machine for machine in cluster.machines if machine is not boss]
+        lag(cluster, boss, cut_off, 1100 * MS)
+        cluster.until(lambda: not control(cut_off).is_up, 10 * S)  # noqa: B023
+        cluster.run(S)
+        control(cut_off).stopping = True
+        cluster.turn(cut_off)
+        assert control(cut_off).is_away
+        cluster.at(S, partial(cluster.kill, cut_off))
+        cluster.run(pause * MS)
+        stop(cluster, other)
+        cluster.run(3 * S)
+        assert boss.is_live(cluster.now)
+        assert voters_of(boss) == [boss.disk]
 
 
 def test_a_setting_reaches_every_member() -> None:

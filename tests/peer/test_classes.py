@@ -6,9 +6,9 @@ import pytest
 
 from folkmoot.kernel.clock import SECOND
 from folkmoot.kernel.feature import CLASSES
-from folkmoot.kernel.pack import u32
+from folkmoot.kernel.pack import get_varint, u32
 from folkmoot.peer.frame import PIECE, frame
-from folkmoot.peer.kind import CONFIGURATION_LOG, CONTROL
+from folkmoot.peer.kind import CONFIGURATION_LOG, CONTROL, DELAYED
 from tests.peer.lines import Line, Net, Site, config_of
 
 KIND = 40
@@ -65,6 +65,26 @@ def test_no_message_is_so_long_that_control_waits_for_it() -> None:
     assert [len(body) for body in b.bodies("a")] == [9, 20_000_000]
 
 
+def test_a_link_that_carries_a_long_message_slowly_does_not_count_as_silent() -> None:
+    """Twenty megabytes with 20 Mbit/s, over a connection that is full all the time, to a node that says nothing."""
+    net, a, b, line = pair()
+    sender, end = line.ends[towards(line, a)], line.ends[towards(line, b)]
+    a.peers.send("b", KIND, bytes(20_000_000))
+    net.turn(a)
+    while not b.inbox and not line.broken:
+        net.now += 6554
+        net.deliver(line, towards(line, b), 16_384)
+        net.wake()
+        net.deliver(line, towards(line, a), 16_384)
+        for room in (len(end.coming) < 32_768, False):  # what it is given then fills it again
+            a.peers.writable(sender.peer, room, net.now)
+            net.turn(a)
+            if len(end.coming) < 131_072:
+                break
+    assert not line.broken, a.reasons("peer_down")
+    assert [len(body) for body in b.bodies("a")] == [20_000_000]
+
+
 def test_a_full_connection_is_given_a_little_of_the_control() -> None:
     net, a, b, line = pair()
     peer = line.ends[towards(line, a)].peer
@@ -98,6 +118,39 @@ def test_control_is_read_while_too_much_data_waits_at_the_receiver() -> None:
     assert [body for _, kind, body in b.inbox if kind == KIND] == [b"%d" % number for number in range(5)]
     net.run(SECOND)
     assert a.peers.backlog_bytes("b") == 0
+
+
+@pytest.mark.parametrize("classes", [True, False])
+def test_frames_that_have_waited_are_read_in_portions(classes: bool) -> None:
+    """Those of a node without classes all at once: its heartbeats are among them."""
+    net, a, b, _line = pair(classes)
+    b.peers.set_full("a", True)
+    for number in range(100):
+        a.peers.send("b", KIND, b"%d" % number + bytes(50_000))
+        net.turn(a)
+        net.settle()
+    portions = []
+    while len(b.inbox) < 100:
+        before = len(b.inbox)
+        b.peers.set_full("a", False)
+        net.turn(b)
+        portions.append(len(b.inbox) - before)
+    assert b.bodies("a") == [b"%d" % number + bytes(50_000) for number in range(100)]
+    assert max(portions) == (11 if classes else 100)
+    net.run(SECOND)
+    assert a.peers.backlog_bytes("b") == 0
+
+
+def test_pieces_that_have_waited_are_read_until_one_message_is_whole() -> None:
+    net, a, b, _line = pair()
+    b.peers.set_full("a", True)
+    a.peers.send("b", KIND, bytes(3_000_000))
+    net.turn(a)
+    net.settle()
+    assert b.inbox == []
+    b.peers.set_full("a", False)
+    net.turn(b)
+    assert [len(body) for body in b.bodies("a")] == [3_000_000]
 
 
 @pytest.mark.parametrize("arrived", [0, 5_000, 130_000, 300_000, 1 << 30])
@@ -168,6 +221,24 @@ def test_an_acknowledgement_does_not_wait_behind_data() -> None:
     net.turn(b)
     net.deliver(line, towards(line, a), 1 << 20)
     assert a.peers.backlog_bytes("b") == 0
+
+
+def test_a_message_in_pieces_says_how_long_it_has_waited_though_acknowledgements_come_between() -> None:
+    net, a, b, line = pair()
+    peer = line.ends[towards(line, a)].peer
+    a.peers.writable(peer, False, net.now)
+    a.peers.send("b", KIND, bytes(3_000_000))
+    net.turn(a)
+    net.now += 3 * SECOND // 2
+    b.peers.send("a", KIND, bytes(300_000))
+    net.turn(b)
+    a.peers.writable(peer, True, net.now)
+    net.turn(a)
+    net.deliver(line, towards(line, a), 1 << 20)
+    assert b.inbox == []
+    net.settle()
+    assert [(kind, len(body)) for _, kind, body in b.inbox] == [(DELAYED, 2), (KIND, 3_000_000), (DELAYED, 1)]
+    assert get_varint(b.inbox[0][2], 0)[0] == 1500
 
 
 def test_a_slow_connection_is_given_little_at_once_and_a_fast_one_much() -> None:

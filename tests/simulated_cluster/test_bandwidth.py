@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from folkmoot.kernel.clock import MILLISECOND, SECOND
 from folkmoot.mqtt.packet import Ack, Publish
+from folkmoot.node.cluster_node import Inbox
 from folkmoot.peer.kind import KIND_END
 from folkmoot.turn.overload import LEVEL_MAX
 from tests.harness.peer import EVER
@@ -54,6 +55,26 @@ def test_leases_hold_while_no_data_is_read_because_too_much_waits() -> None:
         cluster.advance(10 * MILLISECOND)
         assert_calm(cluster, controller)
     assert all(link.is_full for site in cluster.live() for link in site.cluster_node.peers.links())
+
+
+def test_a_change_of_the_view_handles_little_of_what_was_not_read() -> None:
+    cluster = SimulatedCluster(3, partitions=PARTITIONS, split_policy="majority")
+    here, there = cluster.controller(), next(site for site in cluster.live() if site is not cluster.controller())
+    here.cluster_node.peers.set_full(there.name, True)
+    for _ in range(200):
+        there.cluster_node.peers.send(here.name, KIND_END - 1, bytes(50_000))
+    cluster.advance(100 * MILLISECOND)
+    node = here.cluster_node
+    inbox = node._inboxes[there.name] = Inbox(there.name)
+    inbox.turn, inbox.left = node.state.work.turn, 0  # the steps of this turn are spent
+    inbox.put(KIND_END - 1, b"last")
+    node.step()
+    assert 0 < len(inbox.messages) < 30
+    for _ in range(30):
+        cluster.advance(10 * MILLISECOND)
+    assert all(not link.is_full for link in node.peers.links())
+    assert all(link.backlog_bytes() < 1000 for link in there.cluster_node.peers.links())
+    assert inbox.is_empty()
 
 
 def longest_us(cluster: SimulatedCluster) -> int:

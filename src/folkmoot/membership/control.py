@@ -21,7 +21,7 @@ from folkmoot.kernel.rng import Rng
 from folkmoot.membership.addresses import Addresses
 from folkmoot.membership.cluster_member import DATA, ID_MAX, KINDS, ClusterMember
 from folkmoot.membership.cluster_settings import dropped_keys
-from folkmoot.membership.command import CUT_OFF, FORGOTTEN, Found, Join, Leave, Prune, Remove, Stay, encode_command
+from folkmoot.membership.command import FORGOTTEN, Found, Join, Leave, Prune, Remove, Stay, encode_command
 from folkmoot.membership.configuration import ClusterConfiguration
 from folkmoot.membership.configuration_log import ConfigurationLog, lineage_of
 from folkmoot.membership.control_message import (
@@ -53,7 +53,7 @@ from folkmoot.membership.doubt import Doubt
 from folkmoot.membership.fork import fork_of
 from folkmoot.membership.founding import Founding
 from folkmoot.membership.lease import Lease
-from folkmoot.membership.lifecycle import AWAY, is_leaving, is_up
+from folkmoot.membership.lifecycle import is_leaving, is_up
 from folkmoot.membership.log_rows import (
     CurrentLineage,
     drop_doubt,
@@ -193,6 +193,7 @@ class Control:
         self._beat_ns: int = 0  # when the next heartbeat is due
         self._has_lapsed: bool = False  # it had no lease at some moment since the last heartbeat
         self._is_late: bool = False  # the newest answer to a heartbeat came too late to give a lease until the next one
+        self._yielded_ns: int = 0  # when this process handed over the log because its answers were late
         self._early_ns: int = 0  # when it may be sent together with something else
         self._beaten: int = 0  # the disk to which the last heartbeat went
         self._asked: int = 0  # the disk that was asked, in place of a heartbeat, to make this one a member
@@ -359,17 +360,14 @@ class Control:
         """Tell whether this process, which is away, can end with its vote: voters that run are a quorum without it.
 
         It sees who is about to end, too: of two that stop at once the later one reads that the other one is away. Who
-        is away and cut off runs, and votes.
+        is away does not count, though it may run, and vote: of one that was cut off before it stopped no entry says so.
+        The controller knows, so this process waits as long as the driver lets it.
         """
         member = configuration.members.get(self.me.disk)
         if member is None or is_leaving(member.state) or log.leader in (0, self.me.disk):
             return False
-        linked = [disk for disk in configuration.disks() if disk != self.me.disk and self.neighbours.is_linked(disk)]
-        running: list[int] = []
-        for disk in linked:
-            other = configuration.members[disk]
-            if is_up(other.state) or (other.state == AWAY and other.why == CUT_OFF):
-                running.append(disk)
+        up = [disk for disk in configuration.disks() if is_up(configuration.members[disk].state)]
+        running = [disk for disk in up if disk != self.me.disk and self.neighbours.is_linked(disk)]
         return log.is_quorum(running) and not self._planted.stops_cost_votes
 
     def wants(self, now: int) -> list[str]:
@@ -738,6 +736,8 @@ class Control:
             self.controller.step(now, beats)
             if self.controller.successor:
                 log.transfer(self.controller.successor, now)
+                if self.controller.is_late:
+                    self._yielded_ns = now
         self._send_requests(log, now)
 
     def _look_in_doubt(self, doubt: Doubt, log: ConfigurationLog, now: int) -> None:
@@ -864,7 +864,9 @@ class Control:
         if controller is not None and (not log.is_leader or log.term != controller.term):
             self.controller = controller = None
         if controller is None and log.is_leader:
-            self.controller = controller = Controller(log, self.neighbours, self.me, self.options, self._planted, now)
+            self.controller = controller = Controller(
+                log, self.neighbours, self.me, self.options, self._planted, now, self._yielded_ns
+            )
             controller.note()
             for disk, incarnation in self.neighbours.ended:
                 controller.ended(disk, incarnation, now)

@@ -16,7 +16,8 @@ Evidence
   disk. A link to the controller is no such evidence: without it there are no heartbeats.
 - *lapses*: a member is heard, and says for a whole lease in most of its heartbeats that it was without one: answers
   reach it too late, behind other bytes or on a bad way. It keeps leaderships, and serves nobody. If most members say
-  so, this one is on the bad side: it takes nothing from them, and hands over the log.
+  so, this one is on the bad side: it takes nothing from them, and hands over the log. If that comes back soon, the
+  voters that a quorum hears in time are all on that side: then this one keeps the log, and those who say so go.
 
 Whoever is to go is answered no more, and is marked as away when its lease is over. It comes back by itself: a process
 that is not up is let up (START) when its links to all that are up have held for a while.
@@ -164,6 +165,7 @@ class Controller:
         options: Times and limits.
         planted: Bugs, for tests.
         now: The current time, at or after the election.
+        yielded_ns: When this process last handed over the log because its answers were late (`is_late`); 0: never.
     """
 
     def __init__(
@@ -174,6 +176,7 @@ class Controller:
         options: ControlOptions,
         planted: PlantedControl,
         now: int,
+        yielded_ns: int = 0,
     ) -> None:
         assert log.is_leader, "the controller leads the log"
         self.log = log
@@ -182,6 +185,7 @@ class Controller:
         self.events: list[Event] = []
         self.held = HeldAnswers(options.heartbeat_ns)
         self.successor: int = 0  # the disk to which the leadership of the log is to go; 0: none
+        self.is_late: bool = False  # that is because its answers reach most members too late
         self._neighbours = neighbours
         self._me = me
         self._options = options
@@ -202,7 +206,7 @@ class Controller:
         self._wider_ns: int = 0  # since when another voter reaches more members than this one; 0: none does
         self._trouble: dict[int, _Trouble] = {}
         self._lapses: dict[int, _Lapses] = {}
-        self._is_late: bool = False  # its answers reach most members too late
+        self._has_yielded: bool = yielded_ns > 0 and now - yielded_ns < _FORGIVE_NS  # nobody else is answered sooner
         self._refused: dict[tuple[int, int], int] = {}  # processes whose START was refused, and when to try again
         self._away: dict[int, int] = {}  # members that are away, and since when as far as this controller knows
         self._memo = PlacementMemo()
@@ -598,8 +602,9 @@ class Controller:
         if self._planted.keeps_unleased:
             return []
         waiting = len([disk for disk in self._waiting(now) if self._reports[disk].beat.lapsed])
-        self._is_late = 2 * (len(late) + waiting) > len(up) + waiting
-        if not self._is_late:
+        most = len(late) > 0 and 2 * (len(late) + waiting) > len(up) + waiting
+        self.is_late = most and not self._has_yielded
+        if not self.is_late:
             for disk in late:
                 self._lapses[disk].goes = True
         return [disk for disk in late if self._lapses[disk].goes]
@@ -1058,10 +1063,8 @@ class Controller:
         if mine is not None and self._stops(mine) and not self._is_marked(mine):
             self._retry(now)
             return
-        linked = self._neighbours
         stopping = [member.disk for member in log.configuration.members.values() if self._is_ending(member)]
-        known = [*log.voters, *log.learners]
-        unheard = [disk for disk in known if disk != me and not linked.is_linked(disk)]
+        unheard = [disk for disk in [*log.voters, *log.learners] if disk != me and not self._answers_in_time(disk)]
         cost = self._planted.stops_cost_votes
         change = next_change(
             log.configuration, log.voters, log.learners, me, self._gone, behind, stopping, unheard, cost
@@ -1073,6 +1076,19 @@ class Controller:
         log.propose_change(change[0], change[1], now)
         self._changes_voters = log.is_changing
         self._retry(now)
+
+    def _answers_in_time(self, disk: int) -> bool:
+        """Tell whether another member can make a quorum with this one: it is linked, and not so late that it goes.
+
+        Who has no lease because of the way to it confirms what this leader sends as late as it is answered.
+        """
+        lapses = self._lapses.get(disk)
+        member = self.log.configuration.members.get(disk)
+        report = self._reports.get(disk)
+        is_late = lapses is not None and lapses.goes
+        if report is not None and member is not None and not is_up(member.state):
+            is_late = report.beat.lapsed
+        return self._neighbours.is_linked(disk) and not is_late
 
     def _is_ending(self, member: ClusterMember) -> bool:
         """Tell whether the process of a member still runs, and is about to end, in order or evicted.
@@ -1100,7 +1116,7 @@ class Controller:
         ends = mine is None or is_leaving(mine.state)
         if report is not None:
             ends = ends or report.beat.stalled or (report.beat.returned > 0 and self._is_marked(mine))
-        ends = ends or self._evictions.get(self._me.disk, 0) > 0 or self._is_late
+        ends = ends or self._evictions.get(self._me.disk, 0) > 0 or self.is_late
         heirs = self._heirs()
         if ends:
             best = 0

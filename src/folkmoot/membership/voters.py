@@ -70,8 +70,9 @@ def next_change(
         leader: The voter that leads the log; of equally good voters it is the last to be demoted.
         gone: Members that have been away for so long that they are to be replaced.
         stopping: Members whose processes are linked and about to end, in order or evicted, marked as away or not yet.
-        unheard: Members that the caller is not linked to, as it knows better than the configuration. Members that are
-            away and linked, because they were stopped and have not ended yet, can still agree to changes.
+        unheard: Members that the caller is not linked to, or hears too late, as it knows better than the configuration.
+            Members that are away and linked, because they were stopped and have not ended yet, can still agree to
+            changes.
         behind: Learners that lack too much of the log to be promoted now: Raft would refuse them.
         stops_cost: A bug, for tests: who is stopped loses its vote (`planted`).
     """

@@ -49,7 +49,7 @@ PING: Final = 5  # a time of the sender, u64; returned at once as PONG
 PONG: Final = 6
 CLOSE: Final = 7  # the last frame: a code, u8, and a reason in UTF-8
 CHALLENGE: Final = 8  # the first frame: a nonce
-WAITED: Final = 9  # how long the messages of the next data frame have waited for a connection: milliseconds, u64
+WAITED: Final = 9  # how long the messages of the next data frame that has any have waited: milliseconds, u64
 CONTROL_DATA: Final = 10  # messages of the control class
 PIECE: Final = 11  # of a DATA frame
 

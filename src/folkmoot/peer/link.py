@@ -35,7 +35,7 @@ from folkmoot.peer.frame import CONTROL_DATA, DATA, FRAME_BYTES_MAX, RESUME, WAI
 from folkmoot.peer.kind import CONTROL_KINDS, DELAYED
 from folkmoot.peer.member import Member
 from folkmoot.peer.peer import PeerConnection
-from folkmoot.peer.traffic import FRAME_BYTES, TrafficClass
+from folkmoot.peer.traffic import FRAME_BYTES, HEAD_BYTES, TrafficClass
 
 __all__ = ["ACK_BYTES", "HANDOVER_BYTES", "Link", "Resume", "read_resume"]
 
@@ -232,13 +232,14 @@ class Link:
     def take(self, kind: int, data: bytes, pos: int, stop: int, inbox: list[tuple[str, int, bytes]]) -> str:
         """Read a DATA or CONTROL_DATA frame whose kind is at `pos`; return what is wrong with it, or "".
 
-        Data that has waited is between two messages that say how long (DELAYED).
+        Data that has waited is between two messages that say how long (DELAYED). Acknowledgements may come between that
+        and the last piece of its frame.
         """
         if kind == CONTROL_DATA:
             return self.control.take(self.node_id, data, pos, stop, inbox)
-        waited_ms, self.waited_ms = self.waited_ms, 0
-        if not waited_ms:
+        if not self.waited_ms or stop - pos <= HEAD_BYTES:
             return self.data.take(self.node_id, data, pos, stop, inbox)
+        waited_ms, self.waited_ms = self.waited_ms, 0
         before = len(inbox)
         inbox.append((self.node_id, DELAYED, varint(waited_ms)))
         fault = self.data.take(self.node_id, data, pos, stop, inbox)

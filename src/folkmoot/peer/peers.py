@@ -19,8 +19,9 @@ from folkmoot.peer.member import Member
 from folkmoot.peer.peer import CLOSED, OPEN, PeerConnection
 from folkmoot.peer.switch import Switch
 
-__all__ = ["Peers"]
+__all__ = ["HELD_BYTES", "Peers"]
 
+HELD_BYTES: Final = 512 << 10  # of frames that have waited, which are read at once
 _PINGS_EVERY: Final = 16  # quarters of the time after which a peer is silent, in which one is pinged that is not
 _PROBED: Final = 4  # links
 
@@ -86,14 +87,15 @@ class Peers:
     def set_full(self, node_id: str, full: bool) -> None:
         """So many messages of a node wait here that no more are read, or no longer.
 
-        What is not read is not acknowledged, so the other node knows that it is too fast.
+        What is not read is not acknowledged, so the other node knows that it is too fast. Frames that have waited are
+        read in portions: call it again whenever messages of the node were handled and few are left.
         """
         link = self._switch.links.get(node_id)
-        if link is None or link.is_full == full:
+        if link is None:
             return
         link.is_full = full
         peer = link.current
-        if not full and peer is not None and peer.state == OPEN:
+        if not full and peer is not None and peer.held and peer.state == OPEN:
             self._read_held(peer, link)
 
     def _read(self, peer: PeerConnection) -> None:
@@ -117,10 +119,19 @@ class Peers:
             self._switch.reject(peer, "its bytes are not frames of Folkmoot, or longer than allowed")
 
     def _read_held(self, peer: PeerConnection, link: Link) -> None:
-        """Take the frames that have waited, in their order."""
+        """Take frames that have waited, in their order, and at least one message: when that is handled it goes on here.
+
+        All at once they could be as much as a link holds, which a change of the view would have handled in one turn.
+        Those of a node without classes have its heartbeats among them, which must not wait.
+        """
         held = peer.held
+        before = len(self.inbox)
+        left = HELD_BYTES
         while held and peer.state == OPEN:
+            if left <= 0 and len(self.inbox) > before and link.has_classes:
+                return
             data = held.popleft()
+            left -= len(data)
             self._take(peer, link, data, 0, len(data))
 
     def _take(self, peer: PeerConnection, link: Link, data: bytes, pos: int, stop: int) -> None:
@@ -350,8 +361,12 @@ class Peers:
             self._owed.append(link)
 
     def _ping(self, link: Link) -> None:
+        """Ask whether a node is there, also on a full connection: a link that carries too little is full all the time.
+
+        A long message is acknowledged as a whole, so nothing else may be heard while its pieces are on their way.
+        """
         peer = link.current
-        if peer is not None and peer.writable:
+        if peer is not None:
             link.ping_sent_us = self._switch.now
             peer.put(frame(PING, u64(self._switch.now)))
 

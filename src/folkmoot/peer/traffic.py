@@ -12,10 +12,10 @@ from folkmoot.kernel.pack import get_u64
 from folkmoot.peer.frame import data_frame, message_head
 from folkmoot.peer.kind import KIND_END
 
-__all__ = ["FRAME_BYTES", "Frame", "TrafficClass"]
+__all__ = ["FRAME_BYTES", "HEAD_BYTES", "Frame", "TrafficClass"]
 
 FRAME_BYTES: Final = 128 << 10  # a turn with more is sent as several frames, which others can overtake
-_HEAD_BYTES: Final = 17  # kind, first, ack
+HEAD_BYTES: Final = 17  # kind, first, ack: all of a frame that only acknowledges
 
 
 class Frame:
@@ -122,12 +122,12 @@ class TrafficClass:
 
         Messages that were received before are dropped. A frame with a fault leaves nothing in the inbox.
         """
-        if stop - pos < _HEAD_BYTES:
+        if stop - pos < HEAD_BYTES:
             return "a data frame that is too short"
         first = get_u64(data, pos + 1)
         ack = get_u64(data, pos + 9)
         number = self.received_seq
-        if first > number + 1 or (first == 0 and stop > pos + _HEAD_BYTES):
+        if first > number + 1 or (first == 0 and stop > pos + HEAD_BYTES):
             return f"message {first} after message {number}"
         if ack > self.framed_seq:
             return f"message {ack} acknowledged, {self.framed_seq} sent"
@@ -135,7 +135,7 @@ class TrafficClass:
             self.acknowledged(ack)
         before = len(inbox)
         skip = number + 1 - first
-        at = pos + _HEAD_BYTES
+        at = pos + HEAD_BYTES
         while at < stop:
             kind = data[at]
             at += 1
