@@ -8,7 +8,7 @@ import pytest
 
 from folkmoot.kernel.pack import u64
 from folkmoot.membership.control import Control
-from folkmoot.membership.control_message import GREETING, REQUEST, Greeting, decode_greeting, kind_of
+from folkmoot.membership.control_message import GREETING, REQUEST, Beat, Greeting, decode_greeting, kind_of
 from folkmoot.membership.control_option import ControlOptions
 from folkmoot.membership.controller import SETTINGS_COUNTER_MAX
 from folkmoot.membership.fork import lineage_in, trunk_of
@@ -1215,6 +1215,25 @@ def test_a_member_that_is_answered_late_and_in_time_stays() -> None:
 def test_a_member_that_is_answered_too_late_would_lead_for_ever() -> None:
     led, _back = answered_late(1, 3, 1100 * MS, ["keeps_unleased"])
     assert led == 20 * S
+
+
+def test_heartbeats_that_come_together_tell_of_one_moment() -> None:
+    """They waited for a way that is open again: in time or not, none of them says that the next one will be late."""
+    cluster = begun(1, 3, forks=False)
+    cluster.run(3 * S)
+    boss, well = controller(cluster), follower(cluster)
+    judge = control(boss).controller
+    configuration = control(boss).configuration
+    assert judge is not None
+    assert configuration is not None
+    member = configuration.members[well.disk]
+    beat = Beat(control(boss).lineage, 0, 0)
+    beat.lapsed = True
+    for _ in range(12):
+        judge._note_lapse(member.disk, member.incarnation, beat, boss.clock(cluster.now))
+    for _ in range(60):
+        cluster.run(50 * MS)
+        assert led_by(boss, well)
 
 
 @pytest.mark.parametrize("count", [3, 5])

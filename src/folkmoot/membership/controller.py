@@ -143,6 +143,8 @@ class _Lapses:
         self.since_ns = now
         self.lapsed: int = 0  # heartbeats since then before which it had no lease for a moment
         self.kept: int = 0  # and others
+        self.newest: bool = True  # whether the newest is of the former
+        self.counted_ns: int = 0  # when the last of them came; what comes together tells of one moment
         self.goes: bool = False  # it is answered no more for that
 
 
@@ -277,11 +279,17 @@ class Controller:
         if known is not None and known.incarnation != incarnation:
             del self._lapses[disk]
             known = None
+        if known is None:
+            if not beat.lapsed:
+                return
+            known = self._lapses[disk] = _Lapses(incarnation, now)
+        known.newest = beat.lapsed
+        if now - known.counted_ns < self._options.heartbeat_ns // 2:
+            return  # the way was closed, and is open again
+        known.counted_ns = now
         if beat.lapsed:
-            if known is None:
-                known = self._lapses[disk] = _Lapses(incarnation, now)
             known.lapsed += 1
-        elif known is not None:
+        else:
             known.kept += 1
             if known.kept > known.lapsed and not known.goes:
                 del self._lapses[disk]
@@ -594,7 +602,7 @@ class Controller:
             if lapses is None or lapses.incarnation != member.incarnation or member.disk == self._me.disk:
                 continue
             lasts = now - lapses.since_ns >= self._options.lease_ns and lapses.lapsed >= _LAPSES_MIN
-            if lapses.goes or (lasts and self._is_heard(member.disk, now)):
+            if lapses.goes or (lasts and lapses.newest and self._is_heard(member.disk, now)):
                 late.append(member.disk)
         disks = [member.disk for member in up]
         for disk in [disk for disk in self._lapses if disk not in disks]:
