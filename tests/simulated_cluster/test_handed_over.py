@@ -191,6 +191,21 @@ class Stage:
         self.cluster.advance(SECOND)
 
 
+def test_the_next_leader_takes_no_message_before_those_are_answered_that_came_to_the_former_one() -> None:
+    """[MQTT-4.6.0-3] The PUBREC of the former leader waits behind a SUBACK, and that for a third node to confirm."""
+    stage = Stage()
+    stage.cluster.hand_log_to(stage.heir)
+    client = stage.cluster[stage.leader].client(stage.name)
+    client.connect(session_expiry=EVER)
+    stage.cluster.held = {(stage.leader, stage.third)}
+    client.send(Subscribe(1, [(b"t", 1)]), Publish(b"u", b"one", 2, packet_id=2))
+    stage.hand_on()
+    client.send(Publish(b"u", b"two", 2, packet_id=3))
+    stage.cluster.advance(SECOND // 10)
+    stage.release()
+    assert [packet.packet_id for packet in client.receive() if isinstance(packet, Ack)] == [2, 3]
+
+
 def test_a_pubrel_that_has_left_before_older_turns_are_complete_is_not_repeated_by_the_next_leader() -> None:
     """[MQTT-4.4.0-1] The older turn waits for a third node to confirm the subscription of another client."""
     stage = Stage()

@@ -179,6 +179,7 @@ class Relays:
         relay = Relay(connection, session.partition, body, False, token_of(connection, self.state))
         relay.state = GRANTED
         relay.persistent = session.persistent
+        relay.answers_token = connection.held_token if connection.held else 0
         self._add(relay)
         for first, rest, sequence in taken:
             if first >> 4 != PUBCOMP:
