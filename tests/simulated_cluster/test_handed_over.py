@@ -8,7 +8,7 @@ from folkmoot.kernel.clock import MILLISECOND, SECOND
 from folkmoot.kernel.hash import hash64
 from folkmoot.membership.command import Lead
 from folkmoot.mqtt.kind import PUBCOMP, PUBREC, PUBREL
-from folkmoot.mqtt.packet import Ack, Publish, Suback, Subscribe
+from folkmoot.mqtt.packet import V5, Ack, Connect, Publish, Suback, Subscribe
 from tests.harness.peer import EVER
 from tests.harness.simulated_cluster import TURNS_MAX, SimulatedCluster
 
@@ -231,3 +231,21 @@ def test_a_pubrel_that_has_left_before_older_turns_are_complete_is_not_repeated_
     stage.cluster.advance(SECOND)
     other.expect(Suback)
     assert client.receive() == []
+
+
+def test_a_connection_that_ends_between_two_leaders_unknown_to_both_is_forgotten() -> None:
+    """Its node asks the former leader, then hears of the next one, and loses the connection before that has begun."""
+    stage = Stage()
+    cluster = stage.cluster
+    cluster.hand_log_to(stage.leader)
+    cluster.held = {(stage.leader, stage.fourth), (stage.third, stage.heir)}
+    cluster.hand_partition_to(stage.partition, stage.heir)
+    client = cluster[stage.fourth].client(stage.name).open()
+    client.send(Connect(V5, stage.name, True, 0))
+    cluster.held = {(stage.third, stage.heir)}
+    cluster.advance(SECOND // 100)
+    assert not cluster[stage.heir].node._state.leads[stage.partition]
+    client.lose()
+    stage.release()
+    assert cluster[stage.heir].node._state.leads[stage.partition]
+    assert len(cluster[stage.fourth].node._broker.proxy.relays) == 0

@@ -33,8 +33,9 @@ class Relay:
     to be safe, as (number, first byte, rest, when it came); given: number of the newest packet sent to any leader;
     retained: number of the newest packet with a retained message; qos0, qos1: of the newest with a message with that
     QoS; promised: the packet that marks what this node had outstanding for it while it was the leader; answers: the
-    newest turn for which an answer waits that this node gave as the leader; flights: queue sequences by packet id that
-    the client has received, and whose acknowledgement is not known to be safe.
+    newest turn for which an answer waits that this node gave as the leader; disowned: the leader was told that no
+    session goes on with it; flights: queue sequences by packet id that the client has received, and whose
+    acknowledgement is not known to be safe.
     """
 
     def __init__(self, connection: Connection, partition: int, body: bytes, assigned: bool, token: int) -> None:
@@ -57,6 +58,7 @@ class Relay:
         self.qos1_seq = 0
         self.marker_seq = 0
         self.answers_token = 0
+        self.disowned = False
         self.flights: dict[int, int] = {}
 
     @property
