@@ -7,8 +7,8 @@ import pytest
 from folkmoot.kernel.clock import MILLISECOND, SECOND
 from folkmoot.kernel.hash import hash64
 from folkmoot.membership.command import Lead
-from folkmoot.mqtt.kind import PUBREC, PUBREL
-from folkmoot.mqtt.packet import Ack, Publish, Suback, Subscribe
+from folkmoot.mqtt.kind import PUBCOMP, PUBREC, PUBREL
+from folkmoot.mqtt.packet import V5, Ack, Connect, Publish, Suback, Subscribe
 from tests.harness.peer import EVER
 from tests.harness.simulated_cluster import TURNS_MAX, SimulatedCluster
 
@@ -167,3 +167,85 @@ def replicas_in(cluster: SimulatedCluster) -> list[list[str]]:
     view = cluster["n1"].cluster_node.view
     assert view is not None
     return view.replicas
+
+
+class Stage:
+    """A partition with its leader, the heir with the other copy, and two nodes without one; a client id in it."""
+
+    def __init__(self) -> None:
+        self.cluster = cluster = SimulatedCluster(4, partitions=16, replicas=2)
+        self.partition = 0
+        self.leader, self.heir = replicas_in(cluster)[0]
+        self.third, self.fourth = [name for name in cluster.sites if name not in (self.leader, self.heir)]
+        self.name = next(name for name in map(str, range(999)) if hash64(name.encode()) % 16 == self.partition)
+
+    def hand_on(self) -> None:
+        """Hand the partition to the heir, which begins to lead it."""
+        self.cluster.hand_partition_to(self.partition, self.heir)
+        self.cluster.advance(SECOND // 10)
+        assert self.cluster[self.heir].node._state.leads[self.partition]
+
+    def release(self) -> None:
+        """All links carry again what was held."""
+        self.cluster.held = set()
+        self.cluster.advance(SECOND)
+
+
+def test_the_next_leader_takes_no_message_before_those_are_answered_that_came_to_the_former_one() -> None:
+    """[MQTT-4.6.0-3] The PUBREC of the former leader waits behind a SUBACK, and that for a third node to confirm."""
+    stage = Stage()
+    stage.cluster.hand_log_to(stage.heir)
+    client = stage.cluster[stage.leader].client(stage.name)
+    client.connect(session_expiry=EVER)
+    stage.cluster.held = {(stage.leader, stage.third)}
+    client.send(Subscribe(1, [(b"t", 1)]), Publish(b"u", b"one", 2, packet_id=2))
+    stage.hand_on()
+    client.send(Publish(b"u", b"two", 2, packet_id=3))
+    stage.cluster.advance(SECOND // 10)
+    stage.release()
+    assert [packet.packet_id for packet in client.receive() if isinstance(packet, Ack)] == [2, 3]
+
+
+def test_a_pubrel_that_has_left_before_older_turns_are_complete_is_not_repeated_by_the_next_leader() -> None:
+    """[MQTT-4.4.0-1] The older turn waits for a third node to confirm the subscription of another client."""
+    stage = Stage()
+    stage.cluster.hand_log_to(stage.heir)
+    client = stage.cluster[stage.leader].client(stage.name, acks=False)
+    client.connect(session_expiry=EVER)
+    client.subscribe("t", qos=2)
+    other = stage.cluster[stage.leader].client("other")
+    other.connect()
+    publisher = stage.cluster[stage.heir].client("publisher")
+    publisher.connect()
+    stage.cluster.held = {(stage.leader, stage.third)}
+    other.send(Subscribe(1, [(b"z", 1)]))
+    publisher.publish("t", b"m", qos=2)
+    (message,) = client.publishes()
+    client.send(Ack(PUBREC, message.packet_id))
+    assert client.expect(Ack).kind == PUBREL
+    assert other.receive() == []
+    stage.hand_on()
+    stage.release()
+    assert client.receive() == []
+    client.send(Ack(PUBCOMP, message.packet_id))
+    stage.cluster.advance(SECOND)
+    other.expect(Suback)
+    assert client.receive() == []
+
+
+def test_a_connection_that_ends_between_two_leaders_unknown_to_both_is_forgotten() -> None:
+    """Its node asks the former leader, then hears of the next one, and loses the connection before that has begun."""
+    stage = Stage()
+    cluster = stage.cluster
+    cluster.hand_log_to(stage.leader)
+    cluster.held = {(stage.leader, stage.fourth), (stage.third, stage.heir)}
+    cluster.hand_partition_to(stage.partition, stage.heir)
+    client = cluster[stage.fourth].client(stage.name).open()
+    client.send(Connect(V5, stage.name, True, 0))
+    cluster.held = {(stage.third, stage.heir)}
+    cluster.advance(SECOND // 100)
+    assert not cluster[stage.heir].node._state.leads[stage.partition]
+    client.lose()
+    stage.release()
+    assert cluster[stage.heir].node._state.leads[stage.partition]
+    assert len(cluster[stage.fourth].node._broker.proxy.relays) == 0

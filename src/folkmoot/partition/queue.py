@@ -437,14 +437,21 @@ class Queue:
     def hand_over(self, session: Session, connection: Connection) -> list[tuple[int, bytes, int]]:
         """Return the acknowledgements whose turn is not complete, for the next leader: first byte, rest, sequence.
 
-        It answers them, so this node does not: PUBREL goes out once, in the order of PUBREC [MQTT-4.6.0-4].
+        It answers them, so this node does not: PUBREL goes out once, in the order of PUBREC [MQTT-4.6.0-4]. A PUBREC
+        whose PUBREL has left ahead of its turn is answered, and committed.
         """
         taken = session.taken
         if taken is None:
             return []
         self._let_go(taken)
-        self.commits.drop_releases(connection, [rest for _, first, rest, _ in taken if first >> 4 == PUBREC])
-        return [(first, rest, sequence) for _, first, rest, sequence in taken]
+        released = [rest for _, first, rest, _ in taken if first >> 4 == PUBREC and len(rest) == 2]
+        waiting = self.commits.drop_releases(connection, released)
+        answered = [packet_id for packet_id in released if packet_id not in waiting]
+        return [
+            (first, rest, sequence)
+            for _, first, rest, sequence in taken
+            if first >> 4 != PUBREC or rest not in answered
+        ]
 
     def _released_key(self, session: Session, sequence: int) -> bytes:
         return numbered_key(name_prefix(session.partition, RELEASED, session.key), sequence)

@@ -133,7 +133,7 @@ class Inbound:
         qos = first >> 1 & 3
         passed_on = qos == 2 or names_producer(properties)
         late = bool(first & 1) and not relay.is_ordered(passed_on, self.commits.complete_token)
-        if late or (self._has_direct(connection, qos) if passed_on else not relay.is_free(qos)):
+        if late or (self._has_direct(connection, relay, qos) if passed_on else not relay.is_free(qos)):
             return self._defer(connection)
         if passed_on:
             self._forward(connection, relay, first, packet_id, topic, payload, properties)
@@ -148,11 +148,14 @@ class Inbound:
         self._accept(connection, first, qos, packet_id, topic, payload, properties)
         return HANDLED
 
-    def _has_direct(self, connection: Connection, qos: int) -> bool:
-        """Whether messages with QoS 0 or 1 are under way that this node has published, and not the session's leader.
+    def _has_direct(self, connection: Connection, relay: Relay, qos: int) -> bool:
+        """Whether messages are under way that this node has published, and not the session's leader.
 
-        One with the same QoS that the leader publishes would overtake them (A3). Those with QoS 2 all go there.
+        One with the same QoS that the leader publishes would overtake them (A3). Those with QoS 2 all go there, but for
+        those that came while this node was the leader: their PUBRECs are to be sent first [MQTT-4.6.0-3].
         """
+        if qos == 2:
+            return relay.answers_token > self.commits.complete_token
         if qos == 1:
             token = connection.direct_token
             seq = connection.forwarded_qos1_seq
@@ -221,7 +224,7 @@ class Inbound:
         token = self.commits.complete_token
         if relay is None or not relay.persistent:
             return connection.direct_token <= token
-        if self._has_direct(connection, 0) or self._has_direct(connection, 1):
+        if any(self._has_direct(connection, relay, qos) for qos in (0, 1, 2)):
             return False
         return relay.is_free(0) and relay.is_free(1) and all(relay.is_ordered(way, token) for way in (True, False))
 

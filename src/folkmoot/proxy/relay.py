@@ -179,6 +179,7 @@ class Relays:
         relay = Relay(connection, session.partition, body, False, token_of(connection, self.state))
         relay.state = GRANTED
         relay.persistent = session.persistent
+        relay.answers_token = connection.held_token if connection.held else 0
         self._add(relay)
         for first, rest, sequence in taken:
             if first >> 4 != PUBCOMP:
@@ -300,14 +301,15 @@ class Relays:
         """The partition has another leader: packets wait until it asks for them."""
         for relay in self._by_partition[partition].values():
             relay.leader = ""
+            relay.disowned = False
 
     def opened(self, partition: int) -> None:
         """The leader of a partition is open: ask it to admit the waiting clients."""
         for relay in list(self._by_partition[partition].values()):
             if relay.state == ASKED:
                 self._ask(relay)
-            elif relay.state == ENDED and not relay.leader and not relay.log:
-                self.forget(relay)  # the new leader has not asked for it: it knows that the client is gone
+            elif relay.state == ENDED and not relay.leader and relay.disowned:
+                self.forget(relay)  # the leader knows that it was not admitted, and gets nothing of it
             elif relay.state == ENDED and relay.leader and relay.log:
                 # An earlier answer that the leader does not know it was not reliable.
                 packet, first, rest, _came_us = relay.log[-1]
@@ -337,8 +339,10 @@ class Relays:
                 if relay.state != ASKED:
                     relay.leader = node_id
                     relays.append(relay)
-                elif relay.leader == node_id:
-                    asked.append(relay)  # the others ask when it is open
+                else:
+                    relay.disowned = True
+                    if relay.leader == node_id:
+                        asked.append(relay)  # the others ask when it is open
         self._flush_to(node_id)
         self.fabric.send(node_id, ATTACHED, msgspec.msgpack.encode((epoch, partitions, clients)))
         for relay in relays:

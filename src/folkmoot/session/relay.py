@@ -32,8 +32,10 @@ class Relay:
     leader: the node that gets packets now, empty while the partition has none; log: packets whose effects are not known
     to be safe, as (number, first byte, rest, when it came); given: number of the newest packet sent to any leader;
     retained: number of the newest packet with a retained message; qos0, qos1: of the newest with a message with that
-    QoS; promised: the packet that marks what this node had outstanding for it while it was the leader; flights: queue
-    sequences by packet id that the client has received, and whose acknowledgement is not known to be safe.
+    QoS; promised: the packet that marks what this node had outstanding for it while it was the leader; answers: the
+    newest turn for which an answer waits that this node gave as the leader; disowned: the leader was told that no
+    session goes on with it; flights: queue sequences by packet id that the client has received, and whose
+    acknowledgement is not known to be safe.
     """
 
     def __init__(self, connection: Connection, partition: int, body: bytes, assigned: bool, token: int) -> None:
@@ -55,6 +57,8 @@ class Relay:
         self.qos0_seq = 0
         self.qos1_seq = 0
         self.marker_seq = 0
+        self.answers_token = 0
+        self.disowned = False
         self.flights: dict[int, int] = {}
 
     @property
@@ -84,7 +88,7 @@ class Relay:
 
     def let_overtake(self) -> None:
         """Give up the order: the client has gone, and delivery out of order is better than none."""
-        self.retained_seq = self.qos0_seq = self.qos1_seq = self.marker_seq = 0
+        self.retained_seq = self.qos0_seq = self.qos1_seq = self.marker_seq = self.answers_token = 0
         connection = self.connection
         connection.kept_token = connection.direct_token = 0
         connection.forwarded_qos0_seq = connection.forwarded_qos1_seq = 0

@@ -199,11 +199,15 @@ class Commits:
         self.throttle.backlog_bytes += size
         self.throttle.slow_down(connection)
 
-    def drop_releases(self, connection: Connection, packet_ids: list[bytes]) -> None:
-        """Send no PUBREL with these packet ids: another node leads the session from now on, and sends them."""
+    def drop_releases(self, connection: Connection, packet_ids: list[bytes]) -> list[bytes]:
+        """Send no PUBREL with these packet ids: another node leads the session from now on, and sends them.
+
+        Return the packet ids of those that waited; the others have left ahead.
+        """
+        dropped: list[bytes] = []
         turns = connection.held_turns
         if not turns or not packet_ids:
-            return
+            return dropped
         kept: deque[int] = deque()
         places: dict[int, int] = {}  # by token: where to look for the next acknowledgement
         for signed in turns:
@@ -216,11 +220,13 @@ class Commits:
             if ack[0] == _PUBREL and ack[2:4] in packet_ids:
                 self._uncount(turn, ack)
                 turn.acks[i] = b""
+                dropped.append(ack[2:4])
             else:
                 kept.append(signed)
         connection.held_turns = kept
         connection.held = len(kept)
         connection.held_token = abs(kept[-1]) if kept else 0
+        return dropped
 
     def touch(self, session: Session) -> None:
         """Have the session's queue go on when this turn is committed."""
