@@ -27,7 +27,7 @@ from folkmoot.streams.config import StreamConfig
 from folkmoot.turn.message import OUTPUT
 from tests.harness.box import Box
 from tests.harness.fixture import MakeBox
-from tests.harness.peer import EVER, Peer
+from tests.harness.peer import EVER, Peer, properties
 from tests.harness.simulated_cluster import SimulatedCluster, Site
 from tests.harness.version import ALL
 
@@ -415,11 +415,11 @@ def test_a_node_that_finds_itself_away_drops_what_it_withheld() -> None:
     late.send(Connect(5, late.client_id, True, 0))
     cluster.run()
     assert (peer.receive(), reader.receive(), late.receive()) == ([], [], [])
-    assert [kind for _, kind, _ in away.cluster_node.fabric.out if kind == OUTPUT]
+    assert [kind for _, _, kind, _ in away.cluster_node.fabric.withheld if kind == OUTPUT]
     cluster["n1"].cluster_node.membership.evict("n3", cluster.now)
     cluster.advance(PAUSE_US - SECOND // 10)
     assert away.cluster_node.fabric.idle, "before the pause is over"
-    assert away.cluster_node.fabric.out == []
+    assert away.cluster_node.fabric.withheld == []
     peer.expect_close(0x89)
     assert kinds(peer.receive()) == [Disconnect], "no acknowledgement leaves with it"
     assert late.expect(Connack).code == 0x89
@@ -447,4 +447,19 @@ def test_too_much_for_another_node_gives_its_link_up(cluster: SimulatedCluster) 
         peer.send(Subscribe(number + 1, [(b"t/%d" % number, 1)]))
     cluster.run()
     assert "peer_too_slow" in leader.kinds()
-    assert sum(len(body) for _, _, body in leader.cluster_node.fabric.out) <= 1000
+    assert sum(len(body) for _, _, _, body in leader.cluster_node.fabric.withheld) <= 1000
+
+
+@pytest.mark.parametrize("expiry_s", [1, 100])
+def test_a_message_grows_older_while_it_waits_for_a_lease(cluster: SimulatedCluster, expiry_s: int) -> None:
+    reader = cluster["n2"].client("reader")
+    reader.connect()
+    reader.subscribe("t", qos=1)
+    publisher = led_client(cluster["n1"], cluster["n2"], session_expiry=EVER)
+    cluster["n1"].end_lease()
+    expiry = properties(message_expiry=expiry_s)
+    publisher.send(Publish(b"t", b"old", 2, packet_id=1, properties=expiry))
+    cluster.advance(2 * SECOND)
+    cluster["n1"].grant_lease()
+    cluster.advance(SECOND)
+    assert reader.payloads() == ([] if expiry_s < 2 else [b"old"])

@@ -436,27 +436,36 @@ class ClusterNode:
         outgoing = self._outgoing
         if speaks:
             for node_id, kind, body in outgoing:
+                if kind >= BROKER_FIRST and self.fabric.withheld:
+                    self._send_withheld()
                 self.peers.send(node_id, kind, body)
+            self._send_withheld()
         else:
             self._withhold(outgoing)
         outgoing.clear()
         self.peers.flush(self.state.now)
 
     def _withhold(self, outgoing: list[tuple[str, int, bytes]]) -> None:
-        size = 0
-        kept: list[tuple[str, int, bytes]] = []
-        for message in outgoing:
-            node_id, kind, body = message
+        withheld = self.fabric.withheld
+        if self.fabric.idle:
+            withheld.clear()
+        for node_id, kind, body in outgoing:
             if kind < BROKER_FIRST:
                 self.peers.send(node_id, kind, body)
             elif not self.fabric.idle:
-                kept.append(message)
-                size += len(body) + _MESSAGE_BYTES
+                withheld.append((self.state.now, node_id, kind, body))
+        size = sum([len(body) + _MESSAGE_BYTES for _since_us, _node_id, _kind, body in withheld])
         if size > self.config.link_buffer_bytes_max:  # as if the links held them
-            for node_id in dict.fromkeys([message[0] for message in kept]):
+            for node_id in dict.fromkeys([message[1] for message in withheld]):
                 self.peers.overflow(node_id)
-            kept.clear()
-        self.fabric.out[:] = kept  # in front of those of the next turn
+            withheld.clear()
+
+    def _send_withheld(self) -> None:
+        """Send what has waited for a lease, before what is new; the others learn for how long: it may expire."""
+        withheld = self.fabric.withheld
+        for since_us, node_id, kind, body in withheld:
+            self.peers.send(node_id, kind, body, since_us)
+        withheld.clear()
 
     def _drop_withheld(self) -> None:
         """Forget messages of the broker that have not left: this node stops leading what they are about.
@@ -464,6 +473,7 @@ class ClusterNode:
         Some may have waited for the lease that ended because of that.
         """
         self.fabric.out.clear()
+        self.fabric.withheld.clear()
         self._outgoing[:] = [message for message in self._outgoing if message[1] < BROKER_FIRST]
 
     def _install(self, view: View) -> None:

@@ -138,10 +138,12 @@ class Link:
             return 0
         return now - max(self.data.waits_since_us(now), min(self.patience_from_us, now))
 
-    def put(self, kind: int, body: bytes, now: int) -> None:
-        """Append a message to the frame of this turn and its class."""
+    def put(self, kind: int, body: bytes, now: int, since_us: int = NEVER) -> None:
+        """Append a message to the frame of this turn and its class; since_us: since when it has waited, if it has."""
         traffic = self.control if self.has_classes and kind in CONTROL_KINDS else self.data
-        if traffic.put(kind, body):
+        if traffic.is_older(since_us):
+            traffic.seal(now, self._is_writable())
+        if traffic.put(kind, body, since_us):
             traffic.seal(now, self._is_writable())
 
     def _is_writable(self) -> bool:
@@ -159,7 +161,8 @@ class Link:
         """Give the current connection the frames that it has not had; return whether some remain for the next turn.
 
         It gets a little of the control when it is full, too: until it says that it has room, a turn or two go by.
-        Before one that has waited for a connection, or for room in it, goes how long: what is in it may expire.
+        Before one that has waited for a connection, for room in it, or before it was made, goes how long: what is in it
+        may expire.
         """
         connection = self.current
         if connection is None:
@@ -188,7 +191,7 @@ class Link:
         """Give a connection the next data frame, or a piece of it."""
         one = data.frames[data.unsent_index]
         start = data.unsent_pos
-        waited_us = now - one.made_us
+        waited_us = now - one.since_us
         if start == 0 and waited_us >= SECOND:
             connection.put(frame(WAITED, u64(waited_us // MILLISECOND)))
         if self.has_classes and len(one.data) > 2 * FRAME_BYTES:

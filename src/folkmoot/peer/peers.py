@@ -252,8 +252,10 @@ class Peers:
         """Return by wanted address the id of the node that answered there last, this one included."""
         return self._switch.entries.residents(self.me.node_id)
 
-    def send(self, node_id: str, kind: int, body: bytes) -> None:
+    def send(self, node_id: str, kind: int, body: bytes, since_us: int = NEVER) -> None:
         """Send a message at the end of the turn, with all others of the turn; dropped without a link to the node.
+
+        since_us: since when it has waited for something else, if it has.
 
         Messages to a node arrive in their order, but those of the control overtake others (`folkmoot.peer.link`).
         When more than `link_buffer_bytes_max` wait for a peer, its link is dropped at the end of the turn with all that
@@ -268,7 +270,7 @@ class Peers:
         if link.backlog_bytes() > self._config.link_buffer_bytes_max:
             link.overflow = True
         else:
-            link.put(kind, body, self._switch.now)
+            link.put(kind, body, self._switch.now, since_us)
         if not link.dirty:
             link.dirty = True
             self._dirty.append(link)

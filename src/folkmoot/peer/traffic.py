@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from folkmoot.kernel.clock import MILLISECOND, NEVER
 from folkmoot.kernel.pack import get_u64
 from folkmoot.peer.frame import data_frame, message_head
 from folkmoot.peer.kind import KIND_END
@@ -16,15 +17,20 @@ __all__ = ["FRAME_BYTES", "HEAD_BYTES", "Frame", "TrafficClass"]
 
 FRAME_BYTES: Final = 128 << 10  # a turn with more is sent as several frames, which others can overtake
 HEAD_BYTES: Final = 17  # kind, first, ack: all of a frame that only acknowledges
+_AGE_STEP_US: Final = 100 * MILLISECOND  # messages whose ages differ by less go in one frame
 
 
 class Frame:
-    """A frame of messages that is not acknowledged: its bytes, the number of the last one, and when it was made."""
+    """A frame of messages that is not acknowledged: its bytes, the number of the last one, and when it was made.
 
-    def __init__(self, last: int, data: bytes, now: int) -> None:
+    since_us: since when its oldest message has waited.
+    """
+
+    def __init__(self, last: int, data: bytes, now: int, since_us: int) -> None:
         self.last_seq = last
         self.data = data
         self.made_us = now
+        self.since_us = since_us
 
 
 class TrafficClass:
@@ -36,6 +42,7 @@ class TrafficClass:
         # Output
         self.queue: list[bytes] = [b""]  # of this turn; the first is a placeholder for the head of the frame
         self.queue_bytes = 0
+        self._queue_us = NEVER  # since when the oldest of them has waited
         self.frames: list[Frame] = []
         self.frames_bytes = 0
         self.unsent_index = 0  # index of the first frame that the current connection has not been given
@@ -64,8 +71,13 @@ class TrafficClass:
         """Return since when the oldest frame waits that the connection has not been given; now: there is none."""
         return self.frames[self.unsent_index].made_us if self.has_unsent() else now
 
-    def put(self, kind: int, body: bytes) -> bool:
-        """Append a message to the frame of this turn; return whether it is long enough to be sealed."""
+    def is_older(self, since_us: int) -> bool:
+        """Whether the frame of this turn has waited for longer than a message that has waited since then."""
+        return since_us - _AGE_STEP_US > self._queue_us
+
+    def put(self, kind: int, body: bytes, since_us: int) -> bool:
+        """Append a message, which has waited since then; return whether the frame is long enough to be sealed."""
+        self._queue_us = min(self._queue_us, since_us)
         head = message_head(kind, len(body))
         self.queue.append(head)
         self.queue.append(body)
@@ -86,7 +98,8 @@ class TrafficClass:
         data = data_frame(self.kind, self.framed_seq + 1, self.received_seq, self.queue, self.queue_bytes)
         self.queue = [b""]
         self.queue_bytes = 0
-        self.frames.append(Frame(self.put_seq, data, now))
+        self.frames.append(Frame(self.put_seq, data, now, min(self._queue_us, now)))
+        self._queue_us = NEVER
         self.frames_bytes += len(data)
         self.framed_seq = self.put_seq
 

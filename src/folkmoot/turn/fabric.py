@@ -19,7 +19,8 @@ class Fabric:
     partition, whether its leader takes requests; since: per partition, the view in which its leader got it, or opens it
     anew; holds: per partition, whether this node's copy is complete; full: nodes without room on their disks;
     out_of_sync: members that miss messages of this node; features: what all members can do; out: messages to send, in
-    order, as (node id, kind, body); planted: bugs of tests, none else.
+    order, as (node id, kind, body); withheld: those that go before them, and wait for a lease, each with the time since
+    which it does; planted: bugs of tests, none else.
     """
 
     def __init__(self, node_id: str, partitions: int, alone: bool) -> None:
@@ -46,6 +47,7 @@ class Fabric:
         self.flood_bytes = 0  # more than this waits: a message that may be dropped is not sent
         self.features: list[str] = []
         self.out: list[tuple[str, int, bytes]] = []
+        self.withheld: list[tuple[int, str, int, bytes]] = []
         self.planted = Planted([])
 
     def decides(self, speaks: bool) -> bool:
@@ -72,6 +74,7 @@ class Fabric:
         """
         self.out_of_sync[node_id] = None
         self.out[:] = [message for message in self.out if message[0] != node_id]
+        self.withheld[:] = [message for message in self.withheld if message[1] != node_id]
 
     def resync(self) -> list[str]:
         """Start anew with the nodes that are out of sync; return them."""
