@@ -8,10 +8,8 @@ acknowledged must be where it belongs, and no node may keep anything of what was
 
 from __future__ import annotations
 
-import copy
 import random
 from collections.abc import Callable, Sequence
-from functools import cache
 from typing import Any
 
 import pytest
@@ -44,9 +42,8 @@ DRAWN = seeds(range(8), range(400))
 PRESSED = seeds(range(10, 20), range(300))
 
 
-@cache
 def cluster_of(nodes: int, partitions: int, replicas: int, least: int) -> SimulatedCluster:
-    """Return a settled cluster, of which each run takes a copy."""
+    """Return a settled cluster."""
     return SimulatedCluster(nodes, partitions=partitions, replicas=replicas, min_in_sync=least, split_policy="majority")
 
 
@@ -56,7 +53,7 @@ class Run:
     def __init__(self, seed: int, shapes: Sequence[tuple[int, int, int, int]] = SHAPES) -> None:
         self.rng = rng = random.Random(seed)
         shape = rng.choice(shapes)
-        self.cluster = copy.deepcopy(cluster_of(*shape))
+        self.cluster = cluster_of(*shape)
         self.faults = [fault for fault in FAULTS if rng.random() < 0.35]
         self.trail = [f"{shape} {self.faults}"]
         self.restlessness = rng.choice((0, 0, 0.1))  # how often a client leaves instead of asking for something
