@@ -127,6 +127,21 @@ def test_a_start_without_others_waits_for_them_and_then_believes_its_own_clock()
     assert clock.expiry_time == clock.time == BEGIN + DAY + START_US
 
 
+@pytest.mark.parametrize("by_us", [HOUR, -HOUR])
+def test_a_node_that_nobody_has_answered_since_its_start_does_not_follow_its_clock(by_us: int) -> None:
+    clock = begun(alone=False)
+    clock.tick(BEGIN + START_US)
+    clock.look()
+    assert clock.settled
+    step(clock, by_us)
+    assert clock.off
+    clock.tick(BEGIN + 2 * START_US)
+    assert clock.time == clock.expiry_time == BEGIN + 2 * START_US
+    hear(clock, "b", 0)
+    hear(clock, "c", 0)
+    assert clock.expiry_time == BEGIN + 2 * START_US
+
+
 def test_a_wrong_clock_that_is_heard_first_decides_nothing() -> None:
     """After a loss of all power nobody knows the time: the first two that disagree wait for more."""
     clock = begun(alone=False)

@@ -140,12 +140,12 @@ class NodeClock:
             self._choose(walls[0])
         elif len(walls) > 1:
             self._move(middle)
-        elif not self._accompanied:  # nobody has answered so far
+        elif not self._accompanied and (self.alone or not self.settled):  # nobody has answered so far
             if self.alone or self.now - self._began_us >= self.start_us:
                 self._move(middle)
         elif abs(middle - self.shift_us) <= self.bound_us:
             self._move(middle)
-        # else all others are gone: a clock that none of them has confirmed must not take over
+        # else the others are away: a step of the own clock that none of them has confirmed must not take over
         self.changed = True
         self.off = self.settled and abs(self.own_us - self.shift_us) > self.bound_us
 
