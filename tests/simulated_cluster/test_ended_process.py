@@ -4,19 +4,24 @@ from __future__ import annotations
 
 from folkmoot.kernel.clock import SECOND
 from folkmoot.kernel.hash import hash64
-from tests.harness.peer import EVER
-from tests.harness.simulated_cluster import SimulatedCluster
+from tests.harness.peer import EVER, Peer
+from tests.harness.simulated_cluster import SimulatedCluster, Site
 from tests.simulated_cluster.test_takeover import PARTITIONS, client_in, leader_of
+
+
+def begun(cluster: SimulatedCluster) -> tuple[Site, Site, Site, Peer]:
+    """Return the leader of the session of a subscriber, the node where it is connected, another one, and the client."""
+    leader = cluster[leader_of(cluster, 0)]
+    home, other = [site for site in cluster.live() if site is not leader]
+    client = home.client(client_in(0))
+    client.connect(session_expiry=EVER)
+    client.subscribe("t", qos=1)
+    return leader, home, other, client
 
 
 def test_a_message_expires_whose_client_was_at_a_process_that_has_ended() -> None:
     cluster = SimulatedCluster(3, partitions=PARTITIONS, replicas=1)
-    leader = cluster[leader_of(cluster, 0)]
-    home, other = [site for site in cluster.live() if site is not leader]
-    client_id = client_in(0)
-    client = home.client(client_id)
-    client.connect(session_expiry=EVER)
-    client.subscribe("t", qos=1)
+    leader, home, other, client = begun(cluster)
     publisher = leader.client("publisher")
     publisher.connect()
     cluster.cut(leader.name, other.name)  # no quorum: nobody can be marked as away
@@ -27,7 +32,7 @@ def test_a_message_expires_whose_client_was_at_a_process_that_has_ended() -> Non
     publisher.publish("t", b"kept", qos=1)
     cluster.heal()
     cluster.advance(10 * SECOND)
-    again = leader.client(client_id)
+    again = leader.client(client.client_id)
     again.resume(session_expiry=EVER)
     assert again.payloads() == [b"kept"]
 
@@ -35,11 +40,7 @@ def test_a_message_expires_whose_client_was_at_a_process_that_has_ended() -> Non
 def test_a_process_that_only_seemed_to_have_ended_gets_what_is_for_its_clients() -> None:
     """Its host has refused connections, as a firewall does that is set up wrongly."""
     cluster = SimulatedCluster(3, partitions=PARTITIONS, replicas=1)
-    leader = cluster[leader_of(cluster, 0)]
-    home, other = [site for site in cluster.live() if site is not leader]
-    client = home.client(client_in(0))
-    client.connect(session_expiry=EVER)
-    client.subscribe("t", qos=1)
+    leader, home, other, client = begun(cluster)
     publisher = leader.client("publisher")
     publisher.connect()
     cluster.cut(leader.name, home.name, other.name)
@@ -57,12 +58,7 @@ def test_a_process_that_only_seemed_to_have_ended_gets_what_is_for_its_clients()
 def test_room_in_a_link_sends_nothing_to_a_process_that_has_ended() -> None:
     """The link was full; the one to the next process of the node is empty, and its clients are not yet gone."""
     cluster = SimulatedCluster(3, partitions=PARTITIONS, replicas=1, link_buffer_bytes_max=1 << 20)
-    leader = cluster[leader_of(cluster, 0)]
-    home, other = [site for site in cluster.live() if site is not leader]
-    client_id = client_in(0)
-    client = home.client(client_id)
-    client.connect(session_expiry=EVER)
-    client.subscribe("t", qos=1)
+    leader, home, other, client = begun(cluster)
     publishers = [leader.client(f"publisher{number}") for number in range(9)]
     for publisher in publishers:
         publisher.connect()
@@ -81,7 +77,7 @@ def test_room_in_a_link_sends_nothing_to_a_process_that_has_ended() -> None:
     assert [key for key in leader.node._broker.leadership.hosting.remotes if key[0] == home.name], "it counts as there"
     cluster.heal()
     cluster.advance(10 * SECOND)
-    again = home.client(client_id)
+    again = home.client(client.client_id)
     again.resume(session_expiry=EVER)
     assert again.payloads() == []
     publishers.pop().publish("t", b"new", qos=1)

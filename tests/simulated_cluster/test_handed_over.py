@@ -13,13 +13,23 @@ from tests.harness.peer import EVER
 from tests.harness.simulated_cluster import TURNS_MAX, SimulatedCluster
 
 
+def replicas_in(cluster: SimulatedCluster) -> list[list[str]]:
+    """Return the copies in sync of each partition, the leader first."""
+    view = cluster["n1"].cluster_node.view
+    assert view is not None
+    return view.replicas
+
+
+def client_in(partition: int) -> str:
+    """Return a client id whose session is in one of 16 partitions."""
+    return next(name for name in map(str, range(999)) if hash64(name.encode()) % 16 == partition)
+
+
 @pytest.mark.parametrize("moves", [False, True])
 def test_what_is_on_its_way_when_the_next_leader_begins_comes_all_the_same(moves: bool) -> None:
     """The message is published without knowledge of the subscription, and reaches its leader late."""
     cluster = SimulatedCluster(4, partitions=16, replicas=2)
-    view = cluster["n1"].cluster_node.view
-    assert view is not None
-    isr = view.replicas
+    isr = replicas_in(cluster)
     ours, theirs = next((p, q) for p in range(16) for q in range(16) if not set(isr[p]) & set(isr[q]))
     first, second = isr[ours]
     (elsewhere,) = [name for name in cluster.sites if name not in (first, second, isr[theirs][0])][:1]
@@ -55,9 +65,7 @@ def test_what_is_on_its_way_when_the_next_leader_begins_comes_all_the_same(moves
 def test_a_later_retained_message_overtakes_none_that_went_before_the_leader_changed(qos: int, moves: bool) -> None:
     """The first goes directly to the leader of its topic, the second through the next leader of the session."""
     cluster = SimulatedCluster(4, partitions=16, replicas=2)
-    view = cluster["n1"].cluster_node.view
-    assert view is not None
-    isr = view.replicas
+    isr = replicas_in(cluster)
     ours, theirs = next((p, q) for p in range(16) for q in range(16) if isr[q][0] not in isr[p])
     first, second = isr[ours]
     cluster.hand_log_to(second)
@@ -106,9 +114,7 @@ def hand(cluster: SimulatedCluster, partition: int, name: str, silent: str = "")
 def test_a_later_message_waits_for_all_of_the_former_leader_whatever_is_answered_meanwhile() -> None:
     """The session moves while the leader of the topic does: the first message comes through the next leader, late."""
     cluster = SimulatedCluster(4, partitions=16, replicas=2)
-    view = cluster["n1"].cluster_node.view
-    assert view is not None
-    isr = view.replicas
+    isr = replicas_in(cluster)
     pairs = [(p, q) for p in range(16) for q in range(16) if not set(isr[p]) & set(isr[q])]
     ours, theirs = next(pair for pair in pairs if isr[pair[0]][1] != "n4")  # which does not vote
     (first, second), (_, heir) = isr[ours], isr[theirs]
@@ -140,8 +146,7 @@ def test_what_a_node_says_of_a_client_whose_session_it_was_to_lead_and_never_ope
     cluster = SimulatedCluster(6, partitions=16, replicas=2, min_in_sync=2, silence_us=60 * SECOND)
     cluster.hand_log_to("n1")
     partition = next(number for number, names in enumerate(replicas_in(cluster)) if names == ["n2", "n3"])
-    name = next(name for name in map(str, range(99)) if hash64(name.encode()) % 16 == partition)
-    client = cluster["n4"].client(name)
+    client = cluster["n4"].client(client_in(partition))
     client.connect(session_expiry=EVER)
     cluster["n3"].kill()
     cluster.advance(SECOND // 2)
@@ -162,13 +167,6 @@ def test_what_a_node_says_of_a_client_whose_session_it_was_to_lead_and_never_ope
     client.expect(Suback)
 
 
-def replicas_in(cluster: SimulatedCluster) -> list[list[str]]:
-    """Return the copies in sync of each partition, the leader first."""
-    view = cluster["n1"].cluster_node.view
-    assert view is not None
-    return view.replicas
-
-
 class Stage:
     """A partition with its leader, the heir with the other copy, and two nodes without one; a client id in it."""
 
@@ -177,7 +175,7 @@ class Stage:
         self.partition = 0
         self.leader, self.heir = replicas_in(cluster)[0]
         self.third, self.fourth = [name for name in cluster.sites if name not in (self.leader, self.heir)]
-        self.name = next(name for name in map(str, range(999)) if hash64(name.encode()) % 16 == self.partition)
+        self.name = client_in(self.partition)
 
     def hand_on(self) -> None:
         """Hand the partition to the heir, which begins to lead it."""

@@ -42,18 +42,16 @@ DRAWN = seeds(range(8), range(400))
 PRESSED = seeds(range(10, 20), range(300))
 
 
-def cluster_of(nodes: int, partitions: int, replicas: int, least: int) -> SimulatedCluster:
-    """Return a settled cluster."""
-    return SimulatedCluster(nodes, partitions=partitions, replicas=replicas, min_in_sync=least, split_policy="majority")
-
-
 class Run:
     """One drawn run."""
 
     def __init__(self, seed: int, shapes: Sequence[tuple[int, int, int, int]] = SHAPES) -> None:
         self.rng = rng = random.Random(seed)
         shape = rng.choice(shapes)
-        self.cluster = cluster_of(*shape)
+        nodes, partitions, replicas, least = shape
+        self.cluster = SimulatedCluster(
+            nodes, partitions=partitions, replicas=replicas, min_in_sync=least, split_policy="majority"
+        )
         self.faults = [fault for fault in FAULTS if rng.random() < 0.35]
         self.trail = [f"{shape} {self.faults}"]
         self.restlessness = rng.choice((0, 0, 0.1))  # how often a client leaves instead of asking for something
