@@ -309,10 +309,12 @@ class Hosting:
 
     def silence(self, node_id: str, silent: bool) -> None:
         """The process of a node has ended, and its clients are still counted; or it has not, after all."""
+        if silent == (node_id in self._silent):
+            return  # as with almost every view and link: no look at all of its clients
         if silent:
             self._silent[node_id] = None
         else:
-            self._silent.pop(node_id, None)
+            del self._silent[node_id]
         self.choke(node_id)
 
     def _is_choked(self, node_id: str) -> bool:
