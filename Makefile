@@ -85,7 +85,7 @@ soak: prepared clients  ## Every test, with all seeds, compiled and interpreted 
 	@$(NATIVE) $(PYTEST) --session-timeout=$(SOAK_S) --durations=25 --durations-min=5 $(ARGS)
 
 # Every step runs, so that one look shows all there is to mend.
-check: .venv  ## Format, lint, types, import rules
+check: .venv  ## Format, lint, types, import rules, generated pages
 	@failed=""; \
 	step() { name="$$1"; echo "== $$name"; shift; "$$@" || failed="$$failed $$name"; }; \
 	imports() { report=$$($(SOURCES) $(BIN)/lint-imports --no-cache 2>&1) || { echo "$$report" | grep -v '[═║╔╚]'; return 1; }; }; \
@@ -93,7 +93,7 @@ check: .venv  ## Format, lint, types, import rules
 	step lint $(BIN)/ruff check --quiet .; \
 	step types $(BIN)/mypy --no-error-summary src tests scripts $(wildcard benchmarks examples); \
 	step imports imports; \
-	step tidy env $(SOURCES) $(BIN)/python -m pytest -q tests/tidy; \
+	step tidy env $(SOURCES) $(BIN)/python -m pytest -q tests/tidy tests/docs tests/spec/test_coverage.py; \
 	test -z "$$failed" || { echo "failed:$$failed (make format mends the format)"; exit 1; }
 
 format: .venv  ## Format the code and mend what the linter can mend
