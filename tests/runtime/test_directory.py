@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -63,6 +64,34 @@ def test_two_processes_never_have_the_same_folder(tmp_path: Path) -> None:
     child.kill()  # the lock ends with the process, however it ends
     child.communicate()
     DataFolder(tmp_path, "n1", 8).close()
+
+
+def test_who_has_the_lock_of_the_process_before_knows_that_it_has_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    boot = tmp_path / "boot_id"
+    boot.write_text("one\n")
+    monkeypatch.setattr(directory, "BOOT_ID", boot)
+
+    def succeeds(name: str) -> bool:
+        folder = DataFolder(tmp_path / name, "n1", 8)
+        folder.close()
+        return folder.succeeds
+
+    assert not succeeds("data"), "there was none"
+    assert succeeds("data")
+    shutil.copytree(tmp_path / "data", tmp_path / "copy")
+    assert not succeeds("copy"), "another process may have the folder that it is a copy of"
+    (tmp_path / "data").rename(tmp_path / "away")
+    (tmp_path / "copy").rename(tmp_path / "data")
+    assert succeeds("data"), "a folder that was moved is the same one"
+    boot.write_text("two\n")
+    assert not succeeds("data"), "it may have run on another machine"
+    assert succeeds("data")
+    (tmp_path / "data" / "holder").write_bytes(b"\xff")
+    assert not succeeds("data")
+    boot.unlink()
+    assert not succeeds("data"), "nothing is known of this system"
 
 
 @pytest.mark.parametrize(

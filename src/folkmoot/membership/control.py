@@ -870,11 +870,18 @@ class Control:
             controller.note()
             for disk, incarnation in self.neighbours.ended:
                 controller.ended(disk, incarnation, now)
-            if len(log.configuration.members) == 1:  # this process has the folder, so the one before has ended
-                member = log.configuration.members.get(self.me.disk)
-                if member is not None and member.incarnation < self.me.incarnation:
-                    controller.ended(self.me.disk, member.incarnation, now)
+            member = log.configuration.members.get(self.me.disk)
+            if member is not None and member.incarnation < self.me.incarnation and self._is_successor(log):
+                controller.ended(self.me.disk, member.incarnation, now)
             self._beat_ns = now
+
+    def _is_successor(self, log: ConfigurationLog) -> bool:
+        """Tell whether the process that was up on this disk, as the log has it, is the one before, and has ended.
+
+        With other voters another process on a copy of this folder may have come up under the same number: they tell.
+        """
+        alone = len(log.configuration.members) == 1  # this process has the folder
+        return alone or (self.options.succeeds and log.voters == [self.me.disk])
 
     def _beat(self, log: ConfigurationLog, now: int) -> None:
         """Send a heartbeat to the leader of the log, if there is one.

@@ -54,6 +54,7 @@ class ControlOptions:
         self.forks: bool = True  # by the policy for splits
         self.ancestors_max: int = ANCESTORS_MAX  # a lineage with so many ancestors has no forks
         self.incomplete: bool = False  # the disk may lack what was confirmed last
+        self.succeeds: bool = False  # the process that had the disk last has certainly ended
         self.partitions: int = 256
         self.copies: int = 3
         self.min_in_sync: int = 1  # with fewer copies in sync the leader of a partition takes nothing

@@ -832,8 +832,8 @@ class Controller:
         return self._denied.get(member.disk, SILENT)
 
     def _is_newer(self, claim: tuple[int, int]) -> bool:
-        """Tell whether the process that is linked here is a later one on the same disk."""
-        linked = self._neighbours.of(claim[0])
+        """Tell whether a later process on the same disk is linked here, or is this one."""
+        linked = self._me if claim[0] == self._me.disk else self._neighbours.of(claim[0])
         return linked is not None and linked.incarnation > claim[1]
 
     # Who comes

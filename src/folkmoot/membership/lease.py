@@ -25,7 +25,8 @@ The proof that no lease is valid that is certainly over. Let a lease be valid be
    than a heartbeat that it has taken. A return may also arrive late, at a leader that was elected since, while an
    earlier leader has answered newer heartbeats. So it takes back what this leader has granted, and nothing else: in
    the first length of a term the leader waits as for everybody.
-5. *The process has ended.* Its lease was in its memory.
+5. *The process has ended.* Its lease was in its memory. The process after it on its folder knows that from the lock on
+   the folder, which the system releases when a process has ended (`runtime/directory`).
 
 It does not matter when an answer arrives, how often, or whether the leader stood still before it sent it.
 """

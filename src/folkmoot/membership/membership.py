@@ -121,6 +121,7 @@ class Membership:
         options.gone_ns = config.gone_us * _US
         options.refusal_ns = config.refusal_us * _US
         options.incomplete = config.incomplete
+        options.succeeds = config.succeeds
         options.forks = config.split_policy == "available"
         options.partitions = self._partitions
         options.copies = config.replicas

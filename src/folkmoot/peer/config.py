@@ -55,6 +55,7 @@ class ClusterConfig:
         self.features: list[str] = list(FEATURES)  # what this node can do beyond the wire version
         # What the driver found at the start: rows that were acknowledged may be missing in this store
         self.incomplete: bool = False
+        self.succeeds: bool = False  # the process that had this folder last has certainly ended
         # Replication
         self.recent_bytes_max: int = 32 << 20  # changes kept in memory: a replica that lacks only these is not copied
         self.copy_bytes_per_s: int = 64 << 20  # that this node gives to those it fills, at most

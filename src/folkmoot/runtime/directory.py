@@ -1,10 +1,11 @@
 """The data folder of a node: its lock and the version of its layout.
 
-Owns the files `lock`, `format` and `running`, and the path of the store. It never looks into the store.
+Owns the files `lock`, `holder`, `format` and `running`, and the path of the store. It never looks into the store.
 """
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
@@ -35,6 +36,7 @@ class DataFolder:
         self.fresh = False  # nothing was stored here before
         self.closed_to_others = False  # other users could read it until now
         self.open_to_others = ""  # why other users can still see the names of its files
+        self.succeeds = False  # the process that had the folder last has certainly ended
         self._lock = -1
         try:
             self._make_private(path)
@@ -47,6 +49,7 @@ class DataFolder:
         try:
             self._take_lock()
             self._check_format(node_id, partitions)
+            self._succeed()
         except BaseException:
             self.close()
             raise
@@ -84,6 +87,23 @@ class DataFolder:
             ) from error
         os.ftruncate(self._lock, 0)
         os.pwrite(self._lock, f"{os.getpid()}\n".encode(), 0)
+
+    def _succeed(self) -> None:
+        """Find out whether the last process on this folder has ended, and leave the next one the same evidence.
+
+        It has if it had this lock, and not that of a folder of which this one is a copy, since the system started: the
+        system releases the lock when a process has ended. After a reboot, or on another machine, nothing is said.
+        """
+        status = os.fstat(self._lock)
+        try:
+            mine = f"{BOOT_ID.read_text('ascii').strip()} {status.st_dev} {status.st_ino}\n"
+        except FileNotFoundError:
+            return
+        holder = self.path / "holder"
+        self.succeeds = holder.exists() and holder.read_text("ascii", "replace") == mine
+        if not self.succeeds:
+            with contextlib.suppress(OSError):  # as on a full disk: then the next process has no evidence
+                holder.write_text(mine, "ascii")
 
     def _check_format(self, node_id: str, partitions: int) -> None:
         path = self.path / "format"

@@ -257,6 +257,7 @@ async def run_node(
     config.limits.connections_max = min(config.limits.connections_max, descriptors.clients)
     if config.cluster is not None:
         config.cluster.incomplete = disk.incomplete
+        config.cluster.succeeds = disk.folder.succeeds
     file = read_users(settings)
     if file is not None:
         config.users = file.hashes

@@ -44,6 +44,7 @@ class Machine(Server):
             False  # its folder was emptied or set back: it knows less than the others until all are whole again
         )
         self.incomplete = False  # its disk lacks what it has confirmed last, and its next process knows that
+        self.used: object = None  # the folder that its last process had, as the files of that folder tell
         self.put_out = False  # evicted by an operator's order, until its node is started again
         self.witness = False  # its node votes, and has neither data nor clients
         self.member = True  # it belongs to the cluster, or is about to

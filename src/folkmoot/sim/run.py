@@ -257,7 +257,9 @@ class Simulation:
         config = self.swarm.node_config(host.node_id, number, host.build, founded=founded)
         if config.cluster is not None:
             config.cluster.incomplete = host.incomplete
+            config.cluster.succeeds = host.used is host.disk.store
         host.incomplete = False
+        host.used = host.disk.store
         return self._make_core(config, reader, seed)
 
     def _client(self, profile: Profile) -> Client:
