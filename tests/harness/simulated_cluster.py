@@ -67,7 +67,8 @@ class Site(Box):
         settings.split_policy = cluster.split_policy
         settings.min_in_sync = cluster.min_in_sync
         settings.join_wait_us = cluster.join_wait_us
-        arguments["seed"] = 1000 * (len(cluster.sites) + 1)  # each start of a node adds one
+        cluster.added += 1
+        arguments["seed"] = 1000 * cluster.added  # each start of a node adds one
         settings.silence_us = cluster.silence_us
         settings.digest_us = settings.digest_pause_us = cluster.silence_us // 20
         settings.secret = cluster.secret
@@ -195,6 +196,7 @@ class SimulatedCluster:
         self.arguments = arguments
         self.now = START
         self.sites: dict[str, Site] = {}
+        self.added = 0  # nodes, also those that are gone
         self.wires: list[Wire] = []
         self.held: set[tuple[str, str]] = set()  # from and to: what goes there takes long
         self.rate = 0  # bytes per second of each connection and direction; 0: without a limit

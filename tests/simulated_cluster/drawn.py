@@ -51,6 +51,11 @@ class Message:
         self.refused = False
         self.repeated = False
 
+    def replaces(self, other: Message) -> bool:
+        """Whether this one was certainly published after another one of its client that is acknowledged."""
+        in_order = self.qos == other.qos or other.acked < self.sent
+        return bool(self.acked) and self.number > other.number and in_order
+
     def __repr__(self) -> str:
         return f"Message({self.number} {self.client.name} {self.topic} qos={self.qos} {self.sent}..{self.acked})"
 
@@ -74,14 +79,19 @@ class Ledger:
         return message
 
     def values(self, topic: str) -> set[int]:
-        """Which message may be the retained one of a topic in the end: the last acknowledged, or one that never was.
+        """Which message may be the retained one of a topic in the end; 0: none.
 
-        One with QoS 1 that was sent again may have been published again, behind others.
+        One that was never acknowledged may, and one with QoS 1 that was sent again: it may have been published again,
+        behind others. Any other one is replaced by a later one that is acknowledged, unless both were under way at once
+        with different QoS.
         """
         found = [message for message in self.messages.values() if message.topic == topic and message.retain]
-        acked = [message.number for message in found if message.acked]
-        unsure = {message.number for message in found if not message.acked or (message.repeated and message.qos == 1)}
-        return unsure | {acked[-1] if acked else 0}
+        allowed = {0} if not any(message.acked for message in found) else set()
+        for message in found:
+            unsure = not message.acked or (message.repeated and message.qos == 1)
+            if unsure or not any(later.replaces(message) for later in found):
+                allowed.add(message.number)
+        return allowed
 
 
 class Wish:

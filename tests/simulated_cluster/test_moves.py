@@ -45,6 +45,8 @@ PRESSED = seeds(range(10, 20), range(300))
 class Run:
     """One drawn run."""
 
+    patience = 3  # tenths of a second until clients that have come back have their answers
+
     def __init__(self, seed: int, shapes: Sequence[tuple[int, int, int, int]] = SHAPES) -> None:
         self.rng = rng = random.Random(seed)
         shape = rng.choice(shapes)
@@ -440,7 +442,7 @@ class Run:
         for client in self.clients:
             if client.state == AWAY and client.persistent and client.sessions:
                 client.connect(self.rng.choice(list(self.cluster.sites)))
-        self._rest(3)
+        self._rest(self.patience)
         for client in self.clients:
             assert client.state == OPEN or not client.persistent or not client.sessions, f"{client} is {client.state}"
             waits = client.waits()

@@ -120,6 +120,26 @@ def with_replicas(cluster: SimulatedCluster, prefix: str, replicas: list[str], p
     return next(name for name in names if view.replicas[hash64(name.encode()) % partitions] == replicas)
 
 
+@pytest.mark.parametrize("qos", [0, 1])
+def test_one_of_qos_2_does_not_overtake_it_from_the_next_leader_of_the_session(qos: int) -> None:
+    """The message with QoS 2 is in the outbox of the session's partition, the other one still at its client's node."""
+    cluster = SimulatedCluster(3, replicas=2, partitions=PARTITIONS)
+    cluster.hand_log_to("n2")
+    publisher = cluster["n1"].client(with_replicas(cluster, "c", ["n1", "n2"]))
+    publisher.connect(session_expiry=EVER)
+    topic = named(cluster, "t", "n3")
+    cluster.held = {("n1", "n3")}
+    publisher.send(Publish(topic.encode(), b"old", qos, True, packet_id=qos))
+    publisher.send(Publish(topic.encode(), b"new", 2, True, packet_id=2))
+    cluster.advance(SECOND // 100)
+    cluster.hand_partition_to(hash64(publisher.client_id.encode()) % PARTITIONS, "n2")
+    cluster.advance(SECOND // 10)
+    cluster.held = set()
+    cluster.advance(SECOND)
+    assert [packet.kind for packet in publisher.inbox if isinstance(packet, Ack)] == [PUBACK, PUBREC][1 - qos :]
+    assert retained(cluster, topic) == [b"new"]
+
+
 @pytest.mark.parametrize("replicas", [["n3", "n2"], ["n1", "n3"]])
 def test_behind_a_retained_message_none_is_certain_before_one_that_its_node_would_drop(replicas: list[str]) -> None:
     """[A3] The node of the client loses its lease; the client repeats at another node what was not answered.

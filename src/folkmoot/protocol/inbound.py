@@ -108,9 +108,7 @@ class Inbound:
             self._check_topic(topic)
         relay = connection.relay
         if relay is None or not relay.persistent:
-            if qos == 1 and self._would_overtake(connection, properties):
-                return self._defer(connection)
-            if qos and not self._may_decide() and self._is_remembered(connection, qos, properties):
+            if self._must_wait(connection, first, properties):
                 return self._defer(connection)
             if topic not in self.routes.cache and not self._prepare(connection, topic):
                 return UNFINISHED
@@ -162,6 +160,15 @@ class Inbound:
             return token > self.commits.complete_token or self.forward_sender.is_under_way(connection, seq)
         return qos == 0 and self.forward_sender.is_under_way(connection, connection.forwarded_qos0_seq)
 
+    def _must_wait(self, connection: Connection, first: int, properties: Properties | None) -> bool:
+        """Whether a message that this node publishes waits: for those before it, or for a lease."""
+        qos = first >> 1 & 3
+        if qos == 1 and self._would_overtake(connection, properties):
+            return True
+        if first & 1 and self._would_be_replaced(connection, qos, properties):
+            return True
+        return qos > 0 and not self._may_decide() and self._is_remembered(connection, qos, properties)
+
     def _would_overtake(self, connection: Connection, properties: Properties | None) -> bool:
         """Whether a message with QoS 1 would be certain before an earlier one of its client.
 
@@ -178,6 +185,20 @@ class Inbound:
         if connection.direct_token <= self.commits.complete_token:
             return False
         return self._is_behind(session, 1) or names_producer(properties)
+
+    def _would_be_replaced(self, connection: Connection, qos: int, properties: Properties | None) -> bool:
+        """Whether an earlier retained message of its client may be kept after this one (A8).
+
+        This one is for the outbox of the session's partition, from which the next leader of that sends it; the earlier
+        one went another way, and may still be at this node then. One that went by way of the outbox does not count.
+        """
+        session = connection.session
+        kept_token = connection.kept_token
+        if kept_token <= self.commits.complete_token or session is None or kept_token <= session.ordered_token:
+            return False
+        if not session.persistent or self.relays.fabric.alone or _is_passed_on(connection):
+            return False
+        return qos == 2 or names_producer(properties)
 
     def _may_decide(self) -> bool:
         """Whether this node knows who is to get a message: without a lease it may not, see `Broker.doubt_routes`."""
@@ -223,7 +244,7 @@ class Inbound:
         relay = connection.relay
         token = self.commits.complete_token
         if relay is None or not relay.persistent:
-            return connection.direct_token <= token
+            return max(connection.direct_token, connection.kept_token) <= token
         if any(self._has_direct(connection, relay, qos) for qos in (0, 1, 2)):
             return False
         return relay.is_free(0) and relay.is_free(1) and all(relay.is_ordered(way, token) for way in (True, False))
