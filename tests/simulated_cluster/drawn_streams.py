@@ -94,9 +94,9 @@ class Producer(AskingClient):
         self.absurd: set[int] = set()  # messages with a number that must be refused
         self._is_absurd = False
 
-    def produce(self, topic: str) -> None:
+    def produce(self, topic: str, retain: bool = False) -> None:
         """Publish the next message."""
-        self.publish(topic, self.qos, False)
+        self.publish(topic, self.qos, retain)
         number = len(self.ledger.messages)
         self.unsure[number] = self.ledger.messages[number]
 

@@ -122,8 +122,8 @@ class Writer:
         self._start()
 
     def _row(self) -> Message:
-        topic = self.rng.choice(self.topics)
-        message = self.ledger.publish(self, topic, self.rng.choice((1, 2)), False)
+        topic, retain = (f"r/{self.name}", True) if self.rng.random() < 0.2 else (self.rng.choice(self.topics), False)
+        message = self.ledger.publish(self, topic, self.rng.choice((1, 2)), retain)
         message.sent = 0  # nobody may see it yet
         return message
 
@@ -153,9 +153,8 @@ class Writer:
 
     def _stage(self, part: bytes, chunk: int, rows: list[Message]) -> None:
         self._parts.append(part)
-        packets = [encode(Publish(row.topic.encode(), b"%d" % row.number, row.qos, packet_id=1), V5) for row in rows]
         number = self.transactions[-1].number
-        key = encode_chunk(part, b"".join(packets))
+        key = encode_chunk(part, b"".join([_packet(row) for row in rows]))
         self._orders.append(_Order(self, STAGE, [number, chunk, len(rows)], key))
 
     def _die(self, site: Site) -> None:
@@ -181,8 +180,7 @@ class Writer:
         else:
             lost = self._row()
             self.never.append(lost)
-            packet = encode(Publish(lost.topic.encode(), b"%d" % lost.number, 1, packet_id=1), V5)
-            order = _Order(self, STAGE, [*numbers, 0, 1], encode_chunk(b"0-1", packet), again=True)
+            order = _Order(self, STAGE, [*numbers, 0, 1], encode_chunk(b"0-1", _packet(lost)), again=True)
         self._orders.append(order)
 
     def _commits(self) -> None:
@@ -191,6 +189,17 @@ class Writer:
             transaction.committing = True
             for row in transaction.rows:
                 row.sent = self.ledger.tick()
+
+    def retained(self) -> set[int]:
+        """Return which of its messages may be the retained one of its topic; 0: none."""
+        found = [0]
+        for transaction in self.transactions:
+            mine = [row.number for row in transaction.rows if row.retain]
+            if mine and transaction.committed:
+                found = mine[-1:]
+            elif mine and transaction.committing:
+                found.append(mine[-1])
+        return set(found)
 
     # -- what it hears ------------------------------------------------------------------------------------------------
 
@@ -212,3 +221,7 @@ class Writer:
             transaction.committed = True
             for row in transaction.rows:
                 row.acked = self.ledger.tick()
+
+
+def _packet(row: Message) -> bytes:
+    return encode(Publish(row.topic.encode(), b"%d" % row.number, row.qos, row.retain, packet_id=1), V5)

@@ -11,15 +11,17 @@ from typing import Any
 
 import pytest
 
-from folkmoot.kernel.clock import SECOND
+from folkmoot.kernel.clock import MILLISECOND, SECOND
 from folkmoot.mqtt.packet import V5
+from folkmoot.peer.config import ClusterConfig
 from folkmoot.query.question import WATCH
 from folkmoot.store.key import COMMITTED, LEFTOVER, OUTBOX, PACKETS, STAGED, chunk_key, end_of, kind_prefix, sequence_of
 from folkmoot.store.record import Entry, is_same
 from folkmoot.streams.config import StreamConfig
 from folkmoot.streams.log import StreamLog
+from tests.harness import simulated_cluster
 from tests.harness.simulated_cluster import SimulatedCluster, Site
-from tests.harness.soak import seeds
+from tests.harness.soak import SOAK, seeds
 from tests.simulated_cluster.drawn import AWAY, OPEN, DrawnClient, Message
 from tests.simulated_cluster.drawn_reader import ALL, Calls, Place, Reader, Watch, copy_at, entries_of
 from tests.simulated_cluster.drawn_streams import AskingClient, Producer, ReplayClient
@@ -29,6 +31,9 @@ from tests.simulated_cluster.test_moves import SCARCE, SHAPES, TOPICS, Run
 DRAWN = seeds(range(8), range(300))
 PRESSED = seeds(range(10, 16), range(200))
 ROWS = 1000
+PLANTED = ["leader_alone", "outbox_forgotten", "serves_scarce", "unmarked"]
+if SOAK:
+    PLANTED += ["any_epoch", "dirty_tail", "gaps", "own_tail", "unleased"]
 
 
 class StreamRun(Run):
@@ -37,7 +42,9 @@ class StreamRun(Run):
     def __init__(self, seed: int, shapes: Sequence[tuple[int, int, int, int]] = SHAPES) -> None:
         super().__init__(seed, shapes)
         rng = self.rng
-        self.restlessness = rng.choice((0, 0.05, 0.15))
+        self.restlessness = rng.choice((0, 0.1, 0.25))
+        self.is_pressed = False
+        self.is_powerless = rng.random() < 0.3  # all nodes may lose power at once
         cluster = self.cluster
         self.writers = [Writer(cluster, self.ledger, f"w{n}", [*TOPICS], rng) for n in range(rng.randint(0, 2))]
         self.readers = [Reader(self.watch, place, rng) for place in self.watch.ends]
@@ -48,11 +55,12 @@ class StreamRun(Run):
     def _cluster(self, *shape: int, **arguments: Any) -> SimulatedCluster:
         rng = self.rng
         streams = [StreamConfig("wide", b"t/#", rng.randint(1, 3)), StreamConfig("all", b"#", rng.randint(1, 2))]
-        if rng.random() < 0.2:
+        if rng.random() < 0.3:
             kept_us, kept_bytes = rng.choice(((SECOND, 0), (4 * SECOND, 0), (0, 300)))
             streams.append(StreamConfig("brief", b"t/#", rng.randint(1, 2), kept_us, kept_bytes))
         self.streams = [stream.name for stream in streams]
-        cluster = super()._cluster(*shape, streams=streams, **arguments)
+        rows = rng.choice((128, 128, 3))  # of a page
+        cluster = super()._cluster(*shape, streams=streams, limits={"page_rows": rows}, **arguments)
         self.watch = Watch(cluster)
         return cluster
 
@@ -78,24 +86,60 @@ class StreamRun(Run):
         rng = self.rng
         chance = rng.random()
         site = rng.choice(self.cluster.live())
-        if "brief" in self.streams and not self.frozen and rng.random() < 0.04:
+        if "brief" in self.streams and not self.frozen and rng.random() < 0.08:
             self.note("time passes")
             self.advance(rng.choice((3, 7, 11)) * SECOND)
-        elif chance < 0.25:
-            rng.choice(self.readers).ask(site)
-        elif chance < 0.5 and self.writers:
-            self._step(rng.choice(self.writers), site)
+        elif chance < 0.5:
+            self._work(site)
         else:
             super().act(client)
 
+    def harm(self) -> None:
+        """Do a fault; also let all nodes lose power at once, and come back one after the other."""
+        if not self.is_powerless or self.killed or self.leaseless or self.frozen or self.rng.random() < 0.7:
+            super().harm()
+            return
+        self.troubled = True
+        sites = self.cluster.live()
+        self.rng.shuffle(sites)
+        self.note(f"all lose power; {sites[0].name} is back at once")
+        for site in sites:
+            site._end()
+        self.killed = sites[-1]
+        sites[0].revive()
+        waits = sorted(self.rng.choice((0, 10, 300, 1200)) * MILLISECOND for _ in sites[1:])
+        for site, us in zip(sites[1:], waits, strict=True):
+            revive = self.revive if site is self.killed else site.revive
+            self._later(us, f"{site.name} is back", revive)
+
+    def press(self) -> None:
+        """Let readers and writers go on, too."""
+        self.is_pressed = True
+        super().press()
+
+    def _work(self, site: Site) -> None:
+        """Have readers or a writer do something at a node."""
+        if self.writers and self.rng.random() < 0.5:
+            self._step(self.rng.choice(self.writers), site)
+        else:
+            for _ in range(3):
+                self.rng.choice(self.readers).ask(site)
+
     def _step(self, writer: Writer, site: Site) -> None:
-        what = writer.step(site)
-        if what:
-            self.note(f"{writer}: {what}")
+        """Have a writer send one request, or one after the other while there are answers at once."""
+        for _ in range(self.rng.choice((1, 1, 5, 10))):
+            what = writer.step(site)
+            if what:
+                self.note(f"{writer}: {what}")
+            if self.frozen:
+                return
+            self.cluster.run()
 
     def ask(self, client: DrawnClient) -> None:
         """Have a connected client send something."""
         rng = self.rng
+        if self.is_pressed and rng.random() < 0.5:
+            self._work(rng.choice(self.cluster.live()))
         if isinstance(client, Producer):
             self._produce(client)
         elif isinstance(client, ReplayClient) and rng.random() < 0.4:
@@ -114,7 +158,8 @@ class StreamRun(Run):
         known = client.known()
         topic = rng.choice(TOPICS)
         if chance < 0.75:
-            client.produce(topic)
+            retain = rng.random() < 0.2
+            client.produce(f"r/{client.name}" if retain else topic, retain)
             self.note(f"{client} publishes {self.ledger.messages[len(self.ledger.messages)]} as {client.last}")
         elif chance < 0.87 and known:
             message = rng.choice(known)
@@ -171,6 +216,7 @@ class StreamRun(Run):
 
     def _audit(self) -> None:
         self._judge_streams()
+        self._judge_retained()
         self._judge_replays()
         for site in self.cluster.live():
             assert not (left := self._leftovers(site)), f"A13: {site.name} keeps {left}"
@@ -189,7 +235,7 @@ class StreamRun(Run):
                         message = self._message_of(entry)
                         found.setdefault(message.number, []).append((place[1], entry.offset))
             for message in self.ledger.messages.values():
-                if name == "all" or message.topic.startswith("t/"):
+                if _is_in(name, message):
                     self._judge_count(name, message, found.get(message.number, []))
             self._judge_transactions(name, found)
 
@@ -211,9 +257,9 @@ class StreamRun(Run):
                 for entry in entries:
                     stored = copy.stored(entry.offset)
                     assert is_same(stored, entry), f"A9: {site.name} has {stored} instead of {entry} in {log}"
-                found = rows.scan(chunk_key(partition, place[0].encode(), place[1], 0), log._end, 1)
-                first = [sequence_of(key) for key, _ in found]
-                assert first == [entry.offset for entry in entries[:1]], f"A9: {log} begins at {first} at {site.name}"
+            found = site.store.scan(chunk_key(partition, place[0].encode(), place[1], 0), log._end, 1)
+            first = [sequence_of(key) for key, _ in found]
+            assert first == [entry.offset for entry in entries[:1]], f"A9: {log} begins at {first} at {site.name}"
 
     def _log(self, site: Site, place: Place) -> StreamLog:
         stream = site.node.streams.get(place[0])
@@ -267,14 +313,27 @@ class StreamRun(Run):
     def _judge_transactions(self, name: str, found: dict[int, list[tuple[int, int]]]) -> None:
         for writer in self.writers:
             for transaction in writer.transactions:
-                there = [message.number for message in transaction.rows if message.number in found]
-                whole = [message.number for message in transaction.rows]
+                rows = [message for message in transaction.rows if _is_in(name, message)]
+                there = [message.number for message in rows if message.number in found]
+                whole = [message.number for message in rows]
                 allowed = [whole] if transaction.committed else [whole, []] if transaction.committing else [[]]
                 assert there in allowed, f"A10: {name} has {there} of {whole}, a transaction of {writer}"
                 assert transaction.committed or writer.abandoned, f"{writer} has not committed {whole}"
             for client in self.clients:
                 early = [message for message in writer.never if message.number in client.got]
                 assert not early, f"A10: {client} gets {early} of a part that {writer} has not committed"
+
+    def _judge_retained(self) -> None:
+        """A8: the newest message of a producer or a transaction stays, whatever was repeated."""
+        (reader,) = [client for client in self.clients if client.name == "reader"]
+        expected = {writer.name: writer.retained() for writer in self.writers}
+        for client in self.clients:
+            if isinstance(client, Producer):
+                kept = [number for number in client.numbers if self.ledger.messages[number].retain]
+                expected[client.name] = {kept[-1] if kept else 0}
+        for name, allowed in expected.items():
+            found = reader.retained.get(f"r/{name}", 0)
+            assert found in allowed, f"A8: r/{name} is {found} and not of {allowed}"
 
     def _judge_replays(self) -> None:
         clients = [client for client in self.clients if isinstance(client, ReplayClient)]
@@ -332,6 +391,10 @@ class StreamRun(Run):
         return {name: what for name, what in found.items() if what}
 
 
+def _is_in(stream: str, message: Message) -> bool:
+    return stream == "all" or message.topic.startswith("t/")
+
+
 def run(seed: int, pressed: bool = False) -> None:
     """Run a seed."""
     one = StreamRun(seed, SCARCE if pressed else SHAPES)
@@ -346,6 +409,13 @@ def run(seed: int, pressed: bool = False) -> None:
         raise
 
 
+def run_many(count: int) -> None:
+    """Run seeds of both kinds."""
+    for seed in range(count):
+        run(seed)
+        run(seed, pressed=True)
+
+
 @pytest.mark.parametrize("seed", DRAWN)
 def test_leaderships_move_while_streams_are_written_and_read(seed: int) -> None:
     run(seed)
@@ -354,3 +424,15 @@ def test_leaderships_move_while_streams_are_written_and_read(seed: int) -> None:
 @pytest.mark.parametrize("seed", PRESSED)
 def test_leaderships_of_streams_are_handed_on_before_they_have_begun(seed: int) -> None:
     run(seed, pressed=True)
+
+
+@pytest.mark.parametrize("bug", PLANTED)
+def test_planted_bugs_are_found(bug: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def planted() -> ClusterConfig:
+        config = ClusterConfig()
+        config.planted = [bug]
+        return config
+
+    monkeypatch.setattr(simulated_cluster, "ClusterConfig", planted)
+    with pytest.raises(AssertionError):
+        run_many(20)
