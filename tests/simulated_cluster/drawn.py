@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from folkmoot.mqtt.kind import PUBACK, PUBCOMP, PUBREC, PUBREL
 from folkmoot.mqtt.packet import (
@@ -30,16 +30,23 @@ from folkmoot.mqtt.packet import (
 from tests.harness.peer import EVER, Peer, properties
 from tests.harness.simulated_cluster import SimulatedCluster
 
-__all__ = ["AWAY", "ASKED", "OPEN", "DrawnClient", "Ledger", "Message"]
+__all__ = ["AWAY", "ASKED", "OPEN", "DrawnClient", "Ledger", "Message", "Publisher"]
 
 AWAY, ASKED, OPEN = "away", "asked", "open"
 REFUSED = 0x80
 
 
+class Publisher(Protocol):
+    """Whoever publishes: `connections` counts those that are said to keep an order."""
+
+    name: str
+    connections: int
+
+
 class Message:
     """What a client has published: `sent` and `acked` are moments of the ledger; 0: it was not acknowledged."""
 
-    def __init__(self, number: int, client: DrawnClient, topic: str, qos: int, retain: bool, sent: int) -> None:
+    def __init__(self, number: int, client: Publisher, topic: str, qos: int, retain: bool, sent: int) -> None:
         self.number = number
         self.client = client
         self.connection = client.connections
@@ -50,6 +57,8 @@ class Message:
         self.acked = 0
         self.refused = False
         self.repeated = False
+        self.attempts = 1
+        self.anew = False  # its producer has published it again: who has no session may get it again
 
     def replaces(self, other: Message) -> bool:
         """Whether this one was certainly published after another one of its client that is acknowledged."""
@@ -72,7 +81,7 @@ class Ledger:
         self.moment += 1
         return self.moment
 
-    def publish(self, client: DrawnClient, topic: str, qos: int, retain: bool) -> Message:
+    def publish(self, client: Publisher, topic: str, qos: int, retain: bool) -> Message:
         """Note a new message."""
         message = Message(len(self.messages) + 1, client, topic, qos, retain, self.tick())
         self.messages[message.number] = message
@@ -333,6 +342,7 @@ class DrawnClient:
             else:
                 (self.pubacks if message.qos == 1 else self.pubrecs).append(packet_id)
                 message.repeated = True
+                message.attempts += 1
                 self._send(self._packet(message, packet_id, True))
 
     def _subscribed(self, packet: Suback) -> None:
@@ -384,6 +394,20 @@ class DrawnClient:
         assert message.topic == packet.topic.decode(), f"A2: {self} gets {packet}"
         qos = next(qos for name, qos in self.filters.items() if _matches(name, message.topic))
         assert packet.qos == min(message.qos, qos), f"{self} gets {packet} of {message}"
+        if not self._is_new(packet, message.number):
+            return
+        if packet.retain:
+            self.retained[packet.topic.decode()] = message.number
+            return
+        arrivals = self.got.setdefault(message.number, [])
+        if not arrivals:
+            self.first.append(message.number)
+        arrivals.append(packet.dup)
+        once = packet.qos == 2 and (self.persistent or not message.anew)
+        assert not once or len(arrivals) == 1, f"A4: {self} gets {message} again"
+
+    def _is_new(self, packet: Publish, what: int) -> bool:
+        """Owe the answer to a PUBLISH; tell whether it begins a flow. what: its message, that of no other one."""
         if packet.qos == 1:
             self.owed.append(Ack(PUBACK, packet.packet_id))
         elif packet.qos == 2:
@@ -392,17 +416,10 @@ class DrawnClient:
             self.ended.pop(packet.packet_id, None)
             if packet.packet_id in self.held:
                 known = self.held[packet.packet_id]
-                assert known == message.number, f"A4: {self} has {known} as {packet.packet_id}, not {message}"
-                return
-            self.held[packet.packet_id] = message.number
-        if packet.retain:
-            self.retained[packet.topic.decode()] = message.number
-            return
-        arrivals = self.got.setdefault(message.number, [])
-        if not arrivals:
-            self.first.append(message.number)
-        arrivals.append(packet.dup)
-        assert packet.qos < 2 or len(arrivals) == 1, f"A4: {self} gets {message} again"
+                assert known == what, f"A4: {self} has {known} as {packet.packet_id}, not {what}: {packet}"
+                return False
+            self.held[packet.packet_id] = what
+        return True
 
     # -- what ends ----------------------------------------------------------------------------------------------------
 

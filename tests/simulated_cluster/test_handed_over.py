@@ -9,7 +9,7 @@ from folkmoot.kernel.hash import hash64
 from folkmoot.membership.command import Lead
 from folkmoot.mqtt.kind import PUBCOMP, PUBREC, PUBREL
 from folkmoot.mqtt.packet import V5, Ack, Connect, Publish, Suback, Subscribe
-from tests.harness.peer import EVER
+from tests.harness.peer import EVER, properties
 from tests.harness.simulated_cluster import TURNS_MAX, SimulatedCluster
 
 
@@ -189,16 +189,23 @@ class Stage:
         self.cluster.advance(SECOND)
 
 
-def test_the_next_leader_takes_no_message_before_those_are_answered_that_came_to_the_former_one() -> None:
-    """[MQTT-4.6.0-3] The PUBREC of the former leader waits behind a SUBACK, and that for a third node to confirm."""
+def numbered(qos: int, number: int) -> Publish:
+    """Return a message of an idempotent producer; its packet id is one more than its number."""
+    pairs = [("folkmoot-producer", "p"), ("folkmoot-seq", str(number))]
+    return Publish(b"u", b"%d" % number, qos, packet_id=number + 1, properties=properties(user_properties=pairs))
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+def test_the_next_leader_takes_no_message_before_those_are_answered_that_came_to_the_former_one(qos: int) -> None:
+    """[MQTT-4.6.0-2] [MQTT-4.6.0-3] The answer of the former leader waits behind a SUBACK, for a third node."""
     stage = Stage()
     stage.cluster.hand_log_to(stage.heir)
     client = stage.cluster[stage.leader].client(stage.name)
     client.connect(session_expiry=EVER)
     stage.cluster.held = {(stage.leader, stage.third)}
-    client.send(Subscribe(1, [(b"t", 1)]), Publish(b"u", b"one", 2, packet_id=2))
+    client.send(Subscribe(1, [(b"t", 1)]), numbered(qos, 1))
     stage.hand_on()
-    client.send(Publish(b"u", b"two", 2, packet_id=3))
+    client.send(numbered(qos, 2))
     stage.cluster.advance(SECOND // 10)
     stage.release()
     assert [packet.packet_id for packet in client.receive() if isinstance(packet, Ack)] == [2, 3]

@@ -50,10 +50,7 @@ class Run:
     def __init__(self, seed: int, shapes: Sequence[tuple[int, int, int, int]] = SHAPES) -> None:
         self.rng = rng = random.Random(seed)
         shape = rng.choice(shapes)
-        nodes, partitions, replicas, least = shape
-        self.cluster = SimulatedCluster(
-            nodes, partitions=partitions, replicas=replicas, min_in_sync=least, split_policy="majority"
-        )
+        self.cluster = self._cluster(*shape)
         self.faults = [fault for fault in FAULTS if rng.random() < 0.35]
         self.trail = [f"{shape} {self.faults}"]
         self.restlessness = rng.choice((0, 0, 0.1))  # how often a client leaves instead of asking for something
@@ -70,6 +67,16 @@ class Run:
     def now(self) -> int:
         """The time."""
         return self.cluster.now
+
+    def _cluster(self, nodes: int, partitions: int, replicas: int, least: int, **arguments: Any) -> SimulatedCluster:
+        return SimulatedCluster(
+            nodes,
+            partitions=partitions,
+            replicas=replicas,
+            min_in_sync=least,
+            split_policy="majority",
+            **arguments,
+        )
 
     def _client(self, name: str) -> DrawnClient:
         rng = self.rng

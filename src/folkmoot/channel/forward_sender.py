@@ -353,6 +353,8 @@ class ForwardSender:
         if not entry.released and not entry.over:  # over: this node leads its home no more
             entry.released = True
             entry.let_overtake()
+            if entry.receipt is not None:
+                entry.receipt.partial = True
             self.stranded[entry.home] = self.stranded.get(entry.home, 0) + 1
             self.commits.strand(entry.token, len(entry.body))
 

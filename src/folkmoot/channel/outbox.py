@@ -182,6 +182,8 @@ class Outbox:
         entries = memory.outbox
         memory.outbox = {}
         for entry in entries.values():
+            if entry.receipt is not None:
+                entry.receipt.partial = True
             self._end(entry)
 
 

@@ -149,11 +149,12 @@ class Inbound:
     def _has_direct(self, connection: Connection, relay: Relay, qos: int) -> bool:
         """Whether messages are under way that this node has published, and not the session's leader.
 
-        One with the same QoS that the leader publishes would overtake them (A3). Those with QoS 2 all go there, but for
-        those that came while this node was the leader: their PUBRECs are to be sent first [MQTT-4.6.0-3].
+        One with the same QoS that the leader publishes would overtake them (A3). Those with QoS 2, and those of
+        producers, all go there, but for those that came while this node was the leader: their answers are to be sent
+        first [MQTT-4.6.0-2] [MQTT-4.6.0-3].
         """
-        if qos == 2:
-            return relay.answers_token > self.commits.complete_token
+        if qos and relay.answers_token > self.commits.complete_token:
+            return True
         if qos == 1:
             token = connection.direct_token
             seq = connection.forwarded_qos1_seq

@@ -288,7 +288,10 @@ class Replica:
         ]
 
     def copies_of(self, seq: int) -> int:
-        """Return how many nodes have what was committed up to `seq` on their disks, whichever node leads."""
+        """Return how many nodes have what was committed up to `seq` on their disks, whichever node leads.
+
+        What is in sync has it, also one that has not said so since the roles have changed.
+        """
         if self.context.solo:
             return 1
         if self.phase < MERGING or self.durable_seq < seq:
@@ -296,7 +299,7 @@ class Replica:
             return 1 if view is None or not view.replicas else len(view.replicas[self.number])
         count = 1
         for follower in self.followers:
-            if follower.complete and follower.acked_seq >= seq:
+            if follower.in_sync or (follower.complete and follower.acked_seq >= seq):
                 count += 1
         return count
 

@@ -75,12 +75,14 @@ class Receipt:
     """The notes of one message: places by partition; kind, packet_id, code: of the acknowledgement.
 
     silent: its publisher did not ask, and gets only the code; refused: a quota at another node refuses to retain it.
+    partial: another leader goes on with the message, and this node does not learn where it is stored.
     """
 
     def __init__(self) -> None:
         self.places: dict[int, Place] = {}
         self.silent = False
         self.refused = False
+        self.partial = False
         self.kind = PUBACK
         self.packet_id = 0
         self.code = 0
@@ -172,7 +174,7 @@ class Receipts:
         code = receipt.code
         if receipt.refused and code < reason.UNSPECIFIED_ERROR:
             code = reason.QUOTA_EXCEEDED
-        if receipt.silent:
+        if receipt.silent or receipt.partial:
             return encode(Ack(receipt.kind, receipt.packet_id, code), 5)
         places = list(receipt.places.values())
         for place in places:
