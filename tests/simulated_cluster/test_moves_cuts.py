@@ -1,0 +1,366 @@
+"""Drawn runs: links between nodes are cut while clients act and leaderships move (A1 to A8, A11 to A13).
+
+Each seed draws a small cluster, its policy for splits, its clients, and which ways between nodes are cut, for how long:
+also while a lease ends, a fork is founded or merged, or a node is put out. The faults of `test_moves` happen meanwhile. While a cut
+lasts, nobody waits for a node that is ready, and a side that can serve does. In the end everything is whole again, and the
+demands of `test_moves` hold; what `available` excuses is in `drawn_cuts`.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import pytest
+
+from folkmoot.kernel.clock import MILLISECOND, SECOND
+from folkmoot.mqtt.packet import V5, V311
+from tests.harness.simulated_cluster import SimulatedCluster, Site
+from tests.harness.soak import seeds
+from tests.simulated_cluster.drawn import ASKED, AWAY, OPEN, DrawnClient, Ledger
+from tests.simulated_cluster.drawn_cuts import CutClient, CutLedger, Network, topology
+from tests.simulated_cluster.test_moves import TOPICS, Run, run
+
+WITNESS = 0  # as a number of nodes: two, and a witness
+SHAPES = (
+    (WITNESS, 1, 2, 1),
+    (WITNESS, 3, 2, 1),
+    (2, 1, 2, 1),
+    (2, 3, 2, 1),
+    (2, 3, 1, 1),
+    (3, 1, 3, 1),
+    (3, 3, 2, 1),
+    (3, 4, 3, 2),
+    (3, 4, 1, 1),
+    (4, 2, 2, 1),
+    (4, 3, 3, 1),
+    (5, 2, 2, 2),
+    (5, 2, 3, 1),
+    (5, 4, 3, 1),
+)
+LASTS_US = [ms * MILLISECOND for ms in (30, 300, 800, 1100, 1500, 2500, 3200, 4000, 6000, 9000, 14000)]
+FLAPS_US = [ms * MILLISECOND for ms in (50, 400, 1200, 3500)]
+STEPS_US = [ms * MILLISECOND for ms in (0, 0, 1, 3, 10, 40, 120, 120, 400, 900, 1500, 3000)]
+PATIENCE_US = 10 * SECOND
+SERVES_US = 25 * SECOND  # a side serves, although its links failed several times before
+DRAWN = seeds(range(10), range(400))
+
+
+class CutRun(Run):
+    """One drawn run."""
+
+    network: Network
+
+    def __init__(self, seed: int, policy: str) -> None:
+        self.policy = policy
+        super().__init__(2 * seed + (policy == "available"), SHAPES)
+        self.ledger = CutLedger() if policy == "available" else Ledger()
+        self.patience_s = 90
+        for client in self.clients:
+            client.ledger = self.ledger
+        self.waits: dict[str, tuple[str, int]] = {}  # by client: what it waits for, and since when
+        self.ready_us: dict[str, int] = {}  # by node: since when it says that it is ready
+        self.hindered_us = 0  # when a link was last held, or a disk slow
+        self.habit = self.rng.choice(("stays", "stays", "roams", "any"))
+        self.flaps = 0
+
+    def _found(self, shape: tuple[int, int, int, int]) -> SimulatedCluster:
+        nodes, partitions, replicas, least = shape
+        cluster = SimulatedCluster(
+            nodes or 2, partitions=partitions, replicas=replicas, min_in_sync=least, split_policy=self.policy
+        )
+        if nodes == WITNESS:
+            cluster.add("w", witness=True)
+            cluster.advance(5 * SECOND)
+            cluster.settle()
+        self.network = Network(self.policy == "available", list(cluster.sites))
+        return cluster
+
+    def _client(self, name: str) -> DrawnClient:
+        rng = self.rng
+        names = rng.sample([*TOPICS, "r/#", "w/#"], rng.randint(1, 4)) if rng.random() < 0.8 else ["#"]
+        version = rng.choice((V5, V5, V311))
+        client = CutClient(
+            self.network,
+            self.cluster,
+            Ledger(),
+            name,
+            version=version,
+            persistent=rng.random() < 0.8,
+            filters=[(one, rng.choice((1, 2, 2))) for one in names],
+            window=rng.choice((0, 0, 1, 3)) if version == V5 else 0,
+        )
+        client.has_will = rng.random() < 0.4
+        return client
+
+    # -- what happens -------------------------------------------------------------------------------------------------
+
+    def draw(self) -> None:
+        """Let all kinds of things happen."""
+        rng = self.rng
+        self.clients_connect()
+        for client in self.clients:
+            client.home = client.site
+        for _ in range(rng.randint(20, 80)):
+            chance = rng.random()
+            if chance < 0.55:
+                self.act(rng.choice(self.clients))
+            elif chance < 0.70:
+                self.cut()
+            elif chance < 0.76:
+                self.at_a_moment()
+            elif chance < 0.82:
+                self.hold()
+            elif chance < 0.90:
+                self.move()
+            elif chance < 0.94:
+                self.hinder()
+            else:
+                self.harm()
+            self.go_on()
+
+    def place(self, client: DrawnClient) -> str:
+        """Return where a client connects next, by the habit of the run."""
+        assert isinstance(client, CutClient)
+        there = [name for name in self.places() if self.cluster[name].up]
+        if self.habit == "stays" and client.home in there:
+            return client.home
+        if self.habit == "roams":
+            others = [name for name in there if name not in self.network.side(client.site, self.now)]
+            return self.rng.choice(others or there)
+        return self.rng.choice(there)
+
+    def cut(self) -> None:
+        """Cut links in place of those that are cut, for a while, perhaps again and again; or end all cuts."""
+        rng = self.rng
+        if self.network.ways and rng.random() < 0.5:
+            self.sever(set(), "heals")
+            return
+        kind, ways = topology(rng, self.network.names)
+        self.sever(ways, kind)
+        if rng.random() < 0.2:
+            self.flaps = rng.randint(1, 6)
+            self._later(rng.choice(FLAPS_US), "flaps", lambda: self.flap(ways))
+        else:
+            self._later(rng.choice(LASTS_US), "the cut ends", lambda: self.sever(set(), "heals"))
+
+    def flap(self, ways: set[tuple[str, str]]) -> None:
+        """Heal what is cut, or cut it again."""
+        self.flaps -= 1
+        self.sever(set() if self.network.ways or self.flaps <= 0 else ways, "flaps")
+        if self.flaps > 0 or self.network.ways:
+            self._later(self.rng.choice(FLAPS_US), "flaps", lambda: self.flap(ways))
+
+    def sever(self, ways: set[tuple[str, str]], why: str) -> None:
+        """Have these ways be cut, and no others."""
+        if ways == self.network.ways:
+            return
+        self.troubled = True
+        self.note(f"{why}: {sorted(ways)} are cut")
+        self.network.cut(self.now, ways)
+        self.cluster.sever(ways, resets=self.rng.random() < 0.5)
+
+    def at_a_moment(self) -> None:
+        """Wait for a moment in which the control of the cluster does something, and do something then."""
+        rng = self.rng
+        if self.frozen:
+            return
+        moment, has_come = rng.choice(list(self.moments().items()))
+        before = has_come()
+        for _ in range(rng.choice((50, 200, 500))):
+            self.advance(rng.choice((1, 5, 20)) * MILLISECOND)
+            self.look()
+            if has_come() != before:
+                self.note(f"{moment} now")
+                break
+        self.advance(rng.choice((0, 0, 1, 5, 20, 100)) * MILLISECOND)
+        rng.choice((self.cut, self.cut, self.harm, self.move, lambda: self.act(rng.choice(self.clients))))()
+
+    def moments(self) -> dict[str, Callable[[], object]]:
+        """Return what changes at moments that matter."""
+        live = self.cluster.live
+        return {
+            "a fork": lambda: sum(site.kinds().count("cluster_forked") for site in self.cluster.sites.values()),
+            "another lineage": lambda: [site.control.lineage for site in live()],
+            "a merge": lambda: [len(one.branches) for site in live() if (one := site.control.configuration)],
+            "a lease": lambda: [bool(site.node.silence(site.steady_ns())) for site in live()],
+            "a controller": lambda: [site.name for site in live() if site.control.controller is not None],
+            "a phase": lambda: [site.control.phase for site in live()],
+            "members": lambda: [len(view.members) if (view := site.cluster_node.view) else 0 for site in live()],
+        }
+
+    def harm(self) -> None:
+        """Do one of the faults of this run."""
+        before = (self.killed, self.leaseless)
+        super().harm()
+        self.hindered_us = self.now
+        for site in {self.killed, self.leaseless} - set(before):
+            assert site is not None
+            self.network.happens(self.now, [site.name], kills=True)
+
+    def revive(self) -> None:
+        """The node that was killed starts again."""
+        assert self.killed is not None
+        self.network.happens(self.now, [self.killed.name], kills=True)
+        super().revive()
+
+    def grant(self) -> None:
+        """The node without a lease may have one."""
+        assert self.leaseless is not None
+        self.network.happens(self.now, [self.leaseless.name])
+        super().grant()
+
+    # -- time ---------------------------------------------------------------------------------------------------------
+
+    def go_on(self) -> None:
+        """Let time pass."""
+        if self.frozen:
+            super().go_on()
+            return
+        self.advance(self.rng.choice(STEPS_US))
+        self.look()
+
+    def advance(self, us: int) -> None:
+        """Let time pass, not too much without a look."""
+        while us > 0 and not self.frozen:
+            step = min(us, SECOND // 2)
+            super().advance(step)
+            us -= step
+            if us:
+                self.look()
+
+    def look(self) -> bool:
+        """Have all clients look at what has come, and see that nobody waits in vain."""
+        came = super().look()
+        if not self.frozen:
+            self._look_at_whole()
+            self._look_at_waits()
+        return came
+
+    def _look_at_whole(self) -> None:
+        network, cluster = self.network, self.cluster
+        if network.ways or cluster.held or self.killed or self.leaseless or self.later or not self.is_one():
+            return
+        network.becomes_whole()
+        for client in self.clients:
+            if isinstance(client, CutClient):
+                client.all_is_whole()
+
+    def is_one(self) -> bool:
+        """Whether all nodes are one cluster again, and everything is merged."""
+        if not self.cluster.settled():
+            return False
+        controls = [site.control for site in self.cluster.live()]
+        if len({control.lineage for control in controls}) > 1:
+            return False
+        return not any(control.configuration is None or control.configuration.branches for control in controls)
+
+    def _look_at_waits(self) -> None:
+        """A node that is ready answers."""
+        if self.cluster.held:
+            self.hindered_us = self.now
+        for site in self.cluster.sites.values():
+            if not site.up or site.node.silence(site.steady_ns()):
+                self.ready_us.pop(site.name, None)
+            else:
+                self.ready_us.setdefault(site.name, self.now)
+        for client in self.clients:
+            what = client.waits() if client.state == OPEN else client.state
+            key = f"{client.connections} {client.state} {what}"
+            if self.waits.get(client.name, ("", 0))[0] != key:
+                self.waits[client.name] = (key, self.now)
+            since = max(self.waits[client.name][1], self.ready_us.get(client.site, self.now), self.hindered_us)
+            if (what and client.state == OPEN and not client.lazy) or client.state == ASKED:
+                assert self.now - since < PATIENCE_US, f"{client} waits for {what} at a node that is ready"
+
+    # -- the end ------------------------------------------------------------------------------------------------------
+
+    def end(self) -> None:
+        """See what the sides of a last split do; then everything is whole again: judge."""
+        if self.frozen:
+            self.thaw()
+        if self.rng.random() < 0.4:
+            self._recover()
+            self._split_in_the_end()
+        self.flaps = 0
+        self.sever(set(), "at last")
+        super().end()
+
+    def _recover(self) -> None:
+        """Let all that is wrong end, and the cluster settle."""
+        while self.later:
+            self.advance(max(0, self.later[0][0] - self.now))
+        self.sever(set(), "for a while")
+        for _ in range(10 * self.patience_s):
+            self._rest(1)
+            if self.is_one():
+                return
+        raise AssertionError(f"it does not settle: {[str(self.cluster.view_of(site)) for site in self.cluster.live()]}")
+
+    def _rest(self, tenths: int) -> None:
+        super()._rest(tenths)
+        if self.later and not self.frozen:
+            self.advance(0)
+
+    def _split_in_the_end(self) -> None:
+        kind, ways = topology(self.rng, self.network.names)
+        self.sever(ways, kind)
+        end = self.now + SERVES_US
+        while self.now < end:
+            self.act(self.rng.choice(self.clients))
+            self.advance(self.rng.choice((100, 500, 900)) * MILLISECOND)
+            self.look()
+        for group in self._groups():
+            self._demand_service(group)
+
+    def _groups(self) -> list[frozenset[str]]:
+        """Return the groups of nodes of which one has to serve: what a quorum has in common; sides, if they fork."""
+        network = self.network
+        hubs = [network.neighbours(name) for name in network.names]
+        found = {group for group in hubs if 2 * len(group) > len(network.names)}
+        if network.forks:
+            found |= {group for group in hubs if all(network.neighbours(name) == group for name in group)}
+        return [group for group in sorted(found, key=sorted) if any(name in self.places() for name in group)]
+
+    def _demand_service(self, group: frozenset[str]) -> None:
+        ready = [name for name in sorted(group) if name in self.places() and self._is_ready(self.cluster[name])]
+        assert ready, f"A11: nobody serves in {sorted(group)}"
+        places = [name for name in group if name in self.places()]
+        least = len(self.places()) - min(self.cluster.replicas, len(self.places())) + self.cluster.min_in_sync
+        if len(places) < least:
+            return
+        number = len(self.clients)
+        topic = "p/p"
+        client = CutClient(self.network, self.cluster, self.ledger, f"p{number}", filters=[(topic, 1)], persistent=False)
+        self.clients.append(client)
+        client.connect(self.rng.choice(ready))
+        self._rest(10)
+        assert client.state == OPEN, f"A11: {client} is {client.state} {client.ends}, in {sorted(group)}"
+        client.subscribe(topic)
+        client.publish(topic, 1, False)
+        self._rest(10)
+        waits = client.waits()
+        assert client.state == OPEN and not waits, f"A11: {client} is {client.state} and waits for {waits}"
+        message = self.ledger.messages[len(self.ledger.messages)]
+        assert message.acked or message.refused
+        assert message.acked, f"A11: {message} is refused"
+        client.disconnect()
+        self._rest(1)
+
+    def _is_ready(self, site: Site) -> bool:
+        return site.up and not site.node.silence(site.steady_ns())
+
+    def _judge(self) -> None:
+        assert self.is_one(), [site.control.lineage for site in self.cluster.live()]
+        super()._judge()
+
+
+def run_cut(seed: int, policy: str) -> None:
+    """Run a seed."""
+    run(CutRun(seed, policy), seed)
+
+
+@pytest.mark.parametrize("seed", DRAWN)
+@pytest.mark.parametrize("policy", ["majority", "available"])
+def test_links_are_cut_and_whole_again(policy: str, seed: int) -> None:
+    run_cut(seed, policy)
