@@ -8,6 +8,8 @@ know everything of each other, and nothing is excused but this (docs/limits.md, 
 - A message with QoS 2 that its publisher has sent again in a split may come twice; so may one to a client that was at
   another node since it got the message first. (A4)
 - The packet id of a flow that a client has not ended may be used by another side. (A4)
+- A message with QoS 2 whose packet id its publisher has used for another one, of which the flow went on over a change of
+  the network, or at another node, may be taken for a repetition of that one, but where that flow has ended. (A1, A8)
 - A request that was not answered may be carried out later, by another side. (A1, A8)
 """
 
@@ -16,6 +18,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
+from folkmoot.mqtt.kind import PUBCOMP
 from folkmoot.mqtt.packet import Ack, Publish, Suback, Will
 from tests.simulated_cluster.drawn import ASKED, OPEN, DrawnClient, Ledger, Message, Wish
 
@@ -85,9 +88,11 @@ class Network:
         self.changed_us = 0  # when that was last
         self.is_whole = True  # nothing has happened since all was whole
         self.has_killed = False  # since all was whole
+        self.killed = 0  # the moment in which a node was last killed while not all was whole
         self.troubled: dict[str, int] = {}  # by node, when something last happened to it
         self.acked: dict[int, tuple[str, int]] = {}  # by message: the node that has acknowledged it, and the change
         self.sent: dict[int, int] = {}  # by message: the change
+        self.mistaken: dict[int, None] = {}  # messages that may have been taken for the repetition of another one
 
     def happens(self, now: int, names: Sequence[str], *, kills: bool = False) -> None:
         """Something happens to nodes."""
@@ -109,6 +114,10 @@ class Network:
         self.is_whole = True
         self.has_killed = False
 
+    def is_troubled(self, name: str, since_us: int) -> bool:
+        """Whether something has happened to a node since then, or its links are cut."""
+        return self.troubled.get(name, since_us - 1) >= since_us or any(name in way for way in self.ways)
+
     def neighbours(self, name: str) -> frozenset[str]:
         """Return the nodes that a node reaches in both directions, and itself."""
         found = [one for one in self.names if (one, name) not in self.ways and (name, one) not in self.ways]
@@ -127,10 +136,16 @@ class Network:
 class CutLedger(Ledger):
     """What clients know of messages of which a side of a split may have got the first sending, and another one the next."""
 
+    def __init__(self, network: Network) -> None:
+        super().__init__()
+        self.network = network
+
     def values(self, topic: str) -> set[int]:
-        """Return which message may be the retained one: also one that was sent again."""
-        found = [one for one in self.messages.values() if one.topic == topic and one.retain and one.repeated]
-        return super().values(topic) | {message.number for message in found}
+        """Return which message may be the retained one: also one that was sent again, and one before a mistaken one."""
+        found = [one for one in self.messages.values() if one.topic == topic and one.retain]
+        unsure = {message.number for message in found if message.repeated}
+        certain = [one.number for one in found if one.acked and one.number not in self.network.mistaken]
+        return super().values(topic) | unsure | {certain[-1] if certain else 0}
 
 
 class Known:
@@ -165,9 +180,11 @@ class CutClient(DrawnClient):
         self.known: dict[Wish, Known] = {}
         self.known_session: Known | None = None
         self.doubt: set[str] = set()  # filters of which it cannot know before all is whole whether its session has them
+        self.torn: dict[int, str] = {}  # packet ids of flows that went on over a change: where they have ended
         self.foreign: set[int] = set()  # packet ids of flows that another side may not know
         self.sites: set[str] = set()  # where it was connected since all was whole
-        self.first_at: dict[int, tuple[str, int]] = {}  # by message: where it came first, and the change
+        self.roamed = 0  # the moment in which it was last at a second node while not all was whole
+        self.first_at: dict[int, int] = {}  # by message: the moment in which it came first
         self.since_us = 0  # since when it waits for the same
         self.waited = ""
 
@@ -187,6 +204,7 @@ class CutClient(DrawnClient):
         if self.known_session is not None and not self.known_session.since:
             self.known_session.since = now
         self.doubt.clear()
+        self.torn.clear()
         self.sites = {self.site} if self.state == OPEN else set()
 
     def _begun(self) -> Known:
@@ -258,12 +276,16 @@ class CutClient(DrawnClient):
         elif self.network.forks:
             if not self._is_known(self.known_session, self.site, self.network.change, self.ledger.moment):
                 self._cannot_know()  # this may be another session, which began before
+            if len(self.sites) > 1 and not self.network.is_whole:
+                self.roamed = self.ledger.tick()
             if len(self.sites) > 1 or self.network.has_killed:
                 self.foreign.update(self.held)
         for packet_id in self.foreign:
             self.early.pop(packet_id, None)
         for name in self.doubt:
             self.sure.pop(name, None)
+        for packet_id, message in self.flows.items():
+            self._sent(message, packet_id)
 
     def _subscribed(self, packet: Suback) -> None:
         before = len(self.wishes)
@@ -282,15 +304,29 @@ class CutClient(DrawnClient):
 
     def publish(self, topic: str, qos: int, retain: bool) -> None:
         """Publish the next message."""
+        number = len(self.ledger.messages) + 1
+        self.network.sent[number] = self.network.change
         super().publish(topic, qos, retain)
-        self.network.sent[len(self.ledger.messages)] = self.network.change
+        for packet_id, message in self.flows.items():
+            if message.number == number:
+                self._sent(message, packet_id)
+
+    def _sent(self, message: Message, packet_id: int) -> None:
+        if message.qos == 2 and self.torn.get(packet_id, self.site) != self.site:
+            self.network.mistaken[message.number] = None
 
     def _acknowledged(self, packet: Ack) -> None:
         message = self.flows.get(packet.packet_id)
         before = 0 if message is None else message.acked
         super()._acknowledged(packet)
-        if message is not None and message.acked != before:
-            self.network.acked[message.number] = (self.site, self.network.change)
+        if message is None:
+            return
+        here = (self.site, self.network.change)
+        if message.acked != before:
+            self.network.acked[message.number] = here
+        is_torn = self.network.sent[message.number] != here[1] or self.network.acked.get(message.number) != here
+        if packet.kind == PUBCOMP and is_torn:
+            self.torn[packet.packet_id] = self.site
 
     def _arrives(self, packet: Publish) -> None:
         number = int(packet.payload)
@@ -298,16 +334,16 @@ class CutClient(DrawnClient):
         is_first = number not in self.got
         super()._arrives(packet)
         if message is not None and is_first:
-            self.first_at[number] = (self.site, self.network.change)
+            self.first_at[number] = self.ledger.tick()
             if message.topic.startswith("w/"):
                 self._will_arrives(message)
 
     def _will_arrives(self, message: Message) -> None:
         assert isinstance(message.client, CutClient)
         will = message.client.wills[message.number]
-        troubled_us = self.network.troubled.get(will.site, -1)
-        if will.ended in ("", "DISCONNECT"):
-            assert troubled_us >= will.began_us, f"A7: {self} gets the will {message}, {will.site} {will.ended}"
+        if will.ended in ("", "DISCONNECT") and not message.client.is_hasty:
+            is_troubled = self.network.is_troubled(will.site, will.began_us - STABLE_US)
+            assert is_troubled, f"A7: {self} gets the will {message} of {will.site}, which has ended by '{will.ended}'"
 
     def _mistaken(self, packet_id: int, message: Message) -> None:
         if not self.network.forks or packet_id not in self.foreign:
@@ -316,9 +352,9 @@ class CutClient(DrawnClient):
 
     def _arrives_again(self, message: Message) -> None:
         network = self.network
-        site, change = self.first_at[message.number]
+        first = self.first_at[message.number]
         sent_again = message.repeated and network.sent[message.number] != network.change
-        went_over = change != network.change and (self.site != site or len(self.sites) > 1 or network.has_killed)
+        went_over = first < max(self.roamed, network.killed)
         if not network.forks or not (sent_again or went_over):
             super()._arrives_again(message)
 
@@ -326,6 +362,8 @@ class CutClient(DrawnClient):
         """Whether it must have got an acknowledged message and has not."""
         if not self.network.forks or not super().lacks(message, strict):
             return super().lacks(message, strict)
+        if message.number in self.network.mistaken:
+            return False
         site, change = self.network.acked[message.number]
         for wish in self.wishes:
             if wish.covers(message) and wish.session == self.sessions and self.persistent:

@@ -54,7 +54,7 @@ class CutRun(Run):
     def __init__(self, seed: int, policy: str) -> None:
         self.policy = policy
         super().__init__(2 * seed + (policy == "available"), SHAPES)
-        self.ledger = CutLedger() if policy == "available" else Ledger()
+        self.ledger = CutLedger(self.network) if policy == "available" else Ledger()
         self.patience_s = 90
         for client in self.clients:
             client.ledger = self.ledger
@@ -62,7 +62,6 @@ class CutRun(Run):
         self.ready_us: dict[str, int] = {}  # by node: since when it says that it is ready
         self.hindered_us = 0  # when a link was last held, or a disk slow
         self.habit = self.rng.choice(("stays", "stays", "roams", "any"))
-        self.flaps = 0
 
     def _found(self, shape: tuple[int, int, int, int]) -> SimulatedCluster:
         nodes, partitions, replicas, least = shape
@@ -139,17 +138,18 @@ class CutRun(Run):
         kind, ways = topology(rng, self.network.names)
         self.sever(ways, kind)
         if rng.random() < 0.2:
-            self.flaps = rng.randint(1, 6)
-            self._later(rng.choice(FLAPS_US), "flaps", lambda: self.flap(ways))
+            self._flap_later(ways, rng.randint(1, 6))
         else:
             self._later(rng.choice(LASTS_US), "the cut ends", lambda: self.sever(set(), "heals"))
 
-    def flap(self, ways: set[tuple[str, str]]) -> None:
-        """Heal what is cut, or cut it again."""
-        self.flaps -= 1
-        self.sever(set() if self.network.ways or self.flaps <= 0 else ways, "flaps")
-        if self.flaps > 0 or self.network.ways:
-            self._later(self.rng.choice(FLAPS_US), "flaps", lambda: self.flap(ways))
+    def _flap_later(self, ways: set[tuple[str, str]], times: int) -> None:
+        self._later(self.rng.choice(FLAPS_US), "flaps", lambda: self.flap(ways, times))
+
+    def flap(self, ways: set[tuple[str, str]], times: int) -> None:
+        """Heal what is cut, or cut it again; in the end it is whole."""
+        self.sever(set() if self.network.ways or not times else ways, "flaps")
+        if times:
+            self._flap_later(ways, times - 1)
 
     def sever(self, ways: set[tuple[str, str]], why: str) -> None:
         """Have these ways be cut, and no others."""
@@ -197,6 +197,7 @@ class CutRun(Run):
         for site in {self.killed, self.leaseless} - set(before):
             assert site is not None
             self.network.happens(self.now, [site.name], kills=True)
+            self.network.killed = self.ledger.tick()
 
     def revive(self) -> None:
         """The node that was killed starts again."""
@@ -222,12 +223,11 @@ class CutRun(Run):
 
     def advance(self, us: int) -> None:
         """Let time pass, not too much without a look."""
-        while us > 0 and not self.frozen:
-            step = min(us, SECOND // 2)
-            super().advance(step)
-            us -= step
-            if us:
-                self.look()
+        while us > SECOND // 2 and not self.frozen:
+            super().advance(SECOND // 2)
+            us -= SECOND // 2
+            self.look()
+        super().advance(us)
 
     def look(self) -> bool:
         """Have all clients look at what has come, and see that nobody waits in vain."""
@@ -282,7 +282,6 @@ class CutRun(Run):
         if self.rng.random() < 0.4:
             self._recover()
             self._split_in_the_end()
-        self.flaps = 0
         self.sever(set(), "at last")
         super().end()
 
@@ -310,24 +309,34 @@ class CutRun(Run):
             self.act(self.rng.choice(self.clients))
             self.advance(self.rng.choice((100, 500, 900)) * MILLISECOND)
             self.look()
-        for group in self._groups():
-            self._demand_service(group)
-
-    def _groups(self) -> list[frozenset[str]]:
-        """Return the groups of nodes of which one has to serve: what a quorum has in common; sides, if they fork."""
         network = self.network
         hubs = [network.neighbours(name) for name in network.names]
-        found = {group for group in hubs if 2 * len(group) > len(network.names)}
+        quorums = [group for group in hubs if 2 * len(group) > len(network.names) and set(group) & set(self.places())]
+        if quorums:  # in a ring each node has a quorum with its neighbours, and one of these serves
+            serves = [group for group in quorums if self._ready(group)]
+            assert serves, f"A11: nobody serves of {[sorted(group) for group in quorums]}"
+            self._demand_service(serves[0], is_clean=not network.forks)
         if network.forks:
-            found |= {group for group in hubs if all(network.neighbours(name) == group for name in group)}
-        return [group for group in sorted(found, key=sorted) if any(name in self.places() for name in group)]
+            sides = {group for group in hubs if all(network.neighbours(name) == group for name in group)}
+            for group in sorted(sides, key=sorted):
+                if set(group) & set(self.places()):
+                    self._demand_service(group, is_clean=self._is_clean(group))
 
-    def _demand_service(self, group: frozenset[str]) -> None:
-        ready = [name for name in sorted(group) if name in self.places() and self._is_ready(self.cluster[name])]
+    def _is_clean(self, group: frozenset[str]) -> bool:
+        """Whether nodes of a group and others do not reach each other in either direction."""
+        rest = set(self.network.names) - group
+        return all({(one, other), (other, one)} <= self.network.ways for one in group for other in rest)
+
+    def _ready(self, group: frozenset[str]) -> list[str]:
+        sites = [self.cluster[name] for name in sorted(group) if name in self.places()]
+        return [site.name for site in sites if site.up and not site.node.silence(site.steady_ns())]
+
+    def _demand_service(self, group: frozenset[str], is_clean: bool) -> None:
+        ready = self._ready(group)
         assert ready, f"A11: nobody serves in {sorted(group)}"
         places = [name for name in group if name in self.places()]
         least = len(self.places()) - min(self.cluster.replicas, len(self.places())) + self.cluster.min_in_sync
-        if len(places) < least:
+        if len(places) < least or not is_clean:  # a node that hears others is told if they go on without its copies
             return
         number = len(self.clients)
         topic = "p/p"
@@ -346,9 +355,6 @@ class CutRun(Run):
         assert message.acked, f"A11: {message} is refused"
         client.disconnect()
         self._rest(1)
-
-    def _is_ready(self, site: Site) -> bool:
-        return site.up and not site.node.silence(site.steady_ns())
 
     def _judge(self) -> None:
         assert self.is_one(), [site.control.lineage for site in self.cluster.live()]
