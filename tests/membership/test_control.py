@@ -1908,3 +1908,23 @@ def test_a_greeting_whose_lineage_descends_from_itself_is_refused(lineage: int, 
     greeting.shared = [1] * len(ancestors)
     with pytest.raises(ValueError, match="descends"):
         control(machine).receive("n2", CONTROL, greeting.encoded(), machine.clock(cluster.now))
+
+
+@pytest.mark.parametrize("late", [0, 1200 * MS])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_member_that_only_had_its_answers_late_does_not_fork_before_its_log_was_silent(seed: int, late: int) -> None:
+    """It had no lease for long, and heard the controller all that time; then it is cut off for less than `fork_ns`."""
+    cluster = begun(seed, 3)
+    member, other = follower(cluster), controller(cluster)
+    cluster.link(member, other).lag[cluster.way(other, member)] = late
+    cluster.run(6 * S)
+    log = control(member).log
+    assert log is not None
+    assert log.leader == other.disk
+    assert member.is_live(cluster.now) == (late == 0)
+    cluster.isolate(member, cluster.machines, True)
+    cluster.run(2800 * MS)
+    cluster.isolate(member, cluster.machines, False)
+    cluster.link(member, other).lag[cluster.way(other, member)] = 0
+    cluster.until(cluster.is_whole, 60 * S)
+    assert "cluster_forked" not in member.events

@@ -203,7 +203,7 @@ def silent(now: int) -> Splits:
     me.disk = 1
     splits = Splits(me, Neighbours(1), ControlOptions(), PlantedControl([]))
     splits.begin(1)
-    splits.look(False, 2)
+    splits.look(False, False, 2)
     splits._seen_ns = now
     return splits
 
@@ -223,6 +223,17 @@ def test_a_process_whose_log_has_a_leader_waits_for_its_lease() -> None:
     now = 100_000_000_000
     splits = silent(now)
     assert not splits.forks(found, [1], found.index, True, now)
+    assert splits.forks(found, [1], found.index, False, now)
+
+
+def test_the_silence_of_a_process_counts_from_when_its_log_last_had_a_leader() -> None:
+    found = cluster([1])
+    now = 100_000_000_000
+    splits = silent(now)
+    splits.look(False, True, now)
+    now += 2 * ControlOptions().fork_ns
+    splits._seen_ns = now
+    assert not splits.forks(found, [1], found.index, False, now - 1)
     assert splits.forks(found, [1], found.index, False, now)
 
 

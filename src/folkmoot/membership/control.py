@@ -714,7 +714,7 @@ class Control:
             known, given = KINDS[member.kind], KINDS[self.me.kind]
             self._fail(f"the cluster knows this disk as a member of the kind {known!r}, and it is started as {given!r}")
             return
-        self._splits.look(self.is_live(now), now)
+        self._splits.look(self.is_live(now), log.leader > 0 and not self._abstains, now)
         if self._doubt is not None:
             self._look_in_doubt(self._doubt, log, now)
             if self._is_over:

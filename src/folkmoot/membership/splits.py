@@ -5,7 +5,8 @@ while: its best informed member founds a lineage that goes on from what it has, 
 
 - A process that is linked to one that has a lease, or leads the log, does not fork: the cluster goes on, if without
   this process. So a member that was cut off by some never makes a cluster beside theirs. Nor does it fork while its
-  log has a leader, which a quorum has just elected: its lease comes with the next heartbeats.
+  log has a leader, which a quorum has just elected: its lease comes with the next heartbeats. If the answers of that
+  leader come too late for a lease, the silence counts from when it was last heard.
 - Who reaches a quorum of the voters waits twice as long: they elect a leader in less time than a fork and its merge
   take, if anything lets them.
 - A process that stood still, or was just started, knows nothing of the others: its silence counts from then.
@@ -54,11 +55,13 @@ __all__ = ["Splits"]
 class Splits:
     """What one process sees of a split.
 
-    since_ns: since when it is silent, 0: it has a lease. forgotten: disks that will not come back, as an operator says.
+    since_ns: since when it is silent, 0: it has a lease. led_ns: when its log last had a leader. forgotten: disks that will
+    not come back, as an operator says.
     """
 
     def __init__(self, me: Neighbour, neighbours: Neighbours, options: ControlOptions, planted: PlantedControl) -> None:
         self.since_ns: int = 0
+        self.led_ns: int = 0
         self.forgotten: list[int] = []
         self.in_doubt: bool = False  # set by the owner: the disk may lack what it has confirmed in this lineage
         self._me = me
@@ -72,14 +75,17 @@ class Splits:
     def begin(self, now: int) -> None:
         """Count from now on: this process takes part in another lineage."""
         self.since_ns = now
+        self.led_ns = 0
         self.forgotten.clear()
         self.in_doubt = False
         self._is_fresh = True
 
-    def look(self, is_live: bool, now: int) -> None:
-        """Note whether this process has a lease; call it at least with every heartbeat."""
+    def look(self, is_live: bool, is_led: bool, now: int) -> None:
+        """Note whether this process has a lease, and its log a leader; call it at least with every heartbeat."""
         stood = now - self._seen_ns > 4 * self._options.heartbeat_ns
         self._seen_ns = now
+        if is_led:
+            self.led_ns = now
         if is_live:
             self.since_ns = 0
             self.forgotten.clear()
@@ -89,6 +95,10 @@ class Splits:
 
     def _is_silent_for(self, span_ns: int, now: int) -> bool:
         return self.since_ns > 0 and now - self.since_ns >= span_ns
+
+    def _is_unled_for(self, span_ns: int, now: int) -> bool:
+        """Tell whether it was silent for so long, and its log without a leader, whose answers may have come too late."""
+        return self._is_silent_for(span_ns, now) and now - self.led_ns >= span_ns
 
     def missing(self, configuration: ClusterConfiguration, voters: list[int], index: int) -> list[int]:
         """Return the disks for which an order to fork waits; nothing if it can be carried out, or there is none.
@@ -155,7 +165,7 @@ class Splits:
         if not options.forks and not is_ordered:
             return False
         patience_ns = self._patience(configuration, voters)
-        if not self._is_silent_for(patience_ns, now) or self.complete(configuration):
+        if not self._is_unled_for(patience_ns, now) or self.complete(configuration):
             return False
         before = 0
         own = self._lineage_in(configuration)
@@ -178,7 +188,7 @@ class Splits:
                 continue  # it waits for this one
             elif (-greeting.index, neighbour.disk) < (-index, self._me.disk):
                 before += 1
-        return self._is_silent_for(patience_ns + before * options.fork_ns // 2, now)
+        return self._is_unled_for(patience_ns + before * options.fork_ns // 2, now)
 
     def _patience(self, configuration: ClusterConfiguration, voters: list[int]) -> int:
         """Return for how long the log must have been silent before this process forks, if it is the first to do so."""
