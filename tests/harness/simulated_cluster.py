@@ -7,7 +7,7 @@ at that node.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from folkmoot.kernel.clock import MILLISECOND, SECOND
@@ -71,6 +71,7 @@ class Site(Box):
         settings.silence_us = cluster.silence_us
         settings.digest_us = settings.digest_pause_us = cluster.silence_us // 20
         settings.secret = cluster.secret
+        settings.planted = cluster.planted
         settings.link_buffer_bytes_max = cluster.link_buffer_bytes_max
         self.settings = settings
         super().__init__(cluster=settings, node_id=name, partitions=cluster.partitions, **arguments)
@@ -182,9 +183,11 @@ class SimulatedCluster:
         min_in_sync: int = 1,
         link_buffer_bytes_max: int = 64 << 20,
         secret: bytes = b"",
+        planted: Sequence[str] = (),
         **arguments: Any,
     ) -> None:
         self.secret = secret
+        self.planted = list(planted)  # bugs of `kernel/planted`
         self.link_buffer_bytes_max = link_buffer_bytes_max
         self.replicas = replicas
         self.split_policy = split_policy

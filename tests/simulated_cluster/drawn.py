@@ -355,7 +355,8 @@ class DrawnClient:
             if self.releases and packet_id in self.releases:
                 assert self.releases.popleft() == packet_id, f"[MQTT-4.6.0-4] {self}: {packet}, {self.releases}"
             else:
-                assert packet_id not in self.ended, f"{self}: {packet} once more"
+                if packet_id in self.ended:
+                    self._ends_again(packet_id)
                 self.early.pop(packet_id, None)
             self.ended[packet_id] = None
             self.held.pop(packet_id, None)
@@ -408,6 +409,10 @@ class DrawnClient:
     def _mistaken(self, packet_id: int, message: Message) -> None:
         """A message comes with the packet id of another one that has not ended."""
         raise AssertionError(f"A4: {self} has {self.held[packet_id]} as {packet_id}, not {message}")
+
+    def _ends_again(self, packet_id: int) -> None:
+        """PUBREL has come once more over this connection."""
+        raise AssertionError(f"{self}: PUBREL {packet_id} once more")
 
     def _arrives_again(self, message: Message) -> None:
         """A message with QoS 2 has come once more."""

@@ -7,9 +7,10 @@ know everything of each other, and nothing is excused but this (docs/limits.md, 
   has changed since. Once all was whole, everybody knows of it. (A1)
 - A message with QoS 2 that its publisher has sent again in a split may come twice; so may one to a client that was at
   another node since it got the message first. (A4)
+- PUBREL comes once more over one connection when a merge has ended: its client may wait for it.
 - The packet id of a flow that a client has not ended may be used by another side. (A4)
-- A message with QoS 2 whose packet id its publisher has used for another one, of which the flow went on over a change of
-  the network, or at another node, may be taken for a repetition of that one, but where that flow has ended. (A1, A8)
+- A message with QoS 2 whose packet id its publisher has used for another one, of which the flow went on over a change
+  of the network, or at another node, may be taken for a repetition of that one, but where that flow has ended. (A1, A8)
 - A request that was not answered may be carried out later, by another side. (A1, A8)
 """
 
@@ -32,9 +33,9 @@ Ways = set[tuple[str, str]]
 
 def topology(rng: random.Random, names: Sequence[str]) -> tuple[str, Ways]:
     """Draw which ways between nodes are cut, each in one direction, and name how."""
-    kinds = ("sides", "sides", "alone", "alone", "deaf", "unheard", "one way", "partial", "ways")
+    kinds = [*4 * ["sides"], *2 * ["alone"], "deaf", "unheard", "one way", "partial", "ways"]
     if len(names) > 2:
-        kinds += ("three sides", "bridge", "single link", "chain", "star", "ring", "link")
+        kinds += ["sides", "alone", "three sides", "bridge", "single link", "chain", "star", "ring", "link"]
     kind = rng.choice(kinds)
     order = list(names)
     rng.shuffle(order)
@@ -134,7 +135,7 @@ class Network:
 
 
 class CutLedger(Ledger):
-    """What clients know of messages of which a side of a split may have got the first sending, and another one the next."""
+    """What clients know of messages of which one side may have got the first sending, and another one the next."""
 
     def __init__(self, network: Network) -> None:
         super().__init__()
@@ -349,6 +350,10 @@ class CutClient(DrawnClient):
         if not self.network.forks or packet_id not in self.foreign:
             super()._mistaken(packet_id, message)
         self.foreign.discard(packet_id)
+
+    def _ends_again(self, packet_id: int) -> None:
+        if not self.network.forks or self.network.is_whole:
+            super()._ends_again(packet_id)
 
     def _arrives_again(self, message: Message) -> None:
         network = self.network

@@ -413,9 +413,9 @@ class Run:
             self._rest(30)
         for _ in range(10 * self.patience_s):  # a node whose links failed several times comes up late
             self._rest(1)
-            if cluster.settled() and not [client for client in self.clients if client.state != AWAY and client.waits()]:
+            if self.is_one() and not [client for client in self.clients if client.state != AWAY and client.waits()]:
                 break
-        assert cluster.settled(), [str(cluster.view_of(site)) for site in cluster.live()]
+        assert self.is_one(), [str(cluster.view_of(site)) for site in cluster.live()]
         for client in self.clients:
             waits = client.waits()
             assert client.state != OPEN or not waits, f"{client} waits for {waits}"
@@ -427,6 +427,10 @@ class Run:
         self._judge()
         self._probe()
         self._audit()
+
+    def is_one(self) -> bool:
+        """Whether all nodes are one cluster, in which all is as it should be."""
+        return self.cluster.settled()
 
     def _rest(self, tenths: int) -> None:
         for _ in range(tenths):

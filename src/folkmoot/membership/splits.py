@@ -55,8 +55,8 @@ __all__ = ["Splits"]
 class Splits:
     """What one process sees of a split.
 
-    since_ns: since when it is silent, 0: it has a lease. led_ns: when its log last had a leader. forgotten: disks that will
-    not come back, as an operator says.
+    since_ns: since when it is silent, 0: it has a lease. led_ns: when its log last had a leader. forgotten: disks that
+    will not come back, as an operator says.
     """
 
     def __init__(self, me: Neighbour, neighbours: Neighbours, options: ControlOptions, planted: PlantedControl) -> None:
@@ -97,7 +97,7 @@ class Splits:
         return self.since_ns > 0 and now - self.since_ns >= span_ns
 
     def _is_unled_for(self, span_ns: int, now: int) -> bool:
-        """Tell whether it was silent for so long, and its log without a leader, whose answers may have come too late."""
+        """Tell whether it was silent for so long, and its log without a leader, whose answers may have been late."""
         return self._is_silent_for(span_ns, now) and now - self.led_ns >= span_ns
 
     def missing(self, configuration: ClusterConfiguration, voters: list[int], index: int) -> list[int]:

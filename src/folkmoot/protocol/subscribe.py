@@ -415,7 +415,12 @@ class Subscribing:
     def _remove(self, connection: Connection, session: Session, name: bytes) -> int:
         if name.startswith(REPLAY_PREFIX) and self._find_going(connection, session, name) is not None:
             return reason.SUCCESS  # the packet was received again, behind the SUBSCRIBE that followed it
-        return reason.SUCCESS if self.remove(session, name) else reason.NO_SUBSCRIPTION_EXISTED
+        if self.remove(session, name):
+            return reason.SUCCESS
+        if session.persistent and self.routes.fabric.away:
+            # Those who are away may have it: the removal gets its time, by which a merge ends it.
+            self.state.writer.delete(session.partition, subscription_key(session, name))
+        return reason.NO_SUBSCRIPTION_EXISTED
 
     def end_denied(self, session: Session) -> list[bytes]:
         """End the subscriptions that the owner of the session may not have (any more); return their filters."""
