@@ -10,7 +10,8 @@ know everything of each other, and nothing is excused but this (docs/limits.md, 
 - PUBREL comes once more over one connection when a merge has ended: its client may wait for it.
 - The packet id of a flow that a client has not ended may be used by another side. (A4)
 - A message with QoS 2 whose packet id its publisher has used for another one, of which the flow went on over a change
-  of the network, or at another node, may be taken for a repetition of that one, but where that flow has ended. (A1, A8)
+  of the network, or at another node, may be taken for a repetition of that one, but where that flow has ended. So may
+  any at a node that need not know of its session, and has one of that name. (A1, A8)
 - A request that was not answered may be carried out later, by another side. (A1, A8)
 """
 
@@ -182,6 +183,7 @@ class CutClient(DrawnClient):
         self.known_session: Known | None = None
         self.doubt: set[str] = set()  # filters of which it cannot know before all is whole whether its session has them
         self.torn: dict[int, str] = {}  # packet ids of flows that went on over a change: where they have ended
+        self.others: set[str] = set()  # nodes that may have an earlier session in place of its own
         self.foreign: set[int] = set()  # packet ids of flows that another side may not know
         self.sites: set[str] = set()  # where it was connected since all was whole
         self.roamed = 0  # the moment in which it was last at a second node while not all was whole
@@ -206,6 +208,7 @@ class CutClient(DrawnClient):
             self.known_session.since = now
         self.doubt.clear()
         self.torn.clear()
+        self.others.clear()
         self.sites = {self.site} if self.state == OPEN else set()
 
     def _begun(self) -> Known:
@@ -277,6 +280,7 @@ class CutClient(DrawnClient):
         elif self.network.forks:
             if not self._is_known(self.known_session, self.site, self.network.change, self.ledger.moment):
                 self._cannot_know()  # this may be another session, which began before
+                self.others.add(self.site)
             if len(self.sites) > 1 and not self.network.is_whole:
                 self.roamed = self.ledger.tick()
             if len(self.sites) > 1 or self.network.has_killed:
@@ -313,7 +317,8 @@ class CutClient(DrawnClient):
                 self._sent(message, packet_id)
 
     def _sent(self, message: Message, packet_id: int) -> None:
-        if message.qos == 2 and self.torn.get(packet_id, self.site) != self.site:
+        is_torn = self.torn.get(packet_id, self.site) != self.site
+        if message.qos == 2 and (is_torn or self.site in self.others):
             self.network.mistaken[message.number] = None
 
     def _acknowledged(self, packet: Ack) -> None:

@@ -512,7 +512,7 @@ class Run:
         for prober in probers:
             for topic in TOPICS:
                 prober.publish(topic, 1, False)
-        self._rest(1)
+        self._rest(5)
         for number in range(first, len(self.ledger.messages) + 1):
             message = self.ledger.messages[number]
             assert message.acked, f"{message} is not acknowledged"

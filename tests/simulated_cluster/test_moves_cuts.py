@@ -342,7 +342,8 @@ class CutRun(Run):
         if quorums:  # in a ring each node has a quorum with its neighbours, and one of these serves
             serves = [group for group in quorums if self._ready(group)]
             assert serves, f"A11: nobody serves of {[sorted(group) for group in quorums]}"
-            self._demand_service(serves[0], is_clean=not network.forks)
+            is_clique = all(network.neighbours(name) >= serves[0] for name in serves[0])
+            self._demand_service(serves[0], is_clean=is_clique and not network.forks)
         if network.forks:
             sides = {group for group in hubs if all(network.neighbours(name) == group for name in group)}
             for group in sorted(sides, key=sorted):
