@@ -7,7 +7,7 @@ at that node.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from folkmoot.kernel.clock import MILLISECOND, SECOND
@@ -72,6 +72,7 @@ class Site(Box):
         settings.silence_us = cluster.silence_us
         settings.digest_us = settings.digest_pause_us = cluster.silence_us // 20
         settings.secret = cluster.secret
+        settings.planted = cluster.planted
         settings.link_buffer_bytes_max = cluster.link_buffer_bytes_max
         self.settings = settings
         super().__init__(cluster=settings, node_id=name, partitions=cluster.partitions, **arguments)
@@ -183,9 +184,11 @@ class SimulatedCluster:
         min_in_sync: int = 1,
         link_buffer_bytes_max: int = 64 << 20,
         secret: bytes = b"",
+        planted: Sequence[str] = (),
         **arguments: Any,
     ) -> None:
         self.secret = secret
+        self.planted = list(planted)  # bugs of `kernel/planted`
         self.link_buffer_bytes_max = link_buffer_bytes_max
         self.replicas = replicas
         self.split_policy = split_policy
@@ -199,6 +202,7 @@ class SimulatedCluster:
         self.added = 0  # nodes, also those that are gone
         self.wires: list[Wire] = []
         self.held: set[tuple[str, str]] = set()  # from and to: what goes there takes long
+        self.severed: set[tuple[str, str]] = set()  # from and to: nothing goes there, and no connection is made
         self.rate = 0  # bytes per second of each connection and direction; 0: without a limit
         self._running = False
         for number in range(count):
@@ -356,7 +360,8 @@ class SimulatedCluster:
         return True
 
     def _is_held(self, wire: Wire, end: int) -> bool:
-        return (wire.sites[1 - end].name, wire.sites[end].name) in self.held
+        way = (wire.sites[1 - end].name, wire.sites[end].name)
+        return way in self.held or way in self.severed
 
     def look_after_turns(self, look: Callable[[Site], None]) -> None:
         """Have something looked at after each turn of each node that is up."""
@@ -411,12 +416,28 @@ class SimulatedCluster:
         for site in self.sites.values():
             site.cut.clear()
 
+    def sever(self, ways: set[tuple[str, str]], resets: bool = False) -> None:
+        """From now on these ways are cut, each in one direction, and no others.
+
+        What waits on a way that is whole again arrives, unless that `resets` the connections.
+        """
+        before = self.severed
+        self.severed = set(ways)
+        for wire in list(self.wires):
+            names = (wire.sites[0].name, wire.sites[1].name)
+            was_cut = names in before or names[::-1] in before
+            if resets and was_cut and not self._is_severed(*wire.sites):
+                self.drop(wire)
+
+    def _is_severed(self, one: Site, other: Site) -> bool:
+        return (one.name, other.name) in self.severed or (other.name, one.name) in self.severed
+
     def dial(self, site: Site, address: str) -> None:
         """Connect a node to an address, now or (when it is cut off) never."""
         far = next((one for one in self.sites.values() if one.address == address), None)
         if far is None or not far.up:
             site.node.dial_failed(address, "nobody listens", True, self.now)
-        elif far.name in site.cut:
+        elif far.name in site.cut or self._is_severed(site, far):
             site.node.dial_failed(address, "timed out", False, self.now)
         else:
             wire = Wire(site, far)

@@ -26,6 +26,7 @@ from folkmoot.mqtt.packet import (
     Subscribe,
     Unsuback,
     Unsubscribe,
+    Will,
 )
 from tests.harness.peer import EVER, Peer, properties
 from tests.harness.simulated_cluster import SimulatedCluster
@@ -197,7 +198,11 @@ class DrawnClient:
         made = None
         if self.version == V5:
             made = properties(session_expiry=EVER if self.persistent else None, receive_max=self.window or None)
-        peer.send(Connect(self.version, self.name, self.anew, 0, None, None, None, made))
+        peer.send(Connect(self.version, self.name, self.anew, 0, None, None, self._will(), made))
+
+    def _will(self) -> Will | None:
+        """Return the will of the connection that is about to begin; None: it has none."""
+        return None
 
     def disconnect(self) -> None:
         """Send DISCONNECT."""
@@ -326,8 +331,8 @@ class DrawnClient:
             assert isinstance(packet, Disconnect), f"{self} gets {packet}"
 
     def _accepted(self, present: bool) -> None:
-        if self.persistent and self.has_session:
-            assert present, f"A1: {self} has lost its session"
+        if self.persistent and self.has_session and not present:
+            self._lost_session()
         self.anew = False
         if not present:
             self._end_session()
@@ -344,6 +349,10 @@ class DrawnClient:
                 message.repeated = True
                 message.attempts += 1
                 self._send(self._packet(message, packet_id, True))
+
+    def _lost_session(self) -> None:
+        """The node does not know the session of this client."""
+        raise AssertionError(f"A1: {self} has lost its session")
 
     def _subscribed(self, packet: Suback) -> None:
         assert packet.packet_id in self.subacks, f"{self} has not asked for {packet}"
@@ -366,7 +375,8 @@ class DrawnClient:
             if self.releases and packet_id in self.releases:
                 assert self.releases.popleft() == packet_id, f"[MQTT-4.6.0-4] {self}: {packet}, {self.releases}"
             else:
-                assert packet_id not in self.ended, f"{self}: {packet} once more"
+                if packet_id in self.ended:
+                    self._ends_again(packet_id)
                 self.early.pop(packet_id, None)
             self.ended[packet_id] = None
             self.held.pop(packet_id, None)
@@ -403,8 +413,8 @@ class DrawnClient:
         if not arrivals:
             self.first.append(message.number)
         arrivals.append(packet.dup)
-        once = packet.qos == 2 and (self.persistent or not message.anew)
-        assert not once or len(arrivals) == 1, f"A4: {self} gets {message} again"
+        if packet.qos == 2 and (self.persistent or not message.anew) and len(arrivals) > 1:
+            self._arrives_again(message)
 
     def _is_new(self, packet: Publish, what: int) -> bool:
         """Owe the answer to a PUBLISH; tell whether it begins a flow. what: its message, that of no other one."""
@@ -416,10 +426,24 @@ class DrawnClient:
             self.ended.pop(packet.packet_id, None)
             if packet.packet_id in self.held:
                 known = self.held[packet.packet_id]
-                assert known == what, f"A4: {self} has {known} as {packet.packet_id}, not {what}: {packet}"
-                return False
+                if known == what:
+                    return False
+                self._mistaken(packet, what)
             self.held[packet.packet_id] = what
         return True
+
+    def _mistaken(self, packet: Publish, what: int) -> None:
+        """A message comes with the packet id of another one that has not ended."""
+        known = self.held[packet.packet_id]
+        raise AssertionError(f"A4: {self} has {known} as {packet.packet_id}, not {what}: {packet}")
+
+    def _ends_again(self, packet_id: int) -> None:
+        """PUBREL has come once more over this connection."""
+        raise AssertionError(f"{self}: PUBREL {packet_id} once more")
+
+    def _arrives_again(self, message: Message) -> None:
+        """A message with QoS 2 has come once more."""
+        raise AssertionError(f"A4: {self} gets {message} again")
 
     # -- what ends ----------------------------------------------------------------------------------------------------
 

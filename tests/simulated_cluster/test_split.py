@@ -276,6 +276,31 @@ def test_a_session_that_expires_on_one_side_goes_on_if_its_client_has_used_it_on
     assert client.take(Publish).payload == b"kept"
 
 
+@pytest.mark.parametrize("first", [True, False])
+def test_an_unsubscription_that_found_nothing_on_its_side_ends_the_older_subscription_of_the_other(first: bool) -> None:
+    """The client subscribes on one side, goes over to the other one, and unsubscribes there."""
+    split = Split("available")
+    client = split.subscribers[0]
+    here, there = (split.lone, split.others[0]) if first else (split.others[0], split.lone)
+    split.cut()
+    split.cluster.advance(10 * SECOND)
+    split.move(client, here)
+    client.resume()
+    client.subscribe("more/1", qos=1)
+    client.subscribe("more/2", qos=1)
+    split.cluster.advance(SECOND)
+    split.move(client, there)
+    client.resume()
+    client.unsubscribe("more/1")
+    client.unsubscribe("#")
+    split.heal()
+    publisher = split.others[0].client("publisher")
+    publisher.connect()
+    publisher.publish("more/1", b"1", 1)
+    publisher.publish("more/2", b"2", 1)
+    assert split.got()[client.client_id] == [b"2"]
+
+
 def test_a_minority_shows_that_it_does_not_write() -> None:
     split = Split("majority")
     split.cut()
