@@ -371,7 +371,7 @@ class Leadership:
             for relay in self.relays.of_partition(partition):
                 if relay.state == ASKED:
                     # It will be admitted below, as if it came now. An earlier leader may have stored its will already.
-                    self.restore.disclaim(relay.connection.client_id, relay.token)
+                    self._await(relay.connection.client_id, relay.token)
                 else:
                     self._claim(relay, homes)
         for arrival in arrivals:
@@ -413,13 +413,20 @@ class Leadership:
 
     def _attach(self, arrival: Arrival, homes: dict[str, tuple[bool, list[str]]]) -> None:
         for node_id, client in arrival.attached:
-            if client.void:
+            if client.void and client.persistent:  # it has said DISCONNECT
                 self.restore.disclaim(client.client_id, client.token)
+            elif client.void:
+                self._await(client.client_id, client.token)
             elif not self._may_attach(node_id, client, homes):
                 self.hosting.turn_away(node_id, client)
             else:
                 self.hosting.attach(node_id, client, client.client_id in homes)
                 self._end_flows(client.client_id, homes)
+
+    def _await(self, client_id: str, token: int) -> None:
+        """Take back the will of a connection that an earlier leader may have let in, and that asks again."""
+        self.restore.disclaim(client_id, token)
+        self.restore.await_client(client_id, token)
 
     def _may_attach(self, node_id: str, client: HostedClient, homes: dict[str, tuple[bool, list[str]]]) -> bool:
         """Whether the connection of a client is the one that its session has."""

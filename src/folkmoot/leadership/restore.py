@@ -63,6 +63,7 @@ class Restore:
         self._fresh: list[Session] = []
         # Wills of transient sessions, which end unless their client shows up, and those that are left (`left_name`)
         self.strays: dict[str, Session] = {}
+        self._asking: set[str] = set()  # clients that an earlier leader has let in unknown to them, and that ask again
 
     def begin(self, partition: int) -> PartitionLoader:
         """Begin to read a partition, whose rows do not change meanwhile."""
@@ -132,6 +133,7 @@ class Restore:
         for session in sessions:
             if session.connection is None and not session.ended:
                 self._settle(session)
+        self._asking = set()
         for session in strays.values():
             self.wills.publish_stray(session)
 
@@ -147,6 +149,12 @@ class Restore:
             self.strays.pop(session.client_id, None)
             self.state.counters.wills_pending -= 1
             self.state.writer.delete(session.partition, plain_key(session.partition, WILL, session.key))
+
+    def await_client(self, client_id: str, token: int) -> None:
+        """Let the session of a connection that asks again last until then, if it is to end with the connection."""
+        session = self.state.sessions.get(client_id)
+        if session is not None and session.persistent and session.token == token:
+            self._asking.add(client_id)
 
     def is_chosen(self, client_id: str, token: int) -> bool:
         """Whether, of a client's connections at two sides of a split, this one without a session continues."""
@@ -219,7 +227,7 @@ class Restore:
         if session.ends_us == 0:  # no end was stored: it was connected
             self._doubt(session)
             self.wills.arm(session, late_us)
-            if session.expiry_s == 0:
+            if session.expiry_s == 0 and session.client_id not in self._asking:
                 self.lifecycle.end(session)
             else:
                 self.lifecycle.rest(session, late_us)
