@@ -162,7 +162,7 @@ class PartitionLoader:
         elif kind == QUEUE:
             self._queue(key, value)
         elif kind == RELEASED:
-            self._released(key)
+            self._released(key, value)
         elif kind == RECEIVED:
             self._received(key, value)
         elif kind == RETAINED:
@@ -272,13 +272,18 @@ class PartitionLoader:
         self.queue_messages += 1
         self.queue_bytes += row.size
 
-    def _released(self, key: bytes) -> None:
+    def _released(self, key: bytes, value: bytes) -> None:
         session = self.sessions.get(name_of(key).decode())
         if session is not None:
             sequence = sequence_of(key)
             if session.released is None:
                 session.released = {}
-            session.released[session.packet_id_of(sequence)] = sequence
+            packet_id = session.packet_id_of(sequence)
+            session.released[packet_id] = sequence
+            if len(value) > VERSION_BYTES:
+                if session.expired_flows is None:
+                    session.expired_flows = {}
+                session.expired_flows[packet_id] = 0
             session.queue_next = max(session.queue_next, sequence + 1)
 
     def _received(self, key: bytes, value: bytes) -> None:

@@ -43,6 +43,10 @@ NOT_TAKEN: Final = 0
 TAKEN: Final = 1
 IN_STORE: Final = 2
 
+# In place of the token of a flow that expiry has ended: PUBREL has gone out over this connection
+TOLD: Final = -1
+_EXPIRED: Final = b"\x01"  # the row of such a flow: no PUBREC of the client is repeated, which PUBREL would answer
+
 # read for one session in one turn; several are necessary when messages have expired, or are QoS 0
 _PAGES_MAX: Final = 8
 
@@ -204,6 +208,8 @@ class Queue:
         connection = session.connection
         if connection is None or connection.state != OPEN:
             return
+        if session.expired_flows:
+            self._end_expired(session, connection, session.expired_flows)
         pages = 0
         while True:
             if not session.waiting:
@@ -271,7 +277,7 @@ class Queue:
             self._done(session, entry)  # it may have been sent before a crash: at most once, section 4.3.1
             return
         if not entry.started and self._has_expired(message):  # [MQTT-4.3.3-7]
-            self._expire(session, connection, entry)
+            self._expire(session, entry)
             return
         packet_id = 0
         if entry.qos:
@@ -297,7 +303,7 @@ class Queue:
         if connection.remote is not None:
             connection.remote.sequences.append(entry.sequence)
 
-    def _expire(self, session: Session, connection: Connection, entry: Entry) -> None:
+    def _expire(self, session: Session, entry: Entry) -> None:
         """Drop an expired message. If an earlier leader may have sent it with QoS 2, its flow ends with PUBREL.
 
         The client may hold the packet id, and would take the next message with it for this one.
@@ -305,18 +311,35 @@ class Queue:
         self._done(session, entry)
         if entry.dup and entry.qos == 2:
             packet_id = session.packet_id_of(entry.sequence)
-            self._keep(session, PUBREC, packet_id, 0, entry.sequence)
-            self._release(session, packet_id, entry.sequence)
-            self.state.counters.sent_pubrel += 1
-            self.commits.acknowledge(connection, encode_ack(PUBREL, packet_id), wait=True)
+            self._release(session, packet_id, entry.sequence, _EXPIRED)
+            if session.expired_flows is None:
+                session.expired_flows = {}
+            session.expired_flows[packet_id] = self.state.writer.token
+            self.commits.touch(session)
 
-    def _release(self, session: Session, packet_id: int, sequence: int) -> None:
+    def _end_expired(self, session: Session, connection: Connection, flows: dict[int, int]) -> None:
+        """Send PUBREL for flows that expiry has ended, once that is committed."""
+        for packet_id in list(flows):
+            if 0 <= flows[packet_id] <= self.commits.committed_token:
+                self._put_pubrel(session, connection, packet_id)
+
+    def _put_pubrel(self, session: Session, connection: Connection, packet_id: int) -> None:
+        connection.put(encode_ack(PUBREL, packet_id))
+        self.state.counters.sent_pubrel += 1
+        flows, released = session.expired_flows, session.released
+        if flows is not None and released is not None and packet_id in flows:
+            sequence = released[packet_id]
+            _note_told(session, flows, packet_id, sequence)
+            if connection.remote is not None:
+                connection.remote.sequences.append(sequence)  # for the next leader, see `reclaim`
+
+    def _release(self, session: Session, packet_id: int, sequence: int, mark: bytes = b"") -> None:
         """Store that a QoS 2 message is not sent any more, but PUBREL, until PUBCOMP."""
         session.inflight[packet_id] = SENT_RELEASE
         if session.released is None:
             session.released = {}
         session.released[packet_id] = sequence
-        self.state.writer.put(session.partition, self._released_key(session, sequence), b"")
+        self.state.writer.put(session.partition, self._released_key(session, sequence), mark)
 
     def _done(self, session: Session, entry: Entry) -> None:
         if session.persistent:
@@ -382,6 +405,8 @@ class Queue:
             released = session.released
             assert released is not None, "a persistent session remembers what it released"
             sequence = released.pop(packet_id)
+            if session.expired_flows is not None:
+                session.expired_flows.pop(packet_id, None)
             self._keep(session, PUBCOMP, packet_id, 0, sequence, lazy=True)
             self.state.remove_later(session.partition, self._released_key(session, sequence), session)
             self._free(session, packet_id, sequence)
@@ -468,8 +493,15 @@ class Queue:
     def reclaim(self, session: Session, sequences: list[int]) -> None:
         """Mark messages as in flight that the client has received from an earlier leader and that are still stored.
 
-        If one cannot be read, the connection ends (`unreadable`).
+        So are flows that expiry has ended, if PUBREL has gone out. If a message cannot be read, the connection ends
+        (`unreadable`).
         """
+        flows, released = session.expired_flows, session.released
+        if flows and released is not None:
+            received = set(sequences)
+            for packet_id in list(flows):
+                if released[packet_id] in received:
+                    _note_told(session, flows, packet_id, released[packet_id])
         session.flights = set()
         for sequence in sequences:
             try:
@@ -490,8 +522,7 @@ class Queue:
         connection = session.connection
         if session.released and connection is not None:
             for packet_id in session.released:
-                connection.put(encode_ack(PUBREL, packet_id))
-                self.state.counters.sent_pubrel += 1
+                self._put_pubrel(session, connection, packet_id)
 
     def detach(self, session: Session) -> None:
         """Detach the connection: everything unacknowledged waits in the store.
@@ -513,6 +544,8 @@ class Queue:
             session.kept_below = max(session.kept_below, _first_unsent(session))
             session.queue_head = self._first_left(session)
         session.flights = None
+        if session.expired_flows:
+            session.expired_flows = dict.fromkeys(session.expired_flows, 0)  # the next connection is told anew
         session.taken = None  # the next connection is admitted when all is committed
         session.inflight.clear()
         self.backlog.clear(session)
@@ -525,6 +558,14 @@ class Queue:
             if 0 < entry.sequence < first:  # 0: released, its row is gone
                 first = entry.sequence
         return first
+
+
+def _note_told(session: Session, flows: dict[int, int], packet_id: int, sequence: int) -> None:
+    """Note that PUBREL has gone out for a flow that expiry has ended; its sequence is in flight until PUBCOMP."""
+    flows[packet_id] = TOLD
+    entry = Entry(sequence, None, 2, False, b"", b"")
+    entry.state = AWAIT_PUBCOMP
+    session.inflight[packet_id] = entry
 
 
 def _first_unsent(session: Session) -> int:

@@ -116,6 +116,8 @@ class Session:
         self.special_rows = 0  # queue rows with a body or a group: they need more than deletion when the session ends
         self.touched_token = 0
         self.released: dict[int, int] | None = None  # packet id -> sequence: PUBREC received, PUBCOMP not yet
+        # Packet id -> token: of these, flows that expiry has ended. PUBREL goes out when that is committed, or TOLD
+        self.expired_flows: dict[int, int] | None = None
         # Packet id -> token: of flows that have ended, while a later message waits for the id and this is not committed
         self.ended_ids: dict[int, int] | None = None
         # Acknowledgements whose changes were not committed when last checked: token, first byte, rest, sequence

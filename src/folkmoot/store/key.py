@@ -5,7 +5,7 @@ SESSION       client id
 SUBSCRIPTION  client id, filter
 QUEUE         client id, queue sequence (8 bytes)       one row per waiting or unacknowledged message of a session
 BODY          body sequence (8 bytes)                   a message that several sessions of the partition wait for
-RELEASED      client id, queue sequence (8 bytes)       outbound QoS 2: PUBREC received, PUBCOMP not yet
+RELEASED      client id, queue sequence (8 bytes)       outbound QoS 2: PUBREC received, or expired; PUBCOMP not yet
 RECEIVED      client id, packet id (2 bytes)            inbound QoS 2: PUBREC due or sent, PUBREL not received yet
 RETAINED      topic
 WILL          client id                                 or `left_name`: the will of an abandoned connection
