@@ -79,9 +79,14 @@ class Member(DrawnClient):
         super().__init__(cluster, ledger, name, version=version, persistent=persistent, filters=filters, window=window)
         self.rng = rng
         self.refuses = 0.0  # how often it answers with a reason code that refuses
+        self.begins_anew = 0.0  # how often it connects with a clean start
         self.over_us: dict[int, int] = {}  # by session: when it has ended
         self.over: dict[int, int] = {}  # the same, as moment of the ledger, when the server has certainly ended it
         self.unanswered: dict[int, Gift] = {}  # by packet id
+
+    def connect(self, site: str, clean: bool = False) -> None:
+        """Open a connection, sometimes with a clean start: its session ends, and with it what the groups gave it."""
+        super().connect(site, clean or (self.begins_anew > 0 and self.rng.random() < self.begins_anew))
 
     def _subscribe_packet(self, packet_id: int, name: str) -> Subscribe:
         made = properties(subscription_ids=[list(self.filters).index(name) + 1]) if self.version == V5 else None

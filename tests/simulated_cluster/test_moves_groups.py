@@ -45,6 +45,7 @@ class GroupRun(Run):
             member = self._member(f"c{number}", version, persistent, filters, window)
             member.refuses = rng.choice((0, 0, 0.2))
             member.lazy = rng.random() < 0.4
+            member.begins_anew = rng.choice((0, 0.5)) if version == V5 else 0
             clients.append(member)
         publishers = [self._member(f"p{number}", V5, rng.random() < 0.7, [(OWN, 2)]) for number in range(2)]
         return [*clients, *publishers]
