@@ -29,12 +29,59 @@ from folkmoot.mqtt.packet import (
     Will,
 )
 from tests.harness.peer import EVER, Peer, properties
-from tests.harness.simulated_cluster import SimulatedCluster
+from tests.harness.simulated_cluster import SimulatedCluster, Site
 
-__all__ = ["AWAY", "ASKED", "OPEN", "DrawnClient", "Ledger", "Message", "Publisher"]
+__all__ = [
+    "AWAY",
+    "ASKED",
+    "OPEN",
+    "REFUSED",
+    "DrawnClient",
+    "Ledger",
+    "Message",
+    "Publisher",
+    "TimedPeer",
+    "Wish",
+    "matches",
+]
 
 AWAY, ASKED, OPEN = "away", "asked", "open"
-REFUSED = 0x80
+REFUSED = 0x80  # reason codes from here on
+
+
+class TimedPeer(Peer):
+    """A client that knows when packets came, and when its connection ended."""
+
+    def __init__(self, site: Site, client_id: str, version: int) -> None:
+        super().__init__(site, client_id, version, acks=False)
+        self.cluster = site.cluster
+        self.times: list[int] = []
+        self.over_us = 0
+        site.peers.append(self)
+
+    def note_end(self) -> None:
+        """Note when the connection has ended."""
+        if self.connection is None and not self.over_us:
+            self.over_us = self.cluster.now
+
+    def lose(self) -> None:
+        """Let the connection break."""
+        super().lose()
+        self.note_end()
+
+    def shut(self) -> None:
+        """The server has closed the connection."""
+        super().shut()
+        self.note_end()
+
+    def _note(self, packet: Packet) -> None:
+        super()._note(packet)
+        self.times.append(self.cluster.now)
+
+    def receive_timed(self) -> list[tuple[int, Packet]]:
+        """Take all packets that came, with their times."""
+        times, self.times = self.times, []
+        return list(zip(times, self.receive(), strict=True))
 
 
 class Publisher(Protocol):
@@ -51,14 +98,18 @@ class Message:
         self.number = number
         self.client = client
         self.connection = client.connections
+        self.site = ""
         self.topic = topic
         self.qos = qos
         self.retain = retain
         self.sent = sent
         self.acked = 0
+        self.sent_us = 0  # the last time
+        self.sends = 1
+        self.code = 0
+        self.expiry_s = 0
         self.refused = False
         self.repeated = False
-        self.attempts = 1
         self.anew = False  # its producer has published it again: who has no session may get it again
 
     def replaces(self, other: Message) -> bool:
@@ -76,6 +127,7 @@ class Ledger:
     def __init__(self) -> None:
         self.moment = 0
         self.messages: dict[int, Message] = {}
+        self.troubles: list[tuple[str, int]] = []  # which node was killed or lost its lease, and when
 
     def tick(self) -> int:
         """Return the next moment."""
@@ -116,7 +168,7 @@ class Wish:
 
     def covers(self, message: Message) -> bool:
         """Whether the message is for it: published after the SUBACK, and without an UNSUBSCRIBE since."""
-        return _matches(self.name, message.topic) and self.since < message.sent and not self.until
+        return matches(self.name, message.topic) and self.since < message.sent and not self.until
 
 
 class DrawnClient:
@@ -142,8 +194,9 @@ class DrawnClient:
         self.window = window
         self.state = AWAY
         self.site = ""
-        self.peer: Peer | None = None
-        self.left: list[tuple[Peer, str]] = []  # connections that the server has to end, and their nodes
+        self.peer: TimedPeer | None = None
+        self.came_us = 0  # when the packet came that it takes
+        self.left: list[tuple[TimedPeer, str]] = []  # connections that the server has to end, and their nodes
         self.connections = 0
         self.sessions = 0
         self.has_session = False
@@ -181,33 +234,48 @@ class DrawnClient:
 
     def connect(self, site: str, clean: bool = False) -> None:
         """Open a connection at a node and send CONNECT; an older connection is left to the server."""
-        if self.peer is not None:
-            if self.state == ASKED:
-                self.peer.lose()
-                self.is_hasty = True
-            if self.peer.connection is not None:
-                self.left.append((self.peer, self.site))
-            self._forget()
+        self._give_up()
         self.anew = self.anew or clean or not self.persistent
         if self.anew:
             self._end_session()
+        self._open(site)
+
+    def _give_up(self) -> None:
+        """Leave an older connection to the server; one that was not accepted breaks."""
+        if self.peer is None:
+            return
+        if self.state == ASKED:
+            self.peer.lose()
+            self.is_hasty = True
+        if self.peer.connection is not None:
+            self.left.append((self.peer, self.site))
+        self._forget()
+
+    def _open(self, site: str) -> None:
         self.connections += 1
         self.site = site
         self.state = ASKED
-        self.peer = peer = self.cluster[site].client(self.name, self.version, acks=False).open()
+        self.peer = peer = TimedPeer(self.cluster[site], self.name, self.version)
+        packet = self._connect_packet(peer)
+        peer.open()
+        peer.send(packet)
+
+    def _connect_packet(self, peer: TimedPeer) -> Connect:
+        """Return the CONNECT for a new connection."""
         made = None
         if self.version == V5:
-            made = properties(session_expiry=EVER if self.persistent else None, receive_max=self.window or None)
-        peer.send(Connect(self.version, self.name, self.anew, 0, None, None, self._will(), made))
+            expiry = EVER if self.persistent else None
+            made = properties(session_expiry=expiry, receive_max=self.window or None)
+        return Connect(self.version, self.name, self.anew, 0, None, None, self._will(), made)
 
     def _will(self) -> Will | None:
         """Return the will of the connection that is about to begin; None: it has none."""
         return None
 
-    def disconnect(self) -> None:
+    def disconnect(self, code: int = 0) -> None:
         """Send DISCONNECT."""
         assert self.peer is not None
-        self.peer.send(Disconnect(0))
+        self.peer.send(Disconnect(code))
         self.left.append((self.peer, self.site))
         self._forget()
 
@@ -227,7 +295,10 @@ class DrawnClient:
         """Send SUBSCRIBE."""
         packet_id = self._packet_id()
         self.subacks[packet_id] = self._ask(name, packet_id)
-        self._send(Subscribe(packet_id, [(name.encode(), self.filters[name])]))
+        self._send(self._subscribe_packet(packet_id, name))
+
+    def _subscribe_packet(self, packet_id: int, name: str) -> Subscribe:
+        return Subscribe(packet_id, [(name.encode(), self.filters[name])])
 
     def unsubscribe(self, name: str) -> None:
         """Send UNSUBSCRIBE."""
@@ -241,9 +312,12 @@ class DrawnClient:
         self.newest[name] = packet_id
         return name
 
-    def publish(self, topic: str, qos: int, retain: bool) -> None:
+    def publish(self, topic: str, qos: int, retain: bool, expiry_s: int = 0) -> None:
         """Publish the next message of the ledger."""
         message = self.ledger.publish(self, topic, qos, retain)
+        message.expiry_s = expiry_s
+        message.site = self.site
+        message.sent_us = self.cluster.now
         packet_id = self._packet_id() if qos else 0
         if qos:
             self.flows[packet_id] = message
@@ -259,11 +333,15 @@ class DrawnClient:
         """Send the acknowledgements that it owes."""
         while self.owed and self.state == OPEN:
             ack = self.owed.popleft()
-            if ack.kind == PUBREC:
+            if ack.kind == PUBREC and ack.code < REFUSED:
                 self.releases.append(ack.packet_id)
             elif ack.kind == PUBREL:
                 self.pubcomps.append(ack.packet_id)
             self._send(ack)
+            self._answered(ack)
+
+    def _answered(self, ack: Ack) -> None:
+        """It has sent an acknowledgement."""
 
     def _send(self, packet: Packet) -> None:
         assert self.peer is not None
@@ -271,7 +349,8 @@ class DrawnClient:
 
     def _packet(self, message: Message, packet_id: int, dup: bool) -> Publish:
         payload = b"%d" % message.number
-        return Publish(message.topic.encode(), payload, message.qos, message.retain, dup, packet_id)
+        made = properties(message_expiry=message.expiry_s) if message.expiry_s else None
+        return Publish(message.topic.encode(), payload, message.qos, message.retain, dup, packet_id, made)
 
     def _packet_id(self) -> int:
         """Return the lowest packet id that is free, so that they are used again soon."""
@@ -295,8 +374,8 @@ class DrawnClient:
         peer = self.peer
         if peer is None:
             return False
-        packets = peer.receive()
-        for packet in packets:
+        packets = peer.receive_timed()
+        for self.came_us, packet in packets:
             self._take(packet)
             if self.peer is None:
                 return True
@@ -311,8 +390,7 @@ class DrawnClient:
     def _take(self, packet: Packet) -> None:
         if isinstance(packet, Connack):
             if packet.code:
-                self.ends.append(f"{self} refused {packet.code}")
-                self._forget()
+                self._refused(packet.code)
             else:
                 self._accepted(packet.session_present)
         elif isinstance(packet, Publish):
@@ -331,8 +409,7 @@ class DrawnClient:
             assert isinstance(packet, Disconnect), f"{self} gets {packet}"
 
     def _accepted(self, present: bool) -> None:
-        if self.persistent and self.has_session and not present:
-            self._lost_session()
+        self._look_at_session(present)
         self.anew = False
         if not present:
             self._end_session()
@@ -347,8 +424,17 @@ class DrawnClient:
             else:
                 (self.pubacks if message.qos == 1 else self.pubrecs).append(packet_id)
                 message.repeated = True
-                message.attempts += 1
+                message.sends += 1
+                message.sent_us = self.cluster.now
                 self._send(self._packet(message, packet_id, True))
+
+    def _refused(self, code: int) -> None:
+        self.ends.append(f"{self} refused {code}")
+        self._forget()
+
+    def _look_at_session(self, present: bool) -> None:
+        if self.persistent and self.has_session and not present:
+            self._lost_session()
 
     def _lost_session(self) -> None:
         """The node does not know the session of this client."""
@@ -390,6 +476,7 @@ class DrawnClient:
             del self.flows[packet_id], self.released[packet_id]
             return
         message = self.flows[packet_id]
+        message.code = packet.code
         message.refused = packet.code >= REFUSED
         message.acked = 0 if message.refused else self.ledger.tick()
         if packet.kind == PUBREC and not message.refused:
@@ -402,10 +489,12 @@ class DrawnClient:
         message = self.ledger.messages.get(int(packet.payload))
         assert message is not None, f"A2: {self} gets {packet}"
         assert message.topic == packet.topic.decode(), f"A2: {self} gets {packet}"
-        qos = next(qos for name, qos in self.filters.items() if _matches(name, message.topic))
+        qos = next(qos for name, qos in self.filters.items() if matches(name, message.topic))
         assert packet.qos == min(message.qos, qos), f"{self} gets {packet} of {message}"
-        if not self._is_new(packet, message.number):
-            return
+        if self._is_new(packet, message.number):
+            self._note_arrival(message, packet)
+
+    def _note_arrival(self, message: Message, packet: Publish) -> None:
         if packet.retain:
             self.retained[packet.topic.decode()] = message.number
             return
@@ -480,13 +569,13 @@ class DrawnClient:
     def wants(self, topic: str) -> bool | None:
         """Whether its session has a subscription to a topic; None: it cannot know."""
         for name in self.filters:
-            if _matches(name, topic):
+            if matches(name, topic):
                 return self.sure.get(name)
         return False
 
     def lacks(self, message: Message, strict: bool) -> bool:
         """Whether it must have got an acknowledged message and has not; strict: as a transient client, too."""
-        if not message.acked or message.number in self.got or not message.qos:
+        if not message.acked or message.number in self.got or not message.qos or message.expiry_s:
             return False
         for wish in self.wishes:
             if wish.covers(message) and self.filters[wish.name] > 0:
@@ -498,5 +587,5 @@ class DrawnClient:
         return False
 
 
-def _matches(name: str, topic: str) -> bool:
+def matches(name: str, topic: str) -> bool:
     return name in ("#", topic, topic[:2] + "#")

@@ -248,10 +248,10 @@ class CutClient(DrawnClient):
         self.wills[message.number] = self.will
         return Will(message.topic.encode(), b"%d" % message.number, 2)
 
-    def disconnect(self) -> None:
+    def disconnect(self, code: int = 0) -> None:
         """Send DISCONNECT."""
         self._end_will("DISCONNECT")
-        super().disconnect()
+        super().disconnect(code)
 
     def _end_will(self, how: str) -> None:
         if self.will is not None and not self.will.ended:
@@ -307,11 +307,11 @@ class CutClient(DrawnClient):
 
     # -- messages -----------------------------------------------------------------------------------------------------
 
-    def publish(self, topic: str, qos: int, retain: bool) -> None:
+    def publish(self, topic: str, qos: int, retain: bool, expiry_s: int = 0) -> None:
         """Publish the next message."""
         number = len(self.ledger.messages) + 1
         self.network.sent[number] = self.network.change
-        super().publish(topic, qos, retain)
+        super().publish(topic, qos, retain, expiry_s)
         for packet_id, message in self.flows.items():
             if message.number == number:
                 self._sent(message, packet_id)

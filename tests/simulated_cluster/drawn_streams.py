@@ -53,9 +53,9 @@ class AskingClient(DrawnClient):
         message = self.flows.get(packet.packet_id) if packet.kind in (PUBACK, PUBREC) else None
         super()._acknowledged(packet)
         if message is not None:
-            self._answered(message, packet)
+            self._confirmed(message, packet)
 
-    def _answered(self, message: Message, packet: Ack) -> None:
+    def _confirmed(self, message: Message, packet: Ack) -> None:
         pairs = [] if packet.properties is None else packet.properties.user_properties
         if not self.asks or packet.code >= REFUSED:
             assert not pairs, f"{self} did not ask: {packet}"
@@ -74,7 +74,7 @@ class AskingClient(DrawnClient):
         streams = self.cluster[self.site].node.streams
         needed = {log.store_partition for log in streams.match(message.topic.encode())}
         assert needed <= set(found), f"{self}: the receipt of {message} lacks some of {needed}: {pairs}"
-        if message.attempts == 1 and not moved:  # else it may be a later change than the one that has stored it
+        if message.sends == 1 and not moved:  # else it may be a later change than the one that has stored it
             self.receipts[message.number] = found
 
 
@@ -112,7 +112,7 @@ class Producer(AskingClient):
         self.flows[packet_id] = message
         (self.pubacks if message.qos == 1 else self.pubrecs).append(packet_id)
         message.repeated = message.anew = True
-        message.attempts += 1
+        message.sends += 1
         self._send(self._packet(message, packet_id, False))
 
     def known(self) -> list[Message]:
@@ -138,11 +138,11 @@ class Producer(AskingClient):
             if message.number not in under_way:
                 self.repeat(message)
 
-    def _answered(self, message: Message, packet: Ack) -> None:
+    def _confirmed(self, message: Message, packet: Ack) -> None:
         is_absurd = message.number in self.absurd
         assert (packet.code >= REFUSED) == is_absurd, f"{self}: {message}: {packet}"
         self.unsure.pop(message.number, None)
-        super()._answered(message, packet)
+        super()._confirmed(message, packet)
 
 
 class _Asked:

@@ -26,7 +26,7 @@ from tests.simulated_cluster.drawn import AWAY, OPEN, DrawnClient, Message
 from tests.simulated_cluster.drawn_reader import ALL, Calls, Place, Reader, Watch, copy_at, entries_of
 from tests.simulated_cluster.drawn_streams import AskingClient, Producer, ReplayClient
 from tests.simulated_cluster.drawn_writer import Writer
-from tests.simulated_cluster.test_moves import SCARCE, SHAPES, TOPICS, Run
+from tests.simulated_cluster.moving import SCARCE, SHAPES, TOPICS, Run
 
 DRAWN = seeds(range(8), range(300))
 PRESSED = seeds(range(10, 16), range(200))
@@ -277,7 +277,7 @@ class StreamRun(Run):
 
     def _judge_count(self, name: str, message: Message, places: list[tuple[int, int]]) -> None:
         publisher = message.client
-        most = message.attempts if message.qos == 1 else 1
+        most = message.sends if message.qos == 1 else 1
         if isinstance(publisher, Producer):
             most = 0 if message.number in publisher.absurd else 1
         elif isinstance(publisher, Writer):
@@ -395,35 +395,21 @@ def _is_in(stream: str, message: Message) -> bool:
     return stream == "all" or message.topic.startswith("t/")
 
 
-def run(seed: int, pressed: bool = False) -> None:
-    """Run a seed."""
-    one = StreamRun(seed, SCARCE if pressed else SHAPES)
-    try:
-        if pressed:
-            one.press()
-        else:
-            one.draw()
-        one.end()
-    except BaseException as fault:
-        fault.add_note("\n".join([f"seed {seed}", *one.trail]))
-        raise
-
-
 def run_many(count: int) -> None:
     """Run seeds of both kinds."""
     for seed in range(count):
-        run(seed)
-        run(seed, pressed=True)
+        StreamRun(seed).judged(pressed=False)
+        StreamRun(seed, SCARCE).judged(pressed=True)
 
 
 @pytest.mark.parametrize("seed", DRAWN)
 def test_leaderships_move_while_streams_are_written_and_read(seed: int) -> None:
-    run(seed)
+    StreamRun(seed).judged(pressed=False)
 
 
 @pytest.mark.parametrize("seed", PRESSED)
 def test_leaderships_of_streams_are_handed_on_before_they_have_begun(seed: int) -> None:
-    run(seed, pressed=True)
+    StreamRun(seed, SCARCE).judged(pressed=True)
 
 
 @pytest.mark.parametrize("bug", PLANTED)
