@@ -121,6 +121,7 @@ class GroupRun(Run):
         for came_us, dup in gift.again:
             assert gift.qos or message.sends > 1, f"{message} came twice with QoS 0: {gift}"
             assert gift.qos < 2 or gift.will_refuse, f"A4: {message} was given again: {gift}"
+            assert gift.qos < 2 or dup, f"[MQTT-4.8.2-6] {message} was given again: {gift}"
             answered_us = gift.acked_us or gift.refused_us
             if not self.troubled and message.sends == 1:
                 assert dup, f"{message} came twice: {gift}"
