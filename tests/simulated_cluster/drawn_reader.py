@@ -164,10 +164,13 @@ class Reader:
         self.pages = 0
         self._request: _Request | None = None
 
-    def ask(self, site: Site) -> None:
-        """Ask a node for the next page, or for one that was read before; an earlier request is given up."""
-        start = self.at if self.rng.random() < 0.7 else self.rng.randint(0, self.at)
-        end = ALL if self.rng.random() < 0.7 else start + self.rng.randint(0, 6)
+    def ask(self, site: Site, whole: bool = False) -> None:
+        """Ask a node for the next page, or for one that was read before; an earlier request is given up.
+
+        whole: for all that there is behind what was read.
+        """
+        start = self.at if whole or self.rng.random() < 0.7 else self.rng.randint(0, self.at)
+        end = ALL if whole or self.rng.random() < 0.7 else start + self.rng.randint(0, 6)
         size = self.rng.choice((1, 300, _BYTES))
         self._request = request = _Request(self, site, start, end, self._reading(site, start, end, size))
         self._go_on(request, None)

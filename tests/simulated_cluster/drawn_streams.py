@@ -20,6 +20,7 @@ __all__ = ["AskingClient", "Producer", "ReplayClient"]
 ABSURD = 6 * 10**17
 """Above 2^59, and more than 2^56 above all that a producer has sent: such a number is refused everywhere."""
 
+_PLAIN, _NUMBERED, _ABSURD = "plain", "numbered", "absurd"
 _NO_LEADER = 0x83
 _BUSY = 0x89
 _GONE = 0x8F
@@ -41,6 +42,11 @@ class AskingClient(DrawnClient):
 
     def _views(self) -> list[int]:
         return [site.cluster_node.fabric.epoch for site in self.cluster.live()]
+
+    def _in_sync(self, partition: int) -> int:
+        """Return how many copies of a partition are in sync now: there were more, perhaps, when it was written to."""
+        views = [site.cluster_node.view for site in self.cluster.live()]
+        return min([len(view.replicas[partition]) for view in views if view is not None])
 
     def _packet(self, message: Message, packet_id: int, dup: bool) -> Publish:
         self._begun.setdefault(message.number, min(self._views()))
@@ -69,7 +75,8 @@ class AskingClient(DrawnClient):
             names = [name for name, _ in pairs[at : at + 4]]
             copies, epoch, partition, sequence = [int(value) for _, value in pairs[at : at + 4]]
             assert names == [f"folkmoot-{name}" for name in ("replicas", "epoch", "partition", "sequence")]
-            assert self.cluster.min_in_sync <= copies <= len(self.cluster.sites), f"{self}: {message}: {pairs}"
+            least = min(self.cluster.min_in_sync, self._in_sync(partition))
+            assert least <= copies <= len(self.cluster.sites), f"{self}: {message}: {pairs}"
             found[partition] = (epoch, sequence)
         streams = self.cluster[self.site].node.streams
         needed = {log.store_partition for log in streams.match(message.topic.encode())}
@@ -92,19 +99,26 @@ class Producer(AskingClient):
             int, Message
         ] = {}  # sent, and neither acknowledged nor refused, in the order of their numbers
         self.absurd: set[int] = set()  # messages with a number that must be refused
-        self._is_absurd = False
+        self._kind = _PLAIN  # of what it publishes now
+
+    def publish(self, topic: str, qos: int, retain: bool) -> None:
+        """Publish a message, without a number unless it is called by `produce` or `mistake`."""
+        super().publish(topic, qos, retain and self._kind != _PLAIN)
 
     def produce(self, topic: str, retain: bool = False) -> None:
         """Publish the next message."""
-        self.publish(topic, self.qos, retain)
+        self._publish_as(_NUMBERED, topic, retain)
         number = len(self.ledger.messages)
         self.unsure[number] = self.ledger.messages[number]
 
     def mistake(self, topic: str) -> None:
         """Publish a message with an absurd number."""
-        self._is_absurd = True
-        self.publish(topic, self.qos, False)
-        self._is_absurd = False
+        self._publish_as(_ABSURD, topic, False)
+
+    def _publish_as(self, kind: str, topic: str, retain: bool) -> None:
+        self._kind = kind
+        self.publish(topic, self.qos, retain)
+        self._kind = _PLAIN
 
     def repeat(self, message: Message) -> None:
         """Publish a message again, with its number."""
@@ -120,14 +134,16 @@ class Producer(AskingClient):
         return [self.ledger.messages[number] for number in self.numbers if self.ledger.messages[number].acked]
 
     def pairs(self, message: Message) -> list[tuple[str, str]]:
-        """Name the producer, and number the message."""
+        """Name the producer, and number the message, unless it is a plain one."""
         if message.number not in self.numbers:
-            if self._is_absurd:
+            if self._kind == _ABSURD:
                 self.absurd.add(message.number)
                 self.numbers[message.number] = ABSURD + self.rng.randint(0, 10**9)
-            else:
+            elif self._kind == _NUMBERED:
                 self.last += self.rng.randint(1, self.step)
                 self.numbers[message.number] = self.last
+            else:
+                return super().pairs(message)
         number = str(self.numbers[message.number])
         return [*super().pairs(message), ("folkmoot-producer", "p"), ("folkmoot-seq", number)]
 
@@ -139,8 +155,9 @@ class Producer(AskingClient):
                 self.repeat(message)
 
     def _confirmed(self, message: Message, packet: Ack) -> None:
-        is_absurd = message.number in self.absurd
-        assert (packet.code >= REFUSED) == is_absurd, f"{self}: {message}: {packet}"
+        if message.number in self.numbers:
+            is_absurd = message.number in self.absurd
+            assert (packet.code >= REFUSED) == is_absurd, f"{self}: {message}: {packet}"
         self.unsure.pop(message.number, None)
         super()._confirmed(message, packet)
 

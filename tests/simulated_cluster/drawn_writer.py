@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from random import Random
 
+import msgspec
+
+from folkmoot.kernel.clock import MILLISECOND
 from folkmoot.mqtt.encode import encode
 from folkmoot.mqtt.packet import V5, Publish
-from folkmoot.query.question import ABORT, BUSY, COMMIT, FOUND, NO_ROOM, STAGE, Answer
+from folkmoot.query.question import ABORT, BUSY, COMMIT, CONFLICT, FORGET, FOUND, LIST, NO_ROOM, STAGE, UNKNOWN, Answer
 from folkmoot.report.call import Call
 from folkmoot.report.order import encode_chunk, encode_commit
 from folkmoot.store.transaction import home_of
@@ -16,7 +19,7 @@ from tests.simulated_cluster.drawn_reader import Asker
 
 __all__ = ["Transaction", "Writer"]
 
-_NAMES = {STAGE: "stage", COMMIT: "commit", ABORT: "abort"}
+_NAMES = {STAGE: "stage", COMMIT: "commit", ABORT: "abort", FORGET: "forget", LIST: "list"}
 
 
 class Transaction:
@@ -61,6 +64,9 @@ class Writer:
         self.connections = 0  # its drivers
         self.transactions: list[Transaction] = []
         self.never: list[Message] = []  # staged in parts that no commit names
+        self.first = 0  # of its transactions since it was forgotten
+        self.committed_us = 0  # when the newest one was
+        self.figures: list[int] = []  # as the leader of its home told them last
         self.abandoned = False  # nobody goes on with its last transaction
         self.said: list[str] = []
         self._orders: list[_Order] = []
@@ -86,8 +92,13 @@ class Writer:
         """Do the next thing, at this node; return what."""
         chance = self.rng.random()
         if self.idle:
-            if self.transactions and chance < 0.3:
-                self._repeat()
+            if len(self.transactions) > self.first and chance < 0.4:
+                if (
+                    chance < 0.06 and self.cluster.now > self.committed_us + MILLISECOND
+                ):  # messages are numbered by time
+                    self._orders.append(_Order(self, FORGET, [], b""))
+                else:
+                    self._repeat()
             else:
                 self._begin()
         elif chance < 0.12:
@@ -116,7 +127,8 @@ class Writer:
             self.hear(order, None if site.node.silence(site.steady_ns()) else found)
 
     def _begin(self) -> None:
-        number = self.transactions[-1].number + self.rng.choice((1, 1, 4)) if self.transactions else 0
+        known = self.transactions[self.first :]
+        number = known[-1].number + self.rng.choice((1, 1, 4)) if known else 0
         rows = [self._row() for _ in range(self.rng.randint(0, 7))]
         self.transactions.append(Transaction(number, rows))
         self._start()
@@ -161,7 +173,7 @@ class Writer:
         """The driver is killed; perhaps its parts are given up before the next one stages the same rows again."""
         number = self.transactions[-1].number
         self._out = None
-        if self._orders[0].again:
+        if self._orders[0].again or self._orders[0].what == FORGET:
             return
         if self.rng.random() < 0.5:
             for part in self._parts:
@@ -170,7 +182,7 @@ class Writer:
 
     def _repeat(self) -> None:
         """Do again what was done: it must change nothing, and be told so."""
-        transaction = self.rng.choice(self.transactions)
+        transaction = self.rng.choice(self.transactions[self.first :])
         numbers = [transaction.number]
         what = self.rng.choice((COMMIT, COMMIT, STAGE, ABORT))
         if what == COMMIT:
@@ -210,8 +222,11 @@ class Writer:
         self._out = None
         if answer is None or answer.status in (BUSY, NO_ROOM):
             return
-        transaction = self.transactions[-1]
         self.said.append(f"{order}: {answer.status} {answer.numbers}")
+        if order.what in (FORGET, LIST):
+            self._hear_of_all(order, answer)
+            return
+        transaction = self.transactions[-1]
         assert answer.status == FOUND, f"A10: {self} hears {answer} for {order}"
         known = bool(answer.numbers[0])
         assert not order.again or known, f"A10: {self}: {order} was done before, and is told to be new"
@@ -219,8 +234,35 @@ class Writer:
         self._orders.pop(0)
         if order.what == COMMIT and not order.again:
             transaction.committed = True
+            self.committed_us = self.cluster.now
             for row in transaction.rows:
                 row.acked = self.ledger.tick()
+
+    def _hear_of_all(self, order: _Order, answer: Answer) -> None:
+        if order.what == FORGET:
+            if answer.status == CONFLICT:
+                return  # what was committed is to be published first
+            assert answer.status in (FOUND, UNKNOWN), f"{self} hears {answer} for {order}"
+            self.first = len(self.transactions)
+        else:
+            found = (
+                msgspec.msgpack.decode(answer.chunks[0], type=tuple[bytes, list[int]]) if answer.chunks else (b"", [])
+            )
+            self.figures = found[1]
+        self._orders.pop(0)
+
+    def look(self, site: Site) -> None:
+        """Ask for the figures of the app."""
+        self._orders = [_Order(self, LIST, [], b"")]
+        self.send(site)
+
+    def judge(self) -> None:
+        """The figures are right: the last number, how many messages were published, and that nothing waits."""
+        known = self.transactions[self.first :]
+        published = sum([len(one.rows) for one in known])
+        expected = [known[-1].number, published, 0, 0, 0, 0, 0] if known else []
+        figures = [self.figures[0], *self.figures[2:5], *self.figures[5:8]] if self.figures else []
+        assert figures == expected, f"A10: {self}: {self.figures} instead of {expected}"
 
 
 def _packet(row: Message) -> bytes:
