@@ -101,7 +101,7 @@ class Producer(AskingClient):
         self.absurd: set[int] = set()  # messages with a number that must be refused
         self._kind = _PLAIN  # of what it publishes now
 
-    def publish(self, topic: str, qos: int, retain: bool) -> None:
+    def publish(self, topic: str, qos: int, retain: bool, expiry_s: int = 0) -> None:
         """Publish a message, without a number unless it is called by `produce` or `mistake`."""
         super().publish(topic, qos, retain and self._kind != _PLAIN)
 
