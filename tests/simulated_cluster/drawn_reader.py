@@ -108,6 +108,21 @@ class Watch:
         assert all(offset in self.seen[place] for offset in expected), f"A9: {place} lacks some of {expected}"
         self.ends[place] = log.readable_end
 
+    def find(self, place: Place, offset: int) -> Entry | None:
+        """Return a record that was given out; it may have become readable in the turn in which its leader went."""
+        if offset == self.ends[place]:
+            for site in self.cluster.live():
+                logs = [log for one in site.node.streams.streams for log in one.logs if one.config.name == place[0]]
+                log = logs[place[1]]
+                view = site.cluster_node.view
+                if view is not None and view.replicas[log.store_partition]:
+                    entry = copy_at(log, self.cluster[view.replicas[log.store_partition][0]].store).stored(offset)
+                    self._is_safe(site, log, entry)
+                    self.seen[place][offset] = entry
+                    self.ends[place] = offset + 1
+                    break
+        return self.seen[place].get(offset)
+
     def _is_safe(self, site: Site, log: StreamLog, entry: Entry) -> None:
         """What can be read is on the disks of all copies in sync."""
         view = site.cluster_node.view

@@ -273,7 +273,7 @@ class ReplayClient(AskingClient):
         offset = int(names["folkmoot-offset"])
         if not self._is_new(packet, -1 - 1000 * offset - place[1]):
             return
-        known = self.watch.seen[place].get(offset)
+        known = self.watch.find(place, offset)
         assert known is not None, f"A9: {self} gets {offset} of {place}, which ends at {self.watch.ends[place]}"
         record = known.record
         mine = (packet.topic, packet.payload, int(names["folkmoot-time"]), packet.qos, packet.retain)
