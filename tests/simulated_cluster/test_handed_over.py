@@ -167,6 +167,31 @@ def test_what_a_node_says_of_a_client_whose_session_it_was_to_lead_and_never_ope
     client.expect(Suback)
 
 
+def test_what_a_leader_says_that_begins_anew_and_never_opens_ends_no_wait() -> None:
+    """Its link to another node has lost messages. The node of the client does not learn that it begins anew."""
+    cluster = SimulatedCluster(3, partitions=1, silence_us=60 * SECOND)
+    leader = cluster.controller()
+    other, front = [site for site in cluster.live() if site is not leader]
+    cluster.hand_partition_to(0, leader.name)
+    client = front.client("c", acks=False)
+    client.connect(session_expiry=EVER)
+    leader.cluster_node.peers.overflow(other.name)
+    while leader.node._state.leads[0]:
+        if not cluster.step():
+            cluster.now += MILLISECOND
+    cluster.held = {(other.name, leader.name)}  # which does not learn who is connected there
+    cluster.advance(SECOND // 10)
+    assert not leader.node._state.leads[0]
+    assert front.cluster_node.fabric.open[0]
+    client.send(Publish(b"t", b"x", 2, True, False, 1), Subscribe(2, [(b"t", 1)]))
+    assert not client.inbox
+    cluster.hand_partition_to(0, front.name)
+    cluster.held = set()
+    cluster.advance(5 * SECOND)
+    client.take(Suback)
+    client.take(Ack, 1)
+
+
 class Stage:
     """A partition with its leader, the heir with the other copy, and two nodes without one; a client id in it."""
 

@@ -67,7 +67,8 @@ class Hosting:
         self._delays_us: dict[str, int] = {}  # by node: how long what comes from it now has waited there
         # Clients that want into a partition which this node is to lead and does not yet: the request
         self._deferred_hosts: dict[tuple[str, int], HostRequest] = {}
-        # Clients whose sessions this node has left, by node and number: the view in which it did, and the partition.
+        # Clients whose sessions this node has left, by node and number: the view in which it led them no more, and the
+        # partition.
         self._left: dict[str, dict[int, tuple[int, int]]] = {}
         self._count = 0
 
@@ -383,10 +384,11 @@ class Hosting:
             self.informed = True
             self.catch_up(self.expecting)
 
-    def installed(self, fresh: list[str]) -> None:
-        """A view was installed; fresh: members with which this node starts over.
+    def installed(self, fresh: list[str], lost: dict[int, None]) -> None:
+        """A view was installed; fresh: members with which this node starts over; lost: partitions that it led before.
 
-        They send again what they had sent of their clients.
+        Members that are fresh send again what they had sent of their clients. Others have sent packets to this node
+        until they enter this view, also if it had begun a partition anew, and had not opened it yet.
         """
         # Of another leadership, too: the nodes of its clients ask that one anew.
         self._deferred_hosts = {
@@ -395,6 +397,11 @@ class Hosting:
             if key[0] not in fresh and self._is_of_next_leadership(request)
         }
         self._early = [early for early in self._early if early[0] not in fresh]
+        if lost:
+            for left in self._left.values():
+                for number, (_since, partition) in left.items():
+                    if partition in lost:
+                        left[number] = (self.fabric.epoch, partition)
 
     def entered(self, node_id: str) -> None:
         """A node has installed a view: it knows which sessions this node has left before."""

@@ -127,6 +127,7 @@ class Leadership:
         # for the requests that were lost before it.
         self.forward_sender.begin(epoch)
         change = self._compare(members, before, leaders, leader_epochs)
+        lost = {one: None for one in change.moved if fabric.leaders[one] == fabric.node_id}
         # Links keep what was sent over a cut and deliver it after the heal. Receivers drop everything that comes before
         # the ENTER of a view in which they began anew with this node.
         for node_id in members:
@@ -152,7 +153,7 @@ class Leadership:
         self.routes.forget_all()
         self.inquiries.installed()
         self.interest.landings.installed()
-        self.hosting.installed(change.fresh)
+        self.hosting.installed(change.fresh, lost)
         self._again()
 
     def _compare(
