@@ -347,6 +347,9 @@ class CutClient(DrawnClient):
     def _will_arrives(self, message: Message) -> None:
         assert isinstance(message.client, CutClient)
         will = message.client.wills[message.number]
+        peer = message.client.peer
+        if will is message.client.will and peer is not None and peer.connection is None:
+            return  # the node has ended the connection, and its client has not looked yet
         if will.ended in ("", "DISCONNECT") and not message.client.is_hasty:
             is_troubled = self.network.is_troubled(will.site, will.began_us - STABLE_US)
             assert is_troubled, f"A7: {self} gets the will {message} of {will.site}, which has ended by '{will.ended}'"
