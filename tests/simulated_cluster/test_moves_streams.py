@@ -13,13 +13,11 @@ import pytest
 
 from folkmoot.kernel.clock import MILLISECOND, SECOND
 from folkmoot.mqtt.packet import V5
-from folkmoot.peer.config import ClusterConfig
 from folkmoot.query.question import WATCH
 from folkmoot.store.key import COMMITTED, LEFTOVER, OUTBOX, PACKETS, STAGED, chunk_key, end_of, kind_prefix, sequence_of
 from folkmoot.store.record import Entry, is_same
 from folkmoot.streams.config import StreamConfig
 from folkmoot.streams.log import StreamLog
-from tests.harness import simulated_cluster
 from tests.harness.simulated_cluster import SimulatedCluster, Site
 from tests.harness.soak import SOAK, seeds
 from tests.simulated_cluster.drawn import AWAY, OPEN, DrawnClient, Message
@@ -39,7 +37,10 @@ if SOAK:
 class StreamRun(Run):
     """One drawn run with streams."""
 
-    def __init__(self, seed: int, shapes: Sequence[tuple[int, int, int, int]] = SHAPES) -> None:
+    def __init__(
+        self, seed: int, shapes: Sequence[tuple[int, int, int, int]] = SHAPES, planted: Sequence[str] = ()
+    ) -> None:
+        self.planted = planted
         super().__init__(seed, shapes)
         rng = self.rng
         self.restlessness = rng.choice((0, 0.1, 0.25))
@@ -60,7 +61,9 @@ class StreamRun(Run):
             streams.append(StreamConfig("brief", b"t/#", rng.randint(1, 2), kept_us, kept_bytes))
         self.streams = [stream.name for stream in streams]
         rows = rng.choice((128, 128, 3))  # of a page
-        cluster = super()._cluster(*shape, streams=streams, limits={"page_rows": rows}, **arguments)
+        cluster = super()._cluster(
+            *shape, streams=streams, limits={"page_rows": rows}, planted=self.planted, **arguments
+        )
         self.watch = Watch(cluster)
         return cluster
 
@@ -441,13 +444,6 @@ def _is_in(stream: str, message: Message) -> bool:
     return stream == "all" or message.topic.startswith("t/")
 
 
-def run_many(count: int) -> None:
-    """Run seeds of both kinds."""
-    for seed in range(count):
-        StreamRun(seed).judged(pressed=False)
-        StreamRun(seed, SCARCE).judged(pressed=True)
-
-
 @pytest.mark.parametrize("seed", DRAWN)
 def test_leaderships_move_while_streams_are_written_and_read(seed: int) -> None:
     StreamRun(seed).judged(pressed=False)
@@ -458,13 +454,14 @@ def test_leaderships_of_streams_are_handed_on_before_they_have_begun(seed: int) 
     StreamRun(seed, SCARCE).judged(pressed=True)
 
 
-@pytest.mark.parametrize("bug", PLANTED)
-def test_planted_bugs_are_found(bug: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    def planted() -> ClusterConfig:
-        config = ClusterConfig()
-        config.planted = [bug]
-        return config
+def run_with(bug: str) -> None:
+    """Run seeds of both kinds with a bug."""
+    for seed in range(40):
+        StreamRun(seed, SHAPES, [bug]).judged(pressed=False)
+        StreamRun(seed, SCARCE, [bug]).judged(pressed=True)
 
-    monkeypatch.setattr(simulated_cluster, "ClusterConfig", planted)
+
+@pytest.mark.parametrize("bug", PLANTED)
+def test_planted_bugs_are_found(bug: str) -> None:
     with pytest.raises(AssertionError):
-        run_many(40)
+        run_with(bug)
