@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import random
 
-from folkmoot.mqtt.packet import Publish, Suback, Subscribe
+from folkmoot.mqtt.kind import PUBACK
+from folkmoot.mqtt.packet import Ack, Publish, Suback, Subscribe
 from folkmoot.session.subscription import NO_LOCAL, RETAIN_AS_PUBLISHED
 from tests.harness.peer import properties
 from tests.harness.simulated_cluster import SimulatedCluster
@@ -68,6 +69,7 @@ class Chooser(DrawnClient):
         self.requests: list[Request] = []
         self.asking: dict[int, Request] = {}  # by packet id
         self.flagged: dict[tuple[int, int], int] = {}  # by message and session: how often it came with RETAIN
+        self.unanswered: dict[int, int] = {}  # QoS 1: messages of this session without PUBACK, by packet id
 
     def subscribe(self, name: str) -> None:
         """Send SUBSCRIBE with other options than before."""
@@ -106,8 +108,11 @@ class Chooser(DrawnClient):
         live = self.possible(message)
         readers = [one for one in requests if one.may_send_retained]
         self._look_at_identifier(packet, requests if packet.retain else live)
+        again = packet.dup and self.unanswered.get(packet.packet_id) == message.number  # [MQTT-4.4.0-1]
+        if packet.qos == 1:
+            self.unanswered[packet.packet_id] = message.number
         if packet.retain:
-            self._flagged(message, readers, live)
+            self._flagged(message, readers, live, again)
             return
         how = f"{self} gets {packet} of {message} for {live}"
         assert not message.retain or not live or not all(one.as_published for one in live), f"[MQTT-3.3.1-13] {how}"
@@ -120,16 +125,24 @@ class Chooser(DrawnClient):
         allowed = [[one.identifier] if one.identifier else [] for one in requests]
         assert found in allowed, f"[MQTT-3.3.4-3] {self} gets {packet} for {requests}"
 
-    def _flagged(self, message: Message, readers: list[Request], live: list[Request]) -> None:
-        """A message with RETAIN is read for a SUBSCRIBE, or live with Retain As Published."""
+    def _answered(self, ack: Ack) -> None:
+        if ack.kind == PUBACK and self.peer is not None and self.peer.connection is not None:
+            self.unanswered.pop(ack.packet_id, None)
+
+    def _end_session(self) -> None:
+        super()._end_session()
+        self.unanswered.clear()
+
+    def _flagged(self, message: Message, readers: list[Request], live: list[Request], again: bool) -> None:
+        """A message with RETAIN is read for a SUBSCRIBE, or live with Retain As Published; again: not answered yet."""
         published = [one for one in live if one.as_published and not (one.no_local and message.client is self)]
         assert readers or published, f"[MQTT-3.3.1-12] {self} gets {message} with RETAIN for {live}"
         key = (message.number, self.sessions)
-        self.flagged[key] = self.flagged.get(key, 0) + 1
+        self.flagged[key] = self.flagged.get(key, 0) + (not again)
         self.retained[message.topic] = message.number
 
     def flags_allowed(self, message: Message) -> int:
-        """How often a message may come with RETAIN in this session: once for each SUBSCRIBE, and once live."""
+        """How often a message may begin to come with RETAIN in this session: for each SUBSCRIBE, and once live."""
         requests = [one for one in self.requests if one.session == self.sessions and matches(one.name, message.topic)]
         readers = [one for one in requests if one.may_send_retained]
         return len(readers) + (message.sends if any(one.as_published for one in requests) else 0)

@@ -13,8 +13,10 @@ import pytest
 from folkmoot.kernel.clock import SECOND
 from folkmoot.kernel.hash import hash64
 from folkmoot.membership.command import LEAD, Lead
-from folkmoot.mqtt.packet import Connack, Connect, Disconnect, Will
-from tests.harness.peer import EVER, properties
+from folkmoot.mqtt import reason
+from folkmoot.mqtt.kind import PUBACK, PUBCOMP, PUBREC, PUBREL
+from folkmoot.mqtt.packet import Ack, Connack, Connect, Disconnect, Will
+from tests.harness.peer import EVER, Peer, properties
 from tests.harness.simulated_cluster import SimulatedCluster, Site
 
 PARTITIONS = 4
@@ -119,16 +121,9 @@ def test_a_transient_client_that_goes_and_comes_again_elsewhere_meanwhile_stays(
         assert move.watch.payloads() == ([] if goodbye else [b"will"]), run
 
 
-@pytest.mark.parametrize("expiry", [0, 3600])
-@pytest.mark.parametrize("near", [False, True])
-def test_what_a_client_says_of_its_session_when_it_leaves_reaches_the_next_leader(near: bool, expiry: int) -> None:
-    """near: the next leader is the node to which the client is connected."""
-    cluster = SimulatedCluster(3)
-    site = cluster["n3" if near else "n1"]
-    client_id = cluster["n2"].names_led("c")[0]
-    client = site.client(client_id)
-    client.connect(session_expiry=5)
-    partition = hash64(client_id.encode()) % cluster.partitions
+def move_from(cluster: SimulatedCluster, client: Peer, site: Site) -> None:
+    """Begin to hand the session of a client from n2 to n3, until the node of its connection knows; then time stops."""
+    partition = hash64(client.client_id.encode()) % cluster.partitions
     configuration = cluster.controller().control.configuration
     log = cluster.controller().control.log
     assert configuration is not None
@@ -139,9 +134,78 @@ def test_what_a_client_says_of_its_session_when_it_leaves_reaches_the_next_leade
     (relay,) = site.node._broker.proxy.relays.relays.values()
     while relay.leader == "n2":
         cluster.step()
+
+
+@pytest.mark.parametrize("expiry", [0, 3600])
+@pytest.mark.parametrize("near", [False, True])
+def test_what_a_client_says_of_its_session_when_it_leaves_reaches_the_next_leader(near: bool, expiry: int) -> None:
+    """near: the next leader is the node to which the client is connected."""
+    cluster = SimulatedCluster(3)
+    site = cluster["n3" if near else "n1"]
+    client_id = cluster["n2"].names_led("c")[0]
+    client = site.client(client_id)
+    client.connect(session_expiry=5)
+    move_from(cluster, client, site)
     client.send(Disconnect(0, properties(session_expiry=expiry)))
     cluster.thaw()
     cluster.advance(3 * SECOND)
     cluster.advance(60 * SECOND if expiry else 0)
     again = cluster["n1"].client(client_id)
     assert again.connect(clean_start=False, session_expiry=EVER).session_present == bool(expiry)
+
+
+@pytest.mark.parametrize("leaves", [False, True])
+@pytest.mark.parametrize("near", [False, True])
+@pytest.mark.parametrize(
+    ("ack", "again"),
+    [
+        (Ack(PUBACK, 0), []),
+        (Ack(PUBREC, 0), [PUBREL]),
+        (Ack(PUBREC, 0, reason.QUOTA_EXCEEDED), []),
+        (Ack(PUBCOMP, 0), []),
+    ],
+)
+def test_what_a_client_acknowledges_before_its_connection_ends_reaches_the_next_leader(
+    ack: Ack, again: list[int], near: bool, leaves: bool
+) -> None:
+    """near: the next leader is the node to which the client is connected; leaves: it sends DISCONNECT."""
+    cluster = SimulatedCluster(3)
+    site = cluster["n3" if near else "n1"]
+    client = site.client(cluster["n2"].names_led("c")[0], acks=False)
+    client.connect(session_expiry=EVER)
+    client.subscribe("t", qos=2)
+    source = cluster["n2"].client("source")
+    source.connect()
+    qos = 1 if ack.kind == PUBACK else 2
+    source.publish("t", b"answered", qos=qos)
+    source.publish("t", b"unanswered", qos=qos)
+    cluster.run()
+    first, second = client.publishes()
+    if ack.kind == PUBCOMP:
+        client.send(Ack(PUBREC, first.packet_id))
+        cluster.settle()
+        assert client.take(Ack, first.packet_id).kind == PUBREL
+    move_from(cluster, client, site)
+    client.send(Ack(ack.kind, first.packet_id, ack.code))
+    if leaves:
+        client.send(Disconnect(0))
+    else:
+        client.lose()
+    cluster.thaw()
+    cluster.advance(3 * SECOND)
+    late = cluster["n1"].client(client.client_id, acks=False)
+    assert late.connect(clean_start=False, session_expiry=EVER).session_present
+    cluster.run()
+    assert [(one.payload, one.packet_id, one.dup) for one in late.publishes()] == [
+        (b"unanswered", second.packet_id, True)
+    ]
+    assert [(one.kind, one.packet_id) for one in late.receive() if isinstance(one, Ack)] == [
+        (kind, first.packet_id) for kind in again
+    ]
+    if again:
+        late.send(Ack(PUBCOMP, first.packet_id))
+    late.send(Ack(PUBACK if qos == 1 else PUBREC, second.packet_id, 0 if qos == 1 else reason.QUOTA_EXCEEDED))
+    cluster.settle()
+    found = [one.node._state.sessions.get(client.client_id) for one in cluster.live()]
+    (session,) = [one for one in found if one is not None and one.persistent]
+    assert (session.queue_count, session.queue_bytes, session.released or {}) == (0, 0, {})

@@ -24,7 +24,7 @@ from folkmoot.mqtt.connect import decode_connect
 from folkmoot.mqtt.decode import decode
 from folkmoot.mqtt.error import MalformedPacket
 from folkmoot.mqtt.kind import DISCONNECT
-from folkmoot.mqtt.packet import Disconnect
+from folkmoot.mqtt.packet import Ack, Disconnect
 from folkmoot.partition.parts import PartitionParts
 from folkmoot.protocol.closing import ENDED_BEFORE
 from folkmoot.protocol.parts import ProtocolParts
@@ -32,7 +32,7 @@ from folkmoot.proxy.parts import ProxyParts
 from folkmoot.proxy.relay import HostedClient, decode_attached
 from folkmoot.report.order import Orders
 from folkmoot.session.connection import OPEN, REGISTERING
-from folkmoot.session.relay import ASKED, GRANTED, Relay
+from folkmoot.session.relay import ASKED, GRANTED, Relay, is_ack
 from folkmoot.session.session import Session
 from folkmoot.turn.message import ENTER
 from folkmoot.turn.parts import TurnParts
@@ -460,7 +460,7 @@ class Leadership:
                 self.closing.taken_over(connection, connection.client_id in homes)
             return
         if ended:
-            if session is not None and session.persistent:
+            if session is not None and session.persistent and _is_home(homes, session.client_id, self.fabric.node_id):
                 self._take_leave(session, relay)
             return
         if not relay.persistent:
@@ -499,15 +499,22 @@ class Leadership:
         connection.repeated = False
 
     def _take_leave(self, session: Session, relay: Relay) -> None:
-        """Do for a client that has left what its DISCONNECT says of the session: no leader has confirmed it."""
+        """Handle what a client has said before it left, and no leader has confirmed: acknowledgements, DISCONNECT."""
+        queue = self.attaching.queue
+        queue.attach(session)
+        queue.reclaim(session, list(relay.flights.values()))
         for _number, first, rest, _came_us in relay.log:
-            if first >> 4 == DISCONNECT:
+            if not is_ack(first) and first >> 4 != DISCONNECT:
+                continue
+            try:
                 packet = decode(first, rest, relay.connection.version)
-                assert isinstance(packet, Disconnect), "the packet type says so"
-                try:
+                if isinstance(packet, Disconnect):
                     self.lifecycle.change_expiry(session, packet)
-                except MalformedPacket:  # the client is gone, and CONNECT counts
-                    return
+                elif isinstance(packet, Ack):
+                    queue.acknowledged(session, packet)
+            except MalformedPacket:  # the client is gone, and what came before counts
+                break
+        queue.detach(session)
 
     def _end_flows(self, client_id: str, homes: dict[str, tuple[bool, list[str]]]) -> None:
         """Send PUBREL after a merge: the client may wait for that of flows that the other side has begun."""

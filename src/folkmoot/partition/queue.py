@@ -14,6 +14,7 @@ from folkmoot.kernel.errors import CorruptStore
 from folkmoot.kernel.pack import BYTE, U16
 from folkmoot.mqtt.encode import encode_ack
 from folkmoot.mqtt.kind import PUBACK, PUBCOMP, PUBREC, PUBREL
+from folkmoot.mqtt.packet import Ack
 from folkmoot.partition.backlog import Backlog
 from folkmoot.session.connection import OPEN, Connection
 from folkmoot.session.entry import (
@@ -412,6 +413,15 @@ class Queue:
             self._free(session, packet_id, sequence)
         self.pump(session)
         return True
+
+    def acknowledged(self, session: Session, ack: Ack) -> None:
+        """Handle a PUBACK, PUBREC or PUBCOMP of a client that has gone, and gets no answer."""
+        if ack.kind == PUBACK:
+            self.puback(session, ack.packet_id)
+        elif ack.kind == PUBREC:
+            self.pubrec(session, ack.packet_id, ack.code)
+        else:
+            self.pubcomp(session, ack.packet_id)
 
     def _free(self, session: Session, packet_id: int, sequence: int) -> None:
         """Have a message that waits for the packet id of an ended flow wait until the end is committed.
