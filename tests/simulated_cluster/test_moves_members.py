@@ -60,7 +60,6 @@ class MembersRun(Run):
             super().harm()
             return
         if self.frozen:
-            self.frozen = False
             self.thaw()
         change = self.rng.choice(self.changes)
         actions: dict[str, Callable[[], None]] = {
@@ -267,7 +266,6 @@ class MembersRun(Run):
     def end(self) -> None:
         """Let all changes be done; then judge."""
         if self.frozen:
-            self.frozen = False
             self.thaw()
         for count in range(600):
             leaving = [site for site in self.cluster.live() if not site.node.stays]
