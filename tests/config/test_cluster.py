@@ -30,6 +30,7 @@ INTERNAL = {
     "ack_delay_us",
     "digest_pause_us",
     "features",
+    "succeeds",
     "incomplete",
     "clock_us",
     "full_wait_us",
