@@ -361,6 +361,32 @@ def test_a_pause_is_no_failure() -> None:
     assert not machines.history.troubled(0, NEVER)
 
 
+@pytest.mark.parametrize(
+    ("stands_us", "runs_us", "times", "excused"),
+    [
+        (SECOND // 4, SECOND // 100, 5, True),
+        (SECOND // 4, SECOND // 100, 3, False),  # over before its lease is
+        (SECOND // 4, SECOND // 3, 5, False),  # it runs for long enough in between to answer in time
+    ],
+)
+def test_a_member_that_stutters_for_longer_than_a_lease_excuses_what_is_lost_on_its_way(
+    stands_us: int, runs_us: int, times: int, excused: bool
+) -> None:
+    machines = Machines()
+    message = machines.message(0, machines.link(1))
+    for _ in range(times):
+        machines.hosts[1].paused = True
+        machines.history.look()
+        machines.wait(stands_us)
+        machines.hosts[1].paused = False
+        machines.history.look()
+        machines.wait(runs_us)
+    assert machines.judge().gap_of_qos0(message) is excused
+    assert machines.judge(majority=True).gap_of_qos0(message) is excused
+    machines.wait(SECOND)
+    assert not machines.judge().gap_of_qos0(machines.message(0, machines.link(1))), "it has run since"
+
+
 @pytest.mark.parametrize(("majority", "excused"), [(False, True), (True, False)])
 def test_two_sides_excuse_where_both_may_serve(majority: bool, excused: bool) -> None:
     machines = Machines()

@@ -343,12 +343,14 @@ class Causes:
     def gap_of_qos0(self, earlier: Message) -> bool:
         """Whether a QoS 0 message may be missing between others of the same connections.
 
-        Yes, if something failed on its way, which leads over the leader of the session; or failed shortly before, since
-        a node that is back, or a side that has been merged, is given its leaderships when it has its copies.
+        Yes, if something failed on its way, which leads over the leader of the session, or stood still until others
+        took its leaderships; or failed shortly before, since a node that is back, or a side that has been merged, is
+        given its leaderships when it has its copies.
         """
         sent_us = earlier.first_us
         failed = self.history.troubled(sent_us - HEAL_US, self.world.now)
         failed = failed or self.history.came_back(sent_us - HEAL_US, sent_us)
+        failed = failed or self.history.stuttered(sent_us, self.world.now)
         return self._decide("A5", "QoS 0: a node failed, or links were cut", failed and not self.alone)
 
     def group_twice(self, message: Message, records: list[SessionRecord]) -> bool:

@@ -9,6 +9,7 @@ from bisect import bisect_right
 from typing import TYPE_CHECKING, Final
 
 from folkmoot.kernel.clock import NEVER, SECOND
+from folkmoot.peer.config import ClusterConfig
 from folkmoot.sim.world import World
 
 if TYPE_CHECKING:
@@ -25,6 +26,9 @@ HEAL_US: Final = 10 * SECOND
 
 MEETING_US: Final = SECOND
 """A machine that comes up and can reach the others has met them after this time."""
+
+LEASE_US: Final = ClusterConfig().lease_us
+"""A member whose answers come later than this has no lease, and others take its leaderships."""
 
 
 class Span:
@@ -59,6 +63,7 @@ class History:
         self._epochs: list[tuple[int, list[int], bool]] = []
         self._downs: dict[str, list[Span]] = {}  # times in which the machine did not run, hung or was cut off
         self._outs: dict[str, list[Span]] = {}  # times in which an operator had put the machine out
+        self._stutters: dict[str, list[Span]] = {}  # times in which the process stood still more than half of the time
         self._failures: list[tuple[int, str, bool]] = []  # whether it was a member then
         self._pairs: dict[tuple[int, int], list[Span]] = {}  # times on different sides; for `_known` epochs
         self._cuts: dict[tuple[int, int], list[Span]] = {}  # times not together; for `_known` epochs
@@ -83,6 +88,7 @@ class History:
             if _note(self._downs.setdefault(host.name, []), down, now):
                 self._failures.append((now, host.name, host.member or host.leaving))
             _note(self._outs.setdefault(host.name, []), host.put_out, now)
+            _note_stutter(self._stutters.setdefault(host.name, []), host.paused, now)
         members = sum([1 for host in self.hosts if host.member])
         # One that has lost its folder is another member, and one that was evicted does not vote: neither makes the
         # others a majority.
@@ -247,6 +253,12 @@ class History:
         """Whether a member that had been down, had hung, or had been cut off, was there again from this time on."""
         spans = [span for host in self.hosts if host.member for span in self._downs.get(host.name, [])]
         return any(since_us <= span.end_us <= until_us for span in spans)
+
+    def stuttered(self, since_us: int, until_us: int) -> bool:
+        """Whether in this time a member stood still for more than half of a lease: its answers come too late."""
+        spans = [span for host in self.hosts if host.member for span in self._stutters.get(host.name, [])]
+        long = [span for span in spans if min(span.end_us, self.world.now) - span.begin_us >= LEASE_US]
+        return any(span.overlaps(since_us, until_us) for span in long)
 
     def hand_over_end(self, since_us: int, until_us: int) -> int:
         """Return when the last member had left that may have given leaderships to others in this time; 0 for none."""
@@ -653,6 +665,17 @@ def _note(spans: list[Span], holds: bool, now: int) -> bool:
     if lasts and not holds:
         spans[-1].end_us = now
     return False
+
+
+def _note_stutter(spans: list[Span], stands: bool, now: int) -> None:
+    """Note whether a process stands still; it stutters on if it has run for no longer than it stood before."""
+    if stands and spans and spans[-1].end_us < NEVER:
+        last = spans[-1]
+        if now - last.end_us <= last.end_us - last.begins_us[-1]:
+            last.end_us = NEVER
+            last.begins_us.append(now)
+            return
+    _note(spans, stands, now)
 
 
 def _pair_of(one: int, two: int) -> tuple[int, int]:
