@@ -245,6 +245,46 @@ def test_of_two_connections_that_which_was_made_in_knowledge_of_the_other_counts
     assert merge.homes == {b"c": False}
 
 
+@pytest.mark.parametrize("side", [MINE, THEIRS])
+@pytest.mark.parametrize("left", [False, True])
+def test_a_client_that_has_connected_since_the_fork_at_one_side_is_not_at_the_other(side: int, left: bool) -> None:
+    """The other side may not have led the session since the fork: it still says that the client is connected."""
+    fork = Fork()
+    fork.old(S, session(0, token=7))
+    received = name_prefix(0, RECEIVED, b"c") + u16(7)
+    fork.old(received, b"\0")
+    fork.put(side, S, session(0, token=8))
+    fork.drop(side, received)  # the client has repeated the message there, and ended its flow
+    if left:
+        fork.put(side, S, session(77, token=8))
+    rows, merge = fork.merge()
+    assert received not in rows, "the next message with this packet id would be taken for a repetition"
+    assert decode_session(rows[S]).token == 8
+    assert merge.summary.sessions_taken == (1 if side == THEIRS else 0)
+
+
+@pytest.mark.parametrize("side", [MINE, THEIRS])
+@pytest.mark.parametrize("kind", [SENT, RECEIVED, RELEASED, SUBSCRIPTION])
+def test_a_client_that_neither_side_has_seen_leave_was_where_it_was_served(side: int, kind: int) -> None:
+    fork = Fork()
+    fork.old(S, session(0, token=7))
+    fork.old(SUB, OPTIONS)
+    fork.old(q(1), queued("one", qos=2))
+    served = {
+        SENT: (plain_key(0, SENT, b"c"), encode_sent(2, 2)),
+        RECEIVED: (name_prefix(0, RECEIVED, b"c") + u16(7), b"\0"),
+        RELEASED: (numbered_key(name_prefix(0, RELEASED, b"c"), 1), b""),
+        SUBSCRIPTION: (SUB, OTHER_OPTIONS),
+    }
+    other = MINE + THEIRS - side
+    fork.put(side, *served[kind])
+    fork.put(other, q(2), queued("another"))
+    rows, merge = fork.merge()
+    assert texts(rows) == ["one", "another"]
+    assert served[kind][0] in rows
+    assert merge.summary.sessions_taken == (1 if side == THEIRS else 0)
+
+
 @pytest.mark.parametrize(("token", "stays"), [(7, True), (8, False)])
 def test_a_side_that_has_only_taken_a_client_for_dead_does_not_go_before_the_one_where_it_was(
     token: int, stays: bool
@@ -941,7 +981,6 @@ def test_a_message_comes_once_if_both_sides_have_applied_its_request(
         ("nobody was there", True),  # its queue may have been full there
         ("its leader died", True),  # the next one did not find the client, and did not know what had been sent
         ("dropped", True),  # when a later message found no room
-        ("came and went", False),  # the token is that of a connection since
         ("a third side", True),  # nor whether the mark is that of the other side, or of one that it has merged
     ],
 )
@@ -960,11 +999,10 @@ def test_a_message_with_qos_2_that_the_other_side_has_delivered_goes(base: int, 
         fork.put(other, sent, encode_sent(2, 2))
     if case == "its leader died":
         fork.seqs[other - MINE] -= 1  # both rows are of one turn
-    fork.put(other, S, session(1 << 60, token=5 if case == "came and went" else 0))  # not connected there any more
-    if case in ("dropped", "came and went"):
+    fork.put(other, S, session(1 << 60))  # not connected there any more
+    if case == "dropped":
         fork.put(other, sent, encode_sent(2, 300))
-    if case != "came and went":
-        fork.put(base, S, session(0))
+    fork.put(base, S, session(0))
     if case == "subscribed since":
         fork.put(base, SUB, OPTIONS)
     fork.put(base, q(1), requested("m", asker, SEVENTH, qos, b"$share/g/#" if case == "of a group" else b""))
@@ -977,6 +1015,22 @@ def test_a_message_with_qos_2_that_the_other_side_has_delivered_goes(base: int, 
     rows, merge = fork.merge()
     assert texts(rows) == (["m"] if kept else [])
     assert merge.summary.acknowledged == (0 if kept else 1)
+
+
+@pytest.mark.parametrize("side", [MINE, THEIRS])
+def test_what_a_client_has_got_where_it_came_and_went_does_not_come_again(side: int) -> None:
+    asker = partition_name(7, OLD)
+    fork = Fork()
+    fork.old(S, session(0))
+    other = MINE + THEIRS - side
+    fork.put(side, S, session(1 << 60, token=5))
+    fork.put(side, plain_key(0, SENT, b"c"), encode_sent(2, 300))
+    fork.put(other, q(1), requested("m", asker, SEVENTH, 2))
+    for one in (side, other):
+        fork.put(one, plain_key(0, MARK, asker), u64(SEVENTH))
+    rows, merge = fork.merge()
+    assert texts(rows) == []
+    assert merge.summary.messages == 0
 
 
 @pytest.mark.parametrize("at", ["base", "other"])

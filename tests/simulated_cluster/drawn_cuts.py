@@ -20,9 +20,9 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
-from folkmoot.mqtt.kind import PUBCOMP
+from folkmoot.mqtt.kind import PUBCOMP, PUBREC
 from folkmoot.mqtt.packet import Ack, Publish, Suback, Will
-from tests.simulated_cluster.drawn import ASKED, OPEN, DrawnClient, Ledger, Message, Wish
+from tests.simulated_cluster.drawn import ASKED, OPEN, REFUSED, DrawnClient, Ledger, Message, Wish
 
 __all__ = ["CutClient", "CutLedger", "Network", "topology"]
 
@@ -331,7 +331,8 @@ class CutClient(DrawnClient):
         if message.acked != before:
             self.network.acked[message.number] = here
         is_torn = self.network.sent[message.number] != here[1] or self.network.acked.get(message.number) != here
-        if packet.kind == PUBCOMP and is_torn:
+        ends = packet.kind == PUBCOMP or (packet.kind == PUBREC and packet.code >= REFUSED)
+        if ends and is_torn:
             self.torn[packet.packet_id] = self.site
 
     def _arrives(self, packet: Publish) -> None:

@@ -18,6 +18,7 @@ from folkmoot.merge.side import Side, replaces
 from folkmoot.store.key import (
     CURSOR,
     QUEUE,
+    RECEIVED,
     RELEASED,
     SENT,
     SESSION,
@@ -53,6 +54,7 @@ NOBODY: Final = 0
 MINE: Final = 1
 THEIRS: Final = 2
 
+_SERVED: Final = (RECEIVED, RELEASED, SENT, SUBSCRIPTION)
 _CURSOR_STREAM: Final = 1
 _UNKNOWN: Final = 1 << 62  # the position of a replay that has not begun
 # What a replay of a stream adds to a record, in this order, each with its value: see `feed.replay`.
@@ -68,8 +70,10 @@ class _Life:
     lives: whether the process that has the copy is the one that made it: else no client of the copy is connected.
     """
 
-    def __init__(self, side: Side, other: Side, key: bytes, lives: bool) -> None:
+    def __init__(self, side: Side, other: Side, key: bytes, rows: dict[bytes, bytes], lives: bool) -> None:
         self.side = side
+        self._other = other
+        self._rows = rows
         self.value = side.rows.get(key)
         self.row: SessionRow | None = None if self.value is None else decode_session(body_of(self.value))
         self.owner = self.row.username if self.row is not None and self.row.proved else ""
@@ -105,11 +109,23 @@ class _Life:
         """Whether the session of this side goes on, and not that of the side whose copy leads, which is the larger one.
 
         Where both have seen the same connection end, one of them took it for dead, and has begun anew when it did so.
+        Where the client has connected since the fork at one side only, it has left its connection at the other. Where
+        neither has seen that connection end, one of them need not have led the session since: its client was where it
+        was served.
         """
+        if self.row is not None and mine.row is not None and self.row.token != mine.row.token:
+            if self.touched != mine.touched:
+                return self.touched
         if self.touched and mine.touched and not (self.connected or mine.connected):
             if self.row is not None and mine.row is not None and self.row.token == mine.row.token != 0:
                 return False
+        if not self.touched and not mine.touched and self.connected == mine.connected:
+            return self._has_served() and not mine._has_served()
         return (self.connected, self.touched, self.put_us) > (mine.connected, mine.touched, mine.put_us)
+
+    def _has_served(self) -> bool:
+        """Whether this side has changed what only a client changes that is connected, or the leader that serves it."""
+        return any(key[2] in _SERVED and not self._other.knows(value) for key, value in self._rows.items())
 
 
 class SessionMerge:
@@ -157,8 +173,8 @@ class SessionMerge:
 
     def steps(self) -> Iterator[None]:
         """Merge, a bounded number of rows per step: a queue may have a hundred thousand."""
-        my = _Life(self._mine, self._theirs, self._session_key, True)
-        their = _Life(self._theirs, self._mine, self._session_key, self._they_live)
+        my = _Life(self._mine, self._theirs, self._session_key, self._my_rows, True)
+        their = _Life(self._theirs, self._mine, self._session_key, self._their_rows, self._they_live)
         if my.row is None and their.row is None:
             self.final = {key: body_of(value) for key, value in self._my_rows.items() if key[2] != WILL}
             self._will_of_nobody()
@@ -378,22 +394,18 @@ class SessionMerge:
         sent = other_rows.get(plain_key(self._partition, SENT, self._client))
         if len(other.seen) > 1 or sent is None or own.knows(sent):
             return False
-        return self._has_come(own_rows, other, other_rows, sent) and _have_same_subscriptions(own_rows, other_rows)
+        return self._has_come(other_rows, sent) and _have_same_subscriptions(own_rows, other_rows)
 
-    def _has_come(self, own_rows: dict[bytes, bytes], other: Side, other_rows: dict[bytes, bytes], sent: bytes) -> bool:
-        """Whether the client has been connected at the other side since that has written its SENT row; or since then.
+    def _has_come(self, other_rows: dict[bytes, bytes], sent: bytes) -> bool:
+        """Whether the client has been connected at the other side since that has written its SENT row.
 
         A leader that finds the session without a connection writes that row together with the end of the session, and
         the queue writes it later for what it drops.
         """
         there = other_rows.get(self._session_key)
-        here = own_rows.get(self._session_key)
-        if there is None or here is None:
+        if there is None:
             return False
-        row = decode_session(body_of(there))
-        if not row.ends_us or version_of(sent) < version_of(there):
-            return True
-        return other.knows(here) and decode_session(body_of(here)).token != row.token != 0
+        return not decode_session(body_of(there)).ends_us or version_of(sent) < version_of(there)
 
     def _is_acknowledged(self, own: Side, value: bytes, other: Side) -> bool:
         """Whether a row that a merge has written has been at the other side, where it is no more, and was acknowledged.
