@@ -34,6 +34,8 @@ SHAPES = (
 SCARCE = ((5, 1, 2, 2), (5, 2, 2, 2), (6, 1, 2, 2))
 FAULTS = ("kill", "lease", "scarce", "slow disk", "log", "frozen")
 HOLD_US = (MILLISECOND, 5 * MILLISECOND, 30 * MILLISECOND, 150 * MILLISECOND, 400 * MILLISECOND)
+APART_US = 900 * MILLISECOND  # a lease is a second
+ANSWER_US = 250 * MILLISECOND  # in which a heartbeat is sent and answered
 
 __all__ = ["SCARCE", "SHAPES", "TOPICS", "Run", "leftovers"]
 
@@ -55,6 +57,7 @@ class Run:
         self.ledger = Ledger()
         self.clients = self._draw_clients()
         self.later: list[tuple[int, str, Callable[[], None]]] = []  # what ends a fault, and when
+        self._slow: dict[frozenset[str], tuple[int, int]] = {}  # by pair of nodes: since and until when a way is held
         self.troubled = False  # a node was away, or had no lease, or a partition had too few copies
         self.killed: Site | None = None
         self.leaseless: Site | None = None
@@ -223,6 +226,15 @@ class Run:
             self._hold(link, self.rng.choice(HOLD_US))
 
     def _hold(self, link: tuple[str, str], us: int) -> None:
+        """Hold one way; not where, with ways held before, no answer would come for so long that a lease is over."""
+        pair = frozenset(link)
+        since, until = self._slow.get(pair, (self.now, 0))
+        if until + ANSWER_US < self.now:
+            since = self.now
+        until = max(until, self.now + us)
+        if until - since > APART_US:
+            return
+        self._slow[pair] = (since, until)
         self.note(f"{link} is held")
         self.cluster.held.add(link)
         self._later(us, f"{link} is released", lambda: self.cluster.held.discard(link))

@@ -6,6 +6,7 @@ import pytest
 
 from folkmoot.delivery.shared import Lost
 from folkmoot.kernel.clock import SECOND
+from folkmoot.mqtt.packet import Publish
 from folkmoot.store.message import Message
 from tests.harness.peer import EVER, Peer
 from tests.harness.simulated_cluster import SimulatedCluster
@@ -170,3 +171,30 @@ def test_what_a_lost_member_had_is_passed_on_before_its_partition_has_another_le
     assert [lost.home for lost in shared.homeless] == [-1]
     cluster.advance(SECOND)
     assert sorted(other.payloads()) == [b"0", b"1"]
+
+
+def test_what_a_lost_member_may_have_with_qos_2_goes_to_no_other_one() -> None:
+    """Neither its node nor the leader that sent the message remembers that it was given to a client [MQTT-4.8.2-5]."""
+    cluster = SimulatedCluster(3, replicas=1)
+    lost = cluster["n1"].client("lost")
+    lost.connect()
+    lost.subscribe(FILTER, qos=2)
+    other = cluster["n3"].client(cluster["n3"].names_led("other")[0])
+    other.connect(session_expiry=EVER)
+    other.subscribe(FILTER, qos=2)
+    other.disconnect()
+    writer = cluster["n2"].client(cluster["n2"].names_led("writer")[0])
+    writer.connect(session_expiry=EVER)
+    cluster.held.add(("n1", "n2"))
+    writer.send(Publish(b"t/1", b"m", 2, packet_id=1))
+    cluster.run()
+    assert lost.payloads() == [b"m"]
+    for name in ("n1", "n2"):
+        cluster[name].kill()
+    cluster.held.clear()
+    for name in ("n1", "n2"):
+        cluster[name].revive()
+    cluster.settle()
+    other.resume()
+    cluster.advance(SECOND)
+    assert other.payloads() == []

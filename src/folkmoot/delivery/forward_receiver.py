@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from folkmoot.channel.forward_sender import ForwardSender, Part
+from folkmoot.channel.forward_sender import ForwardSender, Part, first_number
 from folkmoot.channel.outbox import Outbox
 from folkmoot.delivery.publish import Publishing
 from folkmoot.delivery.run import Runs, run_topic
@@ -235,8 +235,18 @@ class ForwardReceiver:
             self.state.counters.cluster_requests_repeated += 1
             return
         application = _application_of(envelope)
-        self.publishing.deliver(application, envelope.groups)
+        groups = envelope.groups
+        if application.message.qos == 2 and self._was_for_earlier(envelope):
+            groups = []  # [MQTT-4.8.2-5] a member whose session ended with that process may have it
+        self.publishing.deliver(application, groups)
         self.state.counters.cluster_messages_received += 1
+
+    def _was_for_earlier(self, envelope: Envelope) -> bool:
+        """Whether an outbox entry was for the transient subscribers of an earlier process of this node."""
+        began = self.fabric.began
+        if envelope.home < 0 or envelope.lineage != tag_of(began):
+            return False
+        return envelope.sequence < first_number(began)
 
     def _is_newest(self, envelope: Envelope) -> bool:
         """Whether an outbox entry is new to the transient subscribers of this node; then it is the newest."""

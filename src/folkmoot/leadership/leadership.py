@@ -133,6 +133,7 @@ class Leadership:
         for node_id in members:
             fabric.send(node_id, ENTER, varint(epoch))
         fabric.epoch = epoch
+        fabric.began = fabric.began or epoch
         fabric.others = sorted(members)
         fabric.leaders = leaders
         fabric.leader_epochs = leader_epochs

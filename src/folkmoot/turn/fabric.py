@@ -17,16 +17,17 @@ class Fabric:
     others: ids of the other members of the view; leaders: per partition the id of the node that leads it (empty: no
     copy is sound; leaderless: there is such a partition); leader_epochs: the numbers of their leaderships; open: per
     partition, whether its leader takes requests; since: per partition, the view in which its leader got it, or opens it
-    anew; holds: per partition, whether this node's copy is complete; full: nodes without room on their disks;
-    out_of_sync: members that miss messages of this node; features: what all members can do; out: messages to send, in
-    order, as (node id, kind, body); withheld: those that go before them, and wait for a lease, each with the time since
-    which it does; planted: bugs of tests, none else.
+    anew; began: the first view of this process, 0 for none; holds: per partition, whether this node's copy is complete;
+    full: nodes without room on their disks; out_of_sync: members that miss messages of this node; features: what all
+    members can do; out: messages to send, in order, as (node id, kind, body); withheld: those that go before them, and
+    wait for a lease, each with the time since which it does; planted: bugs of tests, none else.
     """
 
     def __init__(self, node_id: str, partitions: int, alone: bool) -> None:
         self.node_id = node_id
         self.alone = alone
         self.epoch = 0
+        self.began = 0
         self.others: list[str] = []
         self.leaders: list[str] = [node_id if alone else ""] * partitions
         self.leader_epochs: list[int] = [0] * partitions
