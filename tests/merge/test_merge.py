@@ -142,8 +142,9 @@ class Fork:
         epoch = MINE + number
         for key, stamp in self.stamps[number].items():
             rows[stamp_key(key)] = u64(epoch) + u64(FORK + 1) + encode_stamp(stamp)
-        history = [(OLD, 0), (epoch, FORK)]
-        own = Holding(COMPLETE, epoch, self.seqs[number] + 1, history)
+        own = Holding(COMPLETE, OLD, FORK, [(OLD, 0)])
+        if self.seqs[number] > FORK or self.stamps[number]:
+            own = Holding(COMPLETE, epoch, self.seqs[number] + 1, [(OLD, 0), (epoch, FORK)])
         return Side(rows, [own, *self.taken[number]], self.common)
 
     def merge(self, they_live: bool = True) -> tuple[dict[bytes, bytes], Merge]:
@@ -265,7 +266,8 @@ def test_a_client_that_has_connected_since_the_fork_at_one_side_is_not_at_the_ot
 
 @pytest.mark.parametrize("side", [MINE, THEIRS])
 @pytest.mark.parametrize("kind", [SENT, RECEIVED, RELEASED, SUBSCRIPTION])
-def test_a_client_that_neither_side_has_seen_leave_was_where_it_was_served(side: int, kind: int) -> None:
+@pytest.mark.parametrize("they_live", [True, False])
+def test_a_client_that_no_side_has_seen_leave_was_where_it_was_served(side: int, kind: int, they_live: bool) -> None:
     fork = Fork()
     fork.old(S, session(0, token=7))
     fork.old(SUB, OPTIONS)
@@ -276,13 +278,48 @@ def test_a_client_that_neither_side_has_seen_leave_was_where_it_was_served(side:
         RELEASED: (numbered_key(name_prefix(0, RELEASED, b"c"), 1), b""),
         SUBSCRIPTION: (SUB, OTHER_OPTIONS),
     }
-    other = MINE + THEIRS - side
-    fork.put(side, *served[kind])
-    fork.put(other, q(2), queued("another"))
-    rows, merge = fork.merge()
-    assert texts(rows) == ["one", "another"]
-    assert served[kind][0] in rows
+    key, body = served[kind]
+    if kind in (RECEIVED, RELEASED):
+        fork.old(key, body)
+        fork.drop(side, key)  # PUBREL or PUBCOMP came there
+    else:
+        fork.put(side, key, body)
+    rows, merge = fork.merge(they_live)
+    assert (key in rows) is (kind in (SENT, SUBSCRIPTION))
     assert merge.summary.sessions_taken == (1 if side == THEIRS else 0)
+
+
+@pytest.mark.parametrize("side", [MINE, THEIRS])
+@pytest.mark.parametrize("served", [True, False])
+def test_of_two_ends_of_one_connection_that_counts_where_the_client_was_served(served: bool, side: int) -> None:
+    """The other one has taken it for dead; a leader that does so writes SENT in the same turn."""
+    fork = Fork()
+    fork.old(S, session(0, token=7))
+    fork.old(q(1), queued("one", qos=2))
+    received = name_prefix(0, RECEIVED, b"c") + u16(7)
+    other = MINE + THEIRS - side
+    if served:
+        fork.put(side, received, b"\0")
+    fork.put(side, S, session(77, token=7))
+    fork.put(other, S, session(99, token=7))
+    fork.put(other, plain_key(0, SENT, b"c"), encode_sent(2, 2))
+    rows, merge = fork.merge()
+    assert (received in rows) is served
+    assert merge.summary.sessions_taken == (1 if served and side == THEIRS else 0)
+
+
+@pytest.mark.parametrize("base", [MINE, THEIRS])
+@pytest.mark.parametrize("again", [False, True])
+def test_a_flow_that_the_client_has_ended_at_the_other_side_is_over(again: bool, base: int) -> None:
+    """Else its next message with that packet id would be taken for a repetition."""
+    fork = fork_of_a_session()
+    received = name_prefix(0, RECEIVED, b"c") + u16(7)
+    fork.old(received, b"\0")
+    fork.drop(MINE + THEIRS - base, received)
+    fork.put(base, S, session(0))
+    if again:
+        fork.put(base, received, b"\x10")  # of another message since
+    assert (received in fork.merge()[0]) is again
 
 
 @pytest.mark.parametrize(("token", "stays"), [(7, True), (8, False)])
@@ -1023,6 +1060,7 @@ def test_what_a_client_has_got_where_it_came_and_went_does_not_come_again(side: 
     fork = Fork()
     fork.old(S, session(0))
     other = MINE + THEIRS - side
+    fork.put(side, S, session(0, token=5))
     fork.put(side, S, session(1 << 60, token=5))
     fork.put(side, plain_key(0, SENT, b"c"), encode_sent(2, 300))
     fork.put(other, q(1), requested("m", asker, SEVENTH, 2))

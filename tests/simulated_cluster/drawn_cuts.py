@@ -94,6 +94,7 @@ class Network:
         self.troubled: dict[str, int] = {}  # by node, when something last happened to it
         self.acked: dict[int, tuple[str, int]] = {}  # by message: the node that has acknowledged it, and the change
         self.sent: dict[int, int] = {}  # by message: the change
+        self.sites: dict[int, set[str]] = {}  # by message: the nodes to which it was sent
         self.mistaken: dict[int, None] = {}  # messages that may have been taken for the repetition of another one
 
     def happens(self, now: int, names: Sequence[str], *, kills: bool = False) -> None:
@@ -317,6 +318,7 @@ class CutClient(DrawnClient):
                 self._sent(message, packet_id)
 
     def _sent(self, message: Message, packet_id: int) -> None:
+        self.network.sites.setdefault(message.number, set()).add(self.site)
         is_torn = self.torn.get(packet_id, self.site) != self.site
         if message.qos == 2 and (is_torn or self.site in self.others):
             self.network.mistaken[message.number] = None
@@ -331,6 +333,7 @@ class CutClient(DrawnClient):
         if message.acked != before:
             self.network.acked[message.number] = here
         is_torn = self.network.sent[message.number] != here[1] or self.network.acked.get(message.number) != here
+        is_torn = is_torn or self.network.sites[message.number] != {self.site}
         ends = packet.kind == PUBCOMP or (packet.kind == PUBREC and packet.code >= REFUSED)
         if ends and is_torn:
             self.torn[packet.packet_id] = self.site

@@ -68,16 +68,18 @@ class _Life:
     """What one side knows of a client's session. ended_us: when a session of this client ended here, 0 = none did.
 
     lives: whether the process that has the copy is the one that made it: else no client of the copy is connected.
+    leads: whether the side has changed the partition since the sides parted. If not, it need not have led it, and still
+    says of clients that they are connected as they were then.
     """
 
     def __init__(self, side: Side, other: Side, key: bytes, rows: dict[bytes, bytes], lives: bool) -> None:
         self.side = side
-        self._other = other
-        self._rows = rows
+        self.rows = rows
         self.value = side.rows.get(key)
         self.row: SessionRow | None = None if self.value is None else decode_session(body_of(self.value))
         self.owner = self.row.username if self.row is not None and self.row.proved else ""
-        self.connected = lives and self.row is not None and self.row.ends_us == 0
+        self.leads = not other.knows(side.position())
+        self.connected = lives and self.leads and self.row is not None and self.row.ends_us == 0
         self.put_us = side.put_us(key)
         self.touched = self.value is not None and not other.knows(self.value)
         self.ended_us = side.gone_us(key)
@@ -109,23 +111,32 @@ class _Life:
         """Whether the session of this side goes on, and not that of the side whose copy leads, which is the larger one.
 
         Where both have seen the same connection end, one of them took it for dead, and has begun anew when it did so.
-        Where the client has connected since the fork at one side only, it has left its connection at the other. Where
-        neither has seen that connection end, one of them need not have led the session since: its client was where it
-        was served.
+        Where one has seen its client connect later than the other one, which knows no more than they did when they
+        parted, that is where the client was.
         """
-        if self.row is not None and mine.row is not None and self.row.token != mine.row.token:
-            if self.touched != mine.touched:
-                return self.touched
-        if self.touched and mine.touched and not (self.connected or mine.connected):
-            if self.row is not None and mine.row is not None and self.row.token == mine.row.token != 0:
+        if self.row is not None and mine.row is not None:
+            same = self.row.token == mine.row.token
+            if same and mine.row.token and self.touched and mine.touched and not (self.connected or mine.connected):
+                return self.has_served(mine) and not mine.has_served(self)
+            if not same and self.touched and not mine.touched and self.put_us > mine.put_us:
+                return True
+            if not same and mine.touched and not self.touched and mine.put_us > self.put_us:
                 return False
-        if not self.touched and not mine.touched and self.connected == mine.connected:
-            return self._has_served() and not mine._has_served()
-        return (self.connected, self.touched, self.put_us) > (mine.connected, mine.touched, mine.put_us)
+        one = (self.connected, self.touched, self.put_us, self.leads)
+        two = (mine.connected, mine.touched, mine.put_us, mine.leads)
+        return one > two or (one == two and self.has_served(mine) and not mine.has_served(self))
 
-    def _has_served(self) -> bool:
-        """Whether this side has changed what only a client changes that is connected, or the leader that serves it."""
-        return any(key[2] in _SERVED and not self._other.knows(value) for key, value in self._rows.items())
+    def has_served(self, other: _Life) -> bool:
+        """Whether the client was connected here since the sides parted, by rows that change only then.
+
+        A leader that does not find the client writes SENT, too: together with the end of the session.
+        """
+        for key, value in self.rows.items():
+            if key[2] in _SERVED and not other.side.knows(value):
+                if key[2] != SENT or self.value is None or version_of(value) < version_of(self.value):
+                    return True
+        gone = [key for key, value in other.rows.items() if key[2] in _SERVED and self.side.knows(value)]
+        return any(key not in self.rows for key in gone)
 
 
 class SessionMerge:
@@ -242,12 +253,16 @@ class SessionMerge:
 
     def _union(self, base: int) -> Iterator[None]:
         self.base = base
-        rows = self._my_rows if base == MINE else self._their_rows
+        rows, other_rows = self._my_rows, self._their_rows
+        own, other = self._mine, self._theirs
+        if base == THEIRS:
+            rows, other_rows, own, other = other_rows, rows, other, own
         for key, value in rows.items():
             kind = key[2]
+            if kind == RECEIVED and key not in other_rows and other.knows(value):
+                continue  # its client has ended that flow at the other side, and may use the packet id again
             if kind != SUBSCRIPTION and kind != CURSOR and kind != QUEUE:
                 self.final[key] = body_of(value)
-        own, other = (self._mine, self._theirs) if base == MINE else (self._theirs, self._mine)
         self.final.update(left_will(self._will_key, own, other, ended=False))
         self._subscriptions(base)
         yield from self._queue(base)
