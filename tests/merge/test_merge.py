@@ -565,7 +565,7 @@ def test_a_session_that_expired_where_its_client_was_not_seen_stays_and_one_that
 def test_a_connected_session_comes_back_with_all_its_rows() -> None:
     fork = fork_of_a_session(ends_us=0)
     for key in (S, SUB, q(1), q(2)):
-        fork.drop(MINE, key)
+        fork.drop(MINE, key, stamped=False)
     fork.put(THEIRS, q(3), queued("three"))
     fork.old(W, encode_will(WillRow(0, 0, message("will"), 0)))
     fork.drop(MINE, W)

@@ -320,7 +320,7 @@ class CutClient(DrawnClient):
     def _sent(self, message: Message, packet_id: int) -> None:
         self.network.sites.setdefault(message.number, set()).add(self.site)
         is_torn = self.torn.get(packet_id, self.site) != self.site
-        if message.qos == 2 and (is_torn or self.site in self.others):
+        if message.qos == 2 and not message.acked and (is_torn or self.site in self.others):
             self.network.mistaken[message.number] = None
 
     def _acknowledged(self, packet: Ack) -> None:
@@ -370,7 +370,8 @@ class CutClient(DrawnClient):
     def _arrives_again(self, message: Message) -> None:
         network = self.network
         first = self.first_at[message.number]
-        sent_again = message.repeated and network.sent[message.number] != network.change
+        sent_again = network.sent[message.number] != network.change or len(network.sites.get(message.number, ())) > 1
+        sent_again = sent_again and message.repeated
         went_over = first < max(self.roamed, network.killed)
         if not network.forks or not (sent_again or went_over):
             super()._arrives_again(message)

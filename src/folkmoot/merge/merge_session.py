@@ -90,38 +90,39 @@ class _Life:
     def is_over(self, ended_us: int) -> bool:
         """Whether the end of the session at the other side is news here: its client wanted it, or nobody used it here.
 
-        ended_us: when its client wanted that; 1: it did not, or nobody knows when.
+        ended_us: when its client wanted that; 1: it did not, or nobody knows when. A connection that is older than that
+        has been lost, and its node has not noticed.
         """
-        row = self.row
-        if row is None or self.connected or not ended_us:
+        if self.row is None or not ended_us or (self.connected and ended_us == 1):
             return False
         return not self.touched or ended_us > max(1, self.put_us)
 
     def is_replaced_by(self, other: _Life) -> bool:
         """Whether the client has ended the session at the other side, and begun another one there (clean start).
 
-        A connection here is over, too, if the client is connected there, and that was later than its CONNECT here. Not
-        where one CONNECT has begun both.
+        Not where one CONNECT has begun both.
         """
         if self.row is None or other.row is None or self.row.token == other.row.token != 0:
             return False
-        return self.is_over(other.ended_us) or (other.connected and other.ended_us > max(1, self.put_us))
+        return self.is_over(other.ended_us)
 
     def goes_before(self, mine: _Life) -> bool:
         """Whether the session of this side goes on, and not that of the side whose copy leads, which is the larger one.
 
-        Where both have seen the same connection end, one of them took it for dead, and has begun anew when it did so.
-        Where one has seen its client connect later than the other one, which knows no more than they did when they
-        parted, that is where the client was.
+        Of two connections the later one counts: the other one has been lost, and its node need not have noticed. Where
+        only one side has seen its client connect since they parted, that is later, whatever the clocks say. Where both
+        have seen the same connection end, one of them took it for dead, and has begun anew when it did so.
         """
         if self.row is not None and mine.row is not None:
-            same = self.row.token == mine.row.token
-            if same and mine.row.token and self.touched and mine.touched and not (self.connected or mine.connected):
-                return self.has_served(mine) and not mine.has_served(self)
-            if not same and self.touched and not mine.touched and self.put_us > mine.put_us:
-                return True
-            if not same and mine.touched and not self.touched and mine.put_us > self.put_us:
-                return False
+            if self.row.token == mine.row.token:
+                if mine.row.token and self.touched and mine.touched and not (self.connected or mine.connected):
+                    return self.has_served(mine) and not mine.has_served(self)
+            elif self.touched == mine.touched and self.put_us != mine.put_us:
+                return self.put_us > mine.put_us
+            elif self.touched != mine.touched:
+                newer, older = (self, mine) if self.touched else (mine, self)
+                if newer.put_us > older.put_us:
+                    return newer is self
         one = (self.connected, self.touched, self.put_us, self.leads)
         two = (mine.connected, mine.touched, mine.put_us, mine.leads)
         return one > two or (one == two and self.has_served(mine) and not mine.has_served(self))
