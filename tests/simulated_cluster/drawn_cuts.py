@@ -148,7 +148,8 @@ class CutLedger(Ledger):
         found = [one for one in self.messages.values() if one.topic == topic and one.retain]
         unsure = {message.number for message in found if message.repeated}
         certain = [one.number for one in found if one.acked and one.number not in self.network.mistaken]
-        return super().values(topic) | unsure | {certain[-1] if certain else 0}
+        since = certain[-1] if certain else 0
+        return super().values(topic) | unsure | {since} | {one.number for one in found if one.number > since}
 
 
 class Known:
@@ -208,7 +209,8 @@ class CutClient(DrawnClient):
         if self.known_session is not None and not self.known_session.since:
             self.known_session.since = now
         self.doubt.clear()
-        self.torn.clear()
+        # Flows go on as at the side where the client was last, which need not know that they ended at another one.
+        self.torn = {packet_id: "" for packet_id, site in self.torn.items() if site != self.site}
         self.others.clear()
         self.sites = {self.site} if self.state == OPEN else set()
 
@@ -337,6 +339,8 @@ class CutClient(DrawnClient):
         ends = packet.kind == PUBCOMP or (packet.kind == PUBREC and packet.code >= REFUSED)
         if ends and is_torn:
             self.torn[packet.packet_id] = self.site
+        elif ends and self.network.is_whole:
+            self.torn.pop(packet.packet_id, None)
 
     def _arrives(self, packet: Publish) -> None:
         number = int(packet.payload)
