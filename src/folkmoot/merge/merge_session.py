@@ -130,10 +130,11 @@ class _Life:
     def has_served(self, other: _Life) -> bool:
         """Whether the client was connected here since the sides parted, by rows that change only then.
 
-        A leader that does not find the client writes SENT, too: together with the end of the session.
+        A leader that does not find the client writes SENT, too: together with the end of the session. And what the last
+        common leader wrote and could not commit, the next one has handled again, and need have nothing left of it.
         """
         for key, value in self.rows.items():
-            if key[2] in _SERVED and not other.side.knows(value):
+            if key[2] in _SERVED and not other.side.knows(value) and self.side.is_of_own(value):
                 if key[2] != SENT or self.value is None or version_of(value) < version_of(self.value):
                     return True
         gone = [key for key, value in other.rows.items() if key[2] in _SERVED and self.side.knows(value)]

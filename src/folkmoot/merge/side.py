@@ -53,6 +53,10 @@ class Side:
                 return True
         return False
 
+    def is_of_own(self, value: bytes) -> bool:
+        """Whether a row was written in a configuration that the other side did not have."""
+        return counter_of(version_of(value)[0]) > self.fork
+
     def has_origin(self, origin: bytes) -> bool:
         """Whether this side has seen the change that wrote something at a branch, or the whole branch that had it.
 
