@@ -9,9 +9,9 @@ know everything of each other, and nothing is excused but this (docs/limits.md, 
   another node since it got the message first. (A4)
 - PUBREL comes once more over one connection when a merge has ended: its client may wait for it.
 - The packet id of a flow that a client has not ended may be used by another side. (A4)
-- A message with QoS 2 whose packet id its publisher has used for another one, of which the flow went on over a change
-  of the network, or at another node, may be taken for a repetition of that one, but where that flow has ended. So may
-  any at a node that need not know of its session, and has one of that name. (A1, A8)
+- A message with QoS 2 whose packet id its publisher has used for another one, of which the flow went on in a split, may
+  be taken for a repetition of that one, but where that flow has ended. So may any at a node that need not know of its
+  session, and has one of that name. (A1, A8)
 - A request that was not answered may be carried out later, by another side. (A1, A8)
 """
 
@@ -184,7 +184,7 @@ class CutClient(DrawnClient):
         self.known: dict[Wish, Known] = {}
         self.known_session: Known | None = None
         self.doubt: set[str] = set()  # filters of which it cannot know before all is whole whether its session has them
-        self.torn: dict[int, str] = {}  # packet ids of flows that went on over a change: where they have ended
+        self.torn: dict[int, str] = {}  # packet ids of flows that went on in a split: where they have ended
         self.others: set[str] = set()  # nodes that may have an earlier session in place of its own
         self.foreign: set[int] = set()  # packet ids of flows that another side may not know
         self.sites: set[str] = set()  # where it was connected since all was whole
@@ -335,7 +335,8 @@ class CutClient(DrawnClient):
         if message.acked != before:
             self.network.acked[message.number] = here
         is_torn = self.network.sent[message.number] != here[1] or self.network.acked.get(message.number) != here
-        is_torn = is_torn or self.network.sites[message.number] != {self.site}
+        # A way may have been cut in one direction: then the other side may have heard of the flow, and not of its end.
+        is_torn = is_torn or not self.network.is_whole or self.network.sites[message.number] != {self.site}
         ends = packet.kind == PUBCOMP or (packet.kind == PUBREC and packet.code >= REFUSED)
         if ends and is_torn:
             self.torn[packet.packet_id] = self.site
