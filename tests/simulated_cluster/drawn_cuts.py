@@ -6,7 +6,7 @@ know everything of each other, and nothing is excused but this (docs/limits.md, 
 - A side need not know of a session or subscription that was begun in a split, unless it was begun there, and nothing
   has changed since. Once all was whole, everybody knows of it. (A1)
 - A message with QoS 2 that its publisher has sent again in a split may come twice; so may one to a client that was at
-  another node since it got the message first. (A4)
+  another node since it got the message first, or whose node reaches others now. (A4)
 - PUBREL comes once more over one connection when a merge has ended: its client may wait for it.
 - The packet id of a flow that a client has not ended may be used by another side. (A4)
 - A message with QoS 2 whose packet id its publisher has used for another one, of which the flow went on in a split, may
@@ -190,6 +190,7 @@ class CutClient(DrawnClient):
         self.sites: set[str] = set()  # where it was connected since all was whole
         self.roamed = 0  # the moment in which it was last at a second node while not all was whole
         self.first_at: dict[int, int] = {}  # by message: the moment in which it came first
+        self.first_with: dict[int, frozenset[str]] = {}  # and the nodes that its node reached then
         self.since_us = 0  # since when it waits for the same
         self.waited = ""
 
@@ -350,6 +351,7 @@ class CutClient(DrawnClient):
         super()._arrives(packet)
         if message is not None and is_first:
             self.first_at[number] = self.ledger.tick()
+            self.first_with[number] = self.network.neighbours(self.site)
             if message.topic.startswith("w/"):
                 self._will_arrives(message)
 
@@ -378,6 +380,7 @@ class CutClient(DrawnClient):
         sent_again = network.sent[message.number] != network.change or len(network.sites.get(message.number, ())) > 1
         sent_again = sent_again and message.repeated
         went_over = first < max(self.roamed, network.killed)
+        went_over = went_over or self.first_with[message.number] != network.neighbours(self.site)
         if not network.forks or not (sent_again or went_over):
             super()._arrives_again(message)
 
