@@ -1,6 +1,6 @@
 """Merging one client's rows: which side's session goes on, and what of the other side's queue comes behind it.
 
-Of the two sides one is the *base*: where the client is connected, else where it was last (`_Life.goes_before`).
+Of the two sides one is the *base*: where the client was last (`_Life.goes_before`).
 Sequences of the queue, and with them packet ids, flows in flight and the will are the base's (that of the other side
 may be due, see `merge_will`); the other side's messages that it lacks and has not removed are appended behind its
 queue. Pure rules; docs/adr/0008 gives the reasons.
