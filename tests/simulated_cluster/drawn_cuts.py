@@ -332,16 +332,15 @@ class CutClient(DrawnClient):
         super()._acknowledged(packet)
         if message is None:
             return
-        here = (self.site, self.network.change)
         if message.acked != before:
-            self.network.acked[message.number] = here
-        is_torn = self.network.sent[message.number] != here[1] or self.network.acked.get(message.number) != here
+            self.network.acked[message.number] = (self.site, self.network.change)
+        if packet.kind != PUBCOMP and not (packet.kind == PUBREC and packet.code >= REFUSED):
+            return
         # A way may have been cut in one direction: then the other side may have heard of the flow, and not of its end.
-        is_torn = is_torn or not self.network.is_whole or self.network.sites[message.number] != {self.site}
-        ends = packet.kind == PUBCOMP or (packet.kind == PUBREC and packet.code >= REFUSED)
-        if ends and is_torn:
+        is_torn = not self.network.is_whole or self.network.sent[message.number] != self.network.change
+        if is_torn or self.network.sites[message.number] != {self.site}:
             self.torn[packet.packet_id] = self.site
-        elif ends and self.network.is_whole:
+        else:
             self.torn.pop(packet.packet_id, None)
 
     def _arrives(self, packet: Publish) -> None:

@@ -109,25 +109,26 @@ class _Life:
     def goes_before(self, mine: _Life) -> bool:
         """Whether the session of this side goes on, and not that of the side whose copy leads, which is the larger one.
 
-        Of two connections the later one counts: the other one has been lost, and its node need not have noticed. Where
-        only one side has seen its client connect since they parted, that is later, whatever the clocks say. Where both
-        have seen the same connection end, one of them took it for dead, and has begun anew when it did so.
+        Of two connections the later one counts: the other one has been lost, and its node need not have noticed. Clocks
+        that make the one later that both sides knew when they parted do not say so. Where both have seen the same
+        connection end, one of them took it for dead, and has begun anew when it did so.
         """
         if self.row is not None and mine.row is not None:
             if self.row.token == mine.row.token:
                 if mine.row.token and self.touched and mine.touched and not (self.connected or mine.connected):
-                    return self.has_served(mine) and not mine.has_served(self)
-            elif self.touched == mine.touched and self.put_us != mine.put_us:
-                return self.put_us > mine.put_us
-            elif self.touched != mine.touched:
-                newer, older = (self, mine) if self.touched else (mine, self)
-                if newer.put_us > older.put_us:
-                    return newer is self
+                    return self._alone_has_served(mine)
+            elif self.put_us != mine.put_us:
+                later, earlier = (self, mine) if self.put_us > mine.put_us else (mine, self)
+                if later.touched or not earlier.touched:
+                    return later is self
         one = (self.connected, self.touched, self.put_us, self.leads)
         two = (mine.connected, mine.touched, mine.put_us, mine.leads)
-        return one > two or (one == two and self.has_served(mine) and not mine.has_served(self))
+        return one > two or (one == two and self._alone_has_served(mine))
 
-    def has_served(self, other: _Life) -> bool:
+    def _alone_has_served(self, other: _Life) -> bool:
+        return self._has_served(other) and not other._has_served(self)
+
+    def _has_served(self, other: _Life) -> bool:
         """Whether the client was connected here since the sides parted, by rows that change only then.
 
         A leader that does not find the client writes SENT, too: together with the end of the session. And what the last
@@ -137,8 +138,9 @@ class _Life:
             if key[2] in _SERVED and not other.side.knows(value) and self.side.is_of_own(value):
                 if key[2] != SENT or self.value is None or version_of(value) < version_of(self.value):
                     return True
-        gone = [key for key, value in other.rows.items() if key[2] in _SERVED and self.side.knows(value)]
-        return any(key not in self.rows for key in gone)
+        return any(
+            key[2] in _SERVED and key not in self.rows and self.side.knows(value) for key, value in other.rows.items()
+        )
 
 
 class SessionMerge:
@@ -253,12 +255,15 @@ class SessionMerge:
 
     # -- both sides ---------------------------------------------------------------------------------------------------
 
+    def _sides(self, base: int) -> tuple[Side, dict[bytes, bytes], Side, dict[bytes, bytes]]:
+        """Return the base with its rows of the client, and the other side with its own."""
+        mine = (self._mine, self._my_rows)
+        theirs = (self._theirs, self._their_rows)
+        return (*mine, *theirs) if base == MINE else (*theirs, *mine)
+
     def _union(self, base: int) -> Iterator[None]:
         self.base = base
-        rows, other_rows = self._my_rows, self._their_rows
-        own, other = self._mine, self._theirs
-        if base == THEIRS:
-            rows, other_rows, own, other = other_rows, rows, other, own
+        own, rows, other, other_rows = self._sides(base)
         for key, value in rows.items():
             kind = key[2]
             if kind == RECEIVED and key not in other_rows and other.knows(value):
@@ -284,9 +289,9 @@ class SessionMerge:
 
         Not where the packet id is that of a message that still waits at the base.
         """
-        own = self._mine if base == MINE else self._theirs
+        own, _own_rows, _other, other_rows = self._sides(base)
         prefix = name_prefix(self._partition, QUEUE, self._client)
-        for key, value in (self._their_rows if base == MINE else self._my_rows).items():
+        for key, value in other_rows.items():
             if key[2] == RELEASED and key not in self.final and not own.knows(value):
                 if numbered_key(prefix, sequence_of(key)) not in self.final:
                     self.final[key] = body_of(value)
@@ -316,10 +321,7 @@ class SessionMerge:
                 self.final[cursor_key] = body_of(cursor)
 
     def _queue(self, base: int) -> Iterator[None]:
-        if base == MINE:
-            own, own_rows, other, other_rows = self._mine, self._my_rows, self._theirs, self._their_rows
-        else:
-            own, own_rows, other, other_rows = self._theirs, self._their_rows, self._mine, self._my_rows
+        own, own_rows, other, other_rows = self._sides(base)
         own_ids = _ids_of(own_rows)
         yield
         yield from self._keep(base, own, own_rows, other, other_rows)
