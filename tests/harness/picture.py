@@ -49,6 +49,7 @@ class Drawn(Picture):
         self.voting: list[str] = []
         self.more_forks = 1024
         self.leased = True
+        self.least = 1  # copies that have to be in sync
         self.reasons: dict[str, str] = {}  # why members are away
         self.out = ""  # why this node is out
         self.loads: dict[str, dict[str, int]] = {}
@@ -82,6 +83,9 @@ class Drawn(Picture):
 
     def policy(self) -> str:
         return self.split_policy
+
+    def min_in_sync(self) -> int:
+        return self.least
 
     def has_lease(self) -> bool:
         return self.leased

@@ -241,6 +241,20 @@ def test_the_last_node_that_stays_cannot_leave() -> None:
     assert status.unready() == "it is leaving the cluster"
 
 
+def test_a_node_whose_copies_have_to_be_in_sync_cannot_leave() -> None:
+    picture = Drawn([["a", "b"], ["b", "c"]], members="abc", known="abc")
+    picture.least = 2
+    status = NodeStatus(picture)
+    assert status.leave("c", 1) == "", "two are left"
+    picture.members[2].state = LEAVING
+    refusal = status.leave("b", 1)
+    assert "only a would be left, and cluster.min_in_sync is 2" in refusal
+    assert "join first" in refusal
+    assert status.leave("c", 1) == "", "it leaves already"
+    picture.least = 1
+    assert status.leave("b", 1) == "", "one is enough"
+
+
 def test_what_is_left_to_copy_is_told_of_all_nodes() -> None:
     picture = Drawn(FULL)
     picture.loads = {"b": {"copy_left": 300, "copy_rate": 20}, "c": {"copy_left": 4, "copy_rate": 1}}

@@ -397,6 +397,11 @@ class NodeStatus:
             stay = [other for other in view.members if other.state != LEAVING and other.node_id != node_id]
             if not stay:
                 return f"{node_id} is the only remaining node: no other can take its partitions. Stop it instead"
+            least = self.picture.min_in_sync()
+            if member.state != LEAVING and len(stay) < least:
+                names = " and ".join([other.node_id for other in stay])
+                cost = f"only {names} would be left, and cluster.min_in_sync is {least}: nothing would be served"
+                return f"{cost}. Let another node join first, or lower cluster.min_in_sync on all nodes"
         return self._unknown(node_id) or self.picture.leave(node_id, now)
 
     def stay(self, node_id: str, now: int) -> str:
