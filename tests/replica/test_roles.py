@@ -6,6 +6,7 @@ import pytest
 
 from folkmoot.kernel.clock import SECOND
 from folkmoot.kernel.pack import u64
+from folkmoot.kernel.planted import Planted
 from folkmoot.membership.holding import COMPLETE, NONE, PARTIAL, Holding
 from folkmoot.membership.view import View
 from folkmoot.merge.side import last_shared_counter
@@ -172,6 +173,24 @@ def test_a_damaged_copy_of_another_lineage_that_is_dropped_is_a_loss(taken: bool
     node.replication.drops.step()
     kinds = [event.kind for event in node.replication.events]
     assert kinds == [*([] if taken else ["branch_lost"]), "replica_dropped"]
+
+
+@pytest.mark.parametrize("planted", [False, True])
+def test_in_a_fork_no_copy_is_dropped(planted: bool) -> None:
+    """The node came over to the fork later, and is no replica there: the trunk counts on its copy."""
+    node = Node("n1")
+    context = node.replication.context
+    context.config.replicas = 2
+    context.planted = Planted(["drops_in_fork"] if planted else [])
+    dropped: list[bool] = []
+    for counter, is_trunk in ((5, False), (6, True)):
+        view = view_at(counter, ["n0", "n2"], [])
+        view.is_trunk = is_trunk
+        node.install(view)
+        for kind in (OPENED, SETTLED):
+            node.replication.receive("n0", kind, encode_sequences(view.epoch, [(0, 1)]), 0)
+        dropped.append(bool(node.replication.drops.active))
+    assert dropped == [planted, True]
 
 
 def test_a_copy_with_holes_must_not_be_in_sync() -> None:

@@ -17,6 +17,7 @@ PLANTED: Final[list[str]] = [
     "deaf_digests",
     "dirty_anew",
     "dirty_tail",
+    "drops_in_fork",
     "endless_turns",
     "early_ack",
     "forgets_recent",
@@ -60,6 +61,7 @@ class Planted:
         self.early_ack: bool = "early_ack" in names  # followers confirm what is not on their disks
         self.any_epoch: bool = "any_epoch" in names  # followers take changes of leaders that were deposed
         self.gaps: bool = "gaps" in names  # followers apply changes over a gap
+        self.drops_in_fork: bool = "drops_in_fork" in names  # a fork drops copies on which the trunk counts
         self.forgets_recent: bool = "forgets_recent" in names  # a start finds no changes for the copies that lack them
         self.dirty_tail: bool = "dirty_tail" in names  # a new leader shows what is not committed
         self.dirty_anew: bool = "dirty_anew" in names  # a leader that begins anew shows what is not committed

@@ -1,4 +1,8 @@
-"""Dropping replicas that this node need not keep any more: in pages, and only while enough others exist."""
+"""Dropping replicas that this node need not keep any more: in pages, and only while enough others exist.
+
+In a fork nobody drops a copy. The trunk may count on it as in sync: a node that is away when the fork begins is no
+replica there, may come over to it later, and goes back to the trunk in the end.
+"""
 
 from __future__ import annotations
 
@@ -36,6 +40,8 @@ class Drops:
         context = self.context
         view = context.view
         if replica in self.active or view is None or not view.replicas or not replica.holds():
+            return
+        if not view.is_trunk and not context.planted.drops_in_fork:
             return
         wanted = min(context.config.replicas, len(view.members))
         enough = len(view.replicas[replica.number]) >= wanted and not view.learners[replica.number]

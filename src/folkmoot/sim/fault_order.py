@@ -71,8 +71,23 @@ class OrderFaults(Acting):
         gone_us = self.history.away_since(victim.name, asked.name)
         if gone_us == NEVER or (not self.majority and self.history.forked(victim.name, 0, gone_us - 1)):
             return
+        if not self.majority and not self._is_survived(victim):
+            return
         if self.trouble.spares_disks([victim]):
             self.give("forget", asked, victim)
+
+    def _is_survived(self, victim: Host) -> bool:
+        """Whether a machine runs that was with another one until that went down, and has kept its disk.
+
+        If there is none, those that run have gone on from older copies, and do not know that (docs/limits.md): they
+        refuse no order to give up what only that one has.
+        """
+        history = self.history
+        ended_us = history.fell_last(victim.name)
+        for other in self.site.running:
+            if other is not victim and not other.blank and history.away_since(victim.name, other.name) >= ended_us:
+                return True
+        return False
 
     def _leave(self, asked: Host, victim: Host) -> None:
         """Have a node leave for good."""

@@ -217,6 +217,10 @@ class History:
         """Return when a machine went down first since then, or NEVER."""
         return min([at for at, host, _member in self._failures if host == name and at >= since_us], default=NEVER)
 
+    def fell_last(self, name: str) -> int:
+        """Return when a machine went down last, 0 if it never did."""
+        return max([at for at, host, _member in self._failures if host == name], default=0)
+
     def away_since(self, name: str, other: str) -> int:
         """Return since when a machine has not reached another one both ways; NEVER: it does."""
         number, there = self._numbers[name], self._numbers[other]
