@@ -431,6 +431,14 @@ class Reference:
                 if not partition["damaged"]:
                     partition.update(damaged=True, leader=0, version=partition["version"] + 1)
                     done = True
+            elif partition["isr"] == {command.disk} and number in command.partitions and partition["lost"]:
+                able = [disk for disk in partition["replicas"] if disk in partition["branches"] and self.up(disk)]
+                if able and self.features & TOGETHER_BIT:
+                    partition["branches"] = partition["branches"] - {able[0]}
+                    partition.update(isr={able[0]}, leader=able[0])
+                    partition["epoch"] += 1
+                    partition["version"] += 1
+                    done = True
             elif command.disk in partition["isr"] and len(partition["isr"]) > 1:
                 partition["isr"] = partition["isr"] - {command.disk}
                 if partition["leader"] == command.disk:
@@ -685,6 +693,8 @@ class LosingDrawer(Drawer):
         if not state.isr:
             kept = state.replicas or [disk for disk in self.disks if self.is_active(configuration, disk)]
             return Place([PlaceItem(number, state.version, kept[: len(kept) - (rng.below(6) == 0)])])
+        if configuration.is_left_over(number, state.isr[0]) and rng.chance(1, 2):  # it was never filled
+            return Withdraw(state.isr[0], configuration.members[state.isr[0]].incarnation, [number], [])
         if state.leader and rng.chance(1, 3):
             return self.alter(configuration, number, state.version)
         found = configuration.members[self.pick(state.isr)]

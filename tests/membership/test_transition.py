@@ -799,6 +799,34 @@ def test_a_branch_of_a_lost_partition_does_not_replace_what_is_left_of_it() -> N
     assert (log.shows()[:3], log.configuration.branches) == (([1, 2, 4], [1, 2], 1), {0: [4]})
 
 
+def test_a_branch_leads_where_what_is_left_of_a_lost_partition_was_never_filled() -> None:
+    """1 was the last in sync, and 3 was to be filled from it; 2 had all, and has gone on at another side."""
+    log = Log([1, 2, 3], copies=2)
+    log.away(2)
+    log.place([1, 3])
+    log.away(1)
+    log.do(Remove(1, log.of(1).version, FORGOTTEN, True))
+    log.place([3])
+    nothing = Withdraw(3, 1, [0], [])
+    assert log.refused(nothing) == LAST_COPY, "nobody else has anything"
+    branched(log, 2, [0])
+    assert (log.shows(), log.configuration.branches) == (([3, 2], [3], 3, 3), {0: [2]})
+    log.away(2)
+    assert log.refused(nothing) == LAST_COPY, "it is out of reach"
+    log.start(2)
+    log.do(nothing)
+    assert (log.shows(), log.configuration.branches) == (([3, 2], [2], 2, 4), {})
+
+
+def test_a_last_copy_in_sync_is_not_replaced_by_a_branch() -> None:
+    log = Log([1, 2, 3], copies=2)
+    log.away(2)
+    branched(log, 2, [0])
+    log.away(3)
+    assert log.shows()[:3] == ([1, 2], [1], 1)
+    assert log.refused(Withdraw(1, 1, [0], [])) == LAST_COPY, "it was filled, and was never given up"
+
+
 def test_a_branch_outlives_the_processes_of_its_member() -> None:
     log = Log([1, 2, 3])
     branched(log, 3, [0])

@@ -472,3 +472,17 @@ def test_a_copy_that_was_never_filled_is_empty_unless_another_may_have_been(reco
     replication.install(view, 0)
     assert replication.unfit == ([0] if recovers else [])
     assert replication.replicas[0].state == (NONE if recovers else COMPLETE)
+
+
+@pytest.mark.parametrize("recovers", [False, True])
+def test_a_copy_that_was_never_filled_makes_way_for_a_branch(recovers: bool) -> None:
+    """Its leader does not merge the branch into nothing: offsets of streams would be given out again."""
+    replication = Replication("n0", 1, ClusterConfig(), MemoryStore(), Writer(1, 0))
+    replication.open(0)
+    view = view_at(5, ["n0"], ["n1"], ["n1"])
+    view.recovering = [0] if recovers else []
+    replication.install(view, 0)
+    own = Holding(COMPLETE, epoch_at(4, "fork"), 3, [(epoch_at(4, "fork"), 0)])
+    replication.receive("n1", READY, u64(view.epoch) + encode_report(Report(0, own, 3)), 0)
+    assert replication.unfit == ([0] if recovers else [])
+    assert replication.replicas[0].phase == (TAKING if recovers else MERGING)

@@ -227,6 +227,14 @@ class ClusterConfiguration:
         """Tell whether a replica has changes from another lineage that are not merged yet."""
         return number in self.branches and disk in self.branches[number]
 
+    def is_left_over(self, number: int, disk: int) -> bool:
+        """Tell whether only this copy is in sync, as what was left of a lost partition, and there are branches of it.
+
+        It may be that of a learner which was never filled. Whether it is, its member knows, and withdraws.
+        """
+        is_lone = self.partitions[number].isr == [disk] and number in self.lost
+        return is_lone and number in self.branches and self.goes_together()
+
     def check_partition(self, number: int) -> None:
         """Assert what holds for one partition."""
         state = self.partitions[number]

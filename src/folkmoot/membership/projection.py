@@ -131,7 +131,9 @@ def view_of(configuration: ClusterConfiguration) -> View:
         learners.append(apart + [names[disk] for disk in fill if names[disk] not in apart])
     view = View(epoch_of(configuration), members, replicas, learners, known, absent, branches, bases)
     view.leader_epochs = [state.leader_epoch for state in configuration.partitions]
-    view.recovering = sorted(configuration.recovering)
+    partitions = configuration.partitions
+    left = [number for number in branches if configuration.is_left_over(number, partitions[number].leader)]
+    view.recovering = sorted([*configuration.recovering, *left])
     view.lineage = [_make(shared, lineage) for lineage, shared in reversed(configuration.ancestors)]
     view.floor = configuration.floor
     view.lasts = lasts

@@ -602,7 +602,7 @@ class Transition:
                 return UNKNOWN_PARTITION
         done = False
         for number in sorted(set(command.partitions)):
-            done = self._withdraw_one(number, command.disk) or done
+            done = self._withdraw_one(number, command.disk) or self._yield_one(number, command.disk) or done
         for number, version in command.damaged:
             done = self._withdraw_one(number, command.disk) or self._close(number, command.disk, version) or done
         return ACCEPTED if done else LAST_COPY
@@ -617,6 +617,17 @@ class Transition:
         if leader == disk:
             leader = self.configuration.elect(number, partition.replicas, isr)
         self._put_partition(number, partition.replicas, isr, leader, False)
+        return True
+
+    def _yield_one(self, number: int, disk: int) -> bool:
+        """Let a branch be a partition whose last copy in sync was given up, and of which what is left has nothing."""
+        configuration = self.configuration
+        if not configuration.is_left_over(number, disk):
+            return False
+        branches = configuration.able(configuration.branches[number])
+        if not branches:
+            return False
+        self._put_partition(number, configuration.partitions[number].replicas, branches[:1], branches[0], True)
         return True
 
     def _close(self, number: int, disk: int, version: int) -> bool:

@@ -20,7 +20,8 @@ class View:
     ids of those that are being filled. known: ids, sorted, of all nodes with data that have ever been up. absent: those
     of `known` that are not up. branches: per partition the learners whose copies have changes of another lineage: it
     opens only when these are merged. recovering: partitions whose replicas are what was left when the last one in sync
-    was lost, and were not compared yet: their leader says when they are the same. bases: by member the epoch in which
+    was lost, and were not compared yet: their leader says when they are the same. So is one of which a single copy was
+    left, and which has branches: if that copy was never filled, it withdraws. bases: by member the epoch in which
     it came up last: who has come up again has dropped what was under way between them. lineage: the epochs that are
     shared with ancestors, newest first. lasts: by id of absent nodes the epochs of the last views in which they were.
     losses: which copies are absent or lost.

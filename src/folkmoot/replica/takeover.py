@@ -240,7 +240,9 @@ class Takeover:
                 if not self.merges.load(replica):
                     continue
                 branches = [] if context.view is None else context.view.branches.get(replica.number, [])
-                if branches:
+                if branches and self._makes_way(replica):
+                    pass  # the next configuration says who leads
+                elif branches:
                     replica.go(MERGES)
                     self._share(replica)
                     replica.opening_seq = NEVER
@@ -253,6 +255,12 @@ class Takeover:
                     self._share(replica)
                     self._shared.append(replica)
         self.look()
+
+    def _makes_way(self, replica: Replica) -> bool:
+        """Whether the copy here was never filled, and a branch is to lead: this node has asked for that (`role`)."""
+        view = self.context.view
+        is_left = view is not None and replica.number in view.recovering
+        return is_left and replica.state == NONE and not replica.sequence
 
     def _is_committed(self, replica: Replica) -> bool:
         """Whether all members of the ISR have said that they have exactly what was adopted here, on their disks."""
