@@ -1154,6 +1154,26 @@ def test_a_member_that_is_forgotten_comes_back_as_another() -> None:
     assert machine.disk != before
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_no_member_loses_its_vote_to_one_that_is_forgotten(seed: int) -> None:
+    """The vote of a forgotten disk commits that it is forgotten: it runs, and is about to take another identity."""
+    cluster = begun(seed, 3, forks=False)
+    cluster.run(3 * S)
+    boss = controller(cluster)
+    forgotten, other = [machine for machine in cluster.machines if machine is not boss]
+    cluster.kill(forgotten)
+    cluster.run(S)
+    control(boss).forget(forgotten.name, boss.clock(cluster.now))
+    cluster.turn(boss)
+    cluster.kill(other)
+    forgotten.disk_lag = 20 * MS
+    cluster.start(forgotten)
+    cluster.run(2 * S)
+    cluster.start(other)
+    cluster.until(cluster.is_whole, 10 * S)
+    assert "disk_renewed" in forgotten.events
+
+
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("count", [3, 7])
 def test_an_even_number_of_voters_does_not_last(count: int, seed: int) -> None:

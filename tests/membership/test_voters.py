@@ -470,6 +470,20 @@ def test_no_vote_ends_while_one_that_would_be_left_is_not_heard() -> None:
     assert found.settle() == [1, 2, 3]
 
 
+def test_a_vote_ends_only_if_members_are_a_quorum_without_it() -> None:
+    """A disk that was removed votes until its process takes another identity, which it does as soon as it is told."""
+    found = cluster(3)
+    found.settle()
+    del found.configuration.members[2]
+    found.linked = [2]
+    found.unheard = [3]
+    found.changes = []
+    assert found.settle() == [1, 2, 3], "the voters that are members are a quorum when the third one is back"
+    found.unheard = []
+    assert found.settle() == [1]
+    assert found.changes == [(REMOVE, 2), (DEMOTE, 3)]
+
+
 @pytest.mark.parametrize("size", [3, 5, 7])
 def test_members_that_were_stopped_together_give_their_votes_away_while_they_run(size: int) -> None:
     """They are away before they have ended, and agree to that. When they have ended, it is too late."""

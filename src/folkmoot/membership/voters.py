@@ -257,10 +257,11 @@ class _Voters:
 
         Voters that leave, or are members no more, stay until they are replaced, as long as anybody can replace them.
         One that is gone stays until it is replaced in any case: its vote may come back. Those that are not up go first,
-        before others those that have ended, the leader last, and none goes without which those that are heard are no
+        before others those that have ended, the leader last, and none goes without which members that are heard are no
         quorum. For the voters that are left have to agree: a voter that has just died would leave them without one for
-        ever. It does not matter whether they are up: of many that were stopped at once each can give its vote away
-        while its process runs, and not later.
+        ever. So would one that is a member no more: it takes another identity when it is told so, perhaps before it
+        has agreed. It does not matter whether members are up: of many that were stopped at once each can give its vote
+        away while its process runs, and not later.
         """
         replaced = len(self.voters) > self.wanted
         ending: list[int] = []
@@ -283,4 +284,4 @@ class _Voters:
 
     def _is_quorum_without(self, disk: int) -> bool:
         rest = [other for other in self.voters if other != disk]
-        return 2 * len([other for other in rest if other not in self.unheard]) > len(rest)
+        return 2 * len([other for other in rest if other in self.members and other not in self.unheard]) > len(rest)
