@@ -1038,6 +1038,23 @@ def test_the_controller_is_put_out(count: int) -> None:
     cluster.until(cluster.is_whole, 10 * S)
 
 
+@pytest.mark.parametrize("count", [2, 3, 5])
+def test_several_are_put_out_and_the_controller_is_one_of_them(count: int) -> None:
+    """They do not hand over to each other again and again: nobody would get a lease, or be put out."""
+    cluster = begun(31, count)
+    cluster.run(2 * S)
+    machine, other = controller(cluster), follower(cluster)
+    asked = cluster.machines[-1]
+    for out in (other, machine):
+        control(asked).evict(out.name)
+    cluster.turn(asked)
+    cluster.until(lambda: control(machine).fault != "" and control(other).fault != "", 10 * S)
+    for out in (machine, other):
+        cluster.kill(out)
+        cluster.start(out)
+    cluster.until(cluster.is_whole, 20 * S)
+
+
 def test_the_only_member_with_data_is_put_out_beside_a_witness() -> None:
     """A witness gets no vote where one member votes alone, so nobody else will do it."""
     cluster = begun(31, 2, witnesses=1)

@@ -30,6 +30,7 @@ from folkmoot.membership.command import (
     encode_command,
 )
 from folkmoot.membership.configuration import ClusterConfiguration
+from folkmoot.membership.fork import fork_of
 from folkmoot.membership.lifecycle import ACTIVE, AWAY, AWAY_LEAVING, LEAVING, is_leaving, is_up
 from folkmoot.membership.placement import PlacementMemo, ideal_placement
 from folkmoot.membership.placement_plan import PlanLimits, plan
@@ -631,3 +632,25 @@ def test_the_ideal_placement_is_computed_when_members_change_and_not_with_each_p
         members = [one for one in found.configuration.members.values() if one.disk not in found.gone]
         assert found.memo.placement(members, PARTITIONS, 3, {}) == ideal_placement(members, PARTITIONS, 3, {})
         assert found.memo.computed == before + 1
+
+
+@pytest.mark.parametrize("leaves", [False, True])
+def test_a_fork_keeps_the_copies_of_the_other_side(leaves: bool) -> None:
+    """One of two copies may be at this side: if its disk is lost, the other one is waited for."""
+    cluster = Planned(4, 2, limits=PlanLimits(64))
+    cluster.settle()
+    if leaves:
+        cluster.do(Leave(4, cluster.version(4)))
+    parent = cluster.configuration
+    fork = fork_of(parent, 7, [(disk, parent.members[disk].incarnation) for disk in (3, 4)])
+    before = [list(state.replicas) for state in fork.partitions]
+    cluster.transition = Transition(fork)
+    cluster.configuration = fork
+    cluster.gone = [3, 4]
+    cluster.settle()
+    for replicas, state in zip(before, fork.partitions, strict=True):
+        if 1 in replicas or 2 in replicas:
+            assert set(state.isr) == {1, 2}
+            assert {disk for disk in replicas if disk == 3 or not leaves} <= set(state.replicas)
+        else:
+            assert state.leader == 0

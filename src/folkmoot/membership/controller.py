@@ -1156,7 +1156,10 @@ class Controller:
         return self._is_open(MARK_AWAY, mine.disk, mine.incarnation)
 
     def _heirs(self) -> list[int]:
-        """Return the other voters that may lead the log."""
+        """Return the other voters that may lead the log.
+
+        Not those that are to be put out, too: two of them would hand it over to each other for ever.
+        """
         members = self.log.configuration.members
         found: list[int] = []
         for disk in self.log.voters:
@@ -1165,6 +1168,8 @@ class Controller:
             if member is None or disk == self._me.disk or not is_up(member.state) or is_leaving(member.state):
                 continue
             if report is None or report.beat.stalled or report.beat.returned or not self._neighbours.is_linked(disk):
+                continue
+            if disk in self._evictions:
                 continue
             found.append(disk)
         return found

@@ -4,8 +4,9 @@ A pure function of the configuration: it is asked again after each change, and a
 
 1. A copy is added before another is dropped. A partition gets the missing members of its ideal placement as learners,
    and loses what is not in it when all that are in it are in sync. A branch is no copy, and is never dropped: it has to
-   be merged first. In a fork nobody who has been up in it loses a copy, or is removed: another side may wait for that
-   copy, because it was the only one in sync there, and could not go on from what others were given of it here.
+   be merged first. In a fork nobody loses a copy, or is removed. Another side may wait for that copy, because it was
+   the only one in sync there, and could not go on from what others were given of it here; or this side for one that is
+   at another side, if it loses its own. Exception: who leaves, and has not been up in the fork, may have left there.
 2. No more than `fills` copies are filled at a time in the whole cluster; partitions with the fewest copies come first.
    Copies that cannot be filled, because their partition has no leader or they have no room, keep no other one waiting.
 3. A leadership never moves with a placement, but by a Lead of its own, for which the leader can end what it does.
@@ -154,13 +155,15 @@ class _Plan:
                     self._move_to(number, self._best_leader(number, dropped))
 
     def _must_stay(self, disk: int) -> bool:
-        """Tell whether another side may wait for what a member has: this is a fork, and it has been up in it."""
+        """Tell whether this is a fork, in which this or another side may wait for what a member has."""
         configuration = self.configuration
         member = configuration.members.get(disk)
         if configuration.trunk == configuration.lineage or member is None:
             return False
+        if not is_leaving(member.state) or is_up(member.state):
+            return True
         _parent, shared = configuration.ancestors[-1]
-        return is_up(member.state) or member.away > shared + 1  # the first entry marks those of the other sides
+        return member.away > shared + 1  # the first entry marks those of the other sides
 
     def _is_complete(self, number: int) -> bool:
         """Tell whether everybody in the ideal placement of a partition is in sync."""
