@@ -519,6 +519,30 @@ def test_members_go_on_where_most_are_linked_to_each_other(seed: int) -> None:
         assert are_live(cluster, most), "they stay"
 
 
+def test_a_member_that_could_not_win_gets_the_log_from_nobody() -> None:
+    """It reaches more members, but few voters: the former leader would win again each time, and grant no leases."""
+    cluster = begun(0, 7, forks=False)
+    cluster.run(2 * S)
+    lead = controller(cluster)
+    voters = voters_of(lead)
+    near, far, *lost = [machine for machine in cluster.machines if machine.disk in voters and machine is not lead]
+    learners = [machine for machine in cluster.machines if machine.disk not in voters]
+    assert (len(lost), len(learners)) == (2, 2)
+    for machine in lost:
+        cluster.isolate(machine, cluster.machines, True)
+    for machine in learners:
+        cluster.isolate(machine, [lead, far], True)
+    cluster.isolate(near, [far], True)
+    cluster.until(lambda: not any(are_live(cluster, [machine]) for machine in [*lost, *learners]), 8 * S)
+    cluster.run(2 * S)
+    log = control(lead).log
+    assert log is not None
+    term = log.term
+    for _ in range(10):
+        cluster.run(S)
+        assert (controller(cluster), log.term) == (lead, term)
+
+
 def test_whoever_is_up_first_would_keep_most_waiting() -> None:
     cluster, most = bridged(0, ["keeps_few"])
     with pytest.raises(Violation, match="not so after"):

@@ -1136,7 +1136,7 @@ class Controller:
         widest = self._me.disk
         if configuration.has_few_up() and not self._planted.keeps_few:
             for disk in heirs:
-                if self._reach(disk, now) > self._reach(widest, now):
+                if self._reach(disk, now) > self._reach(widest, now) and self._reaches_quorum(disk):
                     widest = disk
         if widest == self._me.disk:
             self._wider_ns = 0
@@ -1180,6 +1180,15 @@ class Controller:
         if report is None or not self._is_heard(disk, now):
             return 0
         return len(self._up()) - len(report.beat.missing) + len(report.beat.waiting)
+
+    def _reaches_quorum(self, disk: int) -> bool:
+        """Tell whether a member that is up has links to a quorum of the voters, as it says: without, it cannot win."""
+        report = self._reports.get(disk)
+        if report is None:
+            return False
+        linked = [one.disk for one in self._up() if one.disk not in report.beat.missing] + report.beat.waiting
+        voters = self.log.voters
+        return 2 * len([voter for voter in voters if voter in linked]) > len(voters)
 
     # What is known
 
