@@ -8,7 +8,7 @@ import pytest
 
 from folkmoot.kernel.pack import u64
 from folkmoot.membership.control import Control
-from folkmoot.membership.control_message import GREETING, REQUEST, Beat, Greeting, decode_greeting, kind_of
+from folkmoot.membership.control_message import GREETING, REQUEST, STRANGER, Beat, Greeting, decode_greeting, kind_of
 from folkmoot.membership.control_option import ControlOptions
 from folkmoot.membership.controller import SETTINGS_COUNTER_MAX
 from folkmoot.membership.fork import lineage_in, trunk_of
@@ -999,6 +999,70 @@ def test_who_holds_nothing_leaves_a_fork_when_the_others_are_back() -> None:
     configuration = control(members[0]).configuration
     assert configuration is not None
     assert configuration.trunk == configuration.lineage
+
+
+@pytest.mark.parametrize("is_merged", [False, True])
+def test_who_left_the_trunk_waits_until_a_fork_that_counts_it_is_over(is_merged: bool) -> None:
+    """It was up in the fork, which removes nobody who was, and knows nothing of the trunk when that one fails (446353).
+
+    is_merged: the trunk does not fail.
+    """
+    cluster = Cluster(29, 6)
+    *members, leaver = cluster.machines
+    for machine in members:
+        cluster.start(machine)
+    cluster.until(cluster.is_whole, 10 * S)
+    cluster.start(leaver)
+    cluster.until(lambda: control(leaver).is_up, 10 * S)
+    before = control(leaver).lineage
+    trunk = controller(cluster)
+    near = next(machine for machine in members if machine is not trunk)
+    others = [machine for machine in members if machine is not near]
+    for machine in (leaver, near):
+        cluster.isolate(machine, others, True)
+    control(leaver).leaving = True  # so it is given no copies in the fork
+    cluster.until(lambda: has_forked(cluster, leaver, before) and has_forked(cluster, near, before), 30 * S)
+    cluster.until(lambda: not is_member(trunk, leaver) or not is_up_at(trunk, leaver), 10 * S)
+    control(trunk).forget(leaver.name, trunk.clock(cluster.now))
+    cluster.until(lambda: not is_member(trunk, leaver), 10 * S)
+    assert is_up_at(near, leaver)
+    cluster.isolate(leaver, others, False)
+    cluster.until(lambda: control(leaver).lineage == before and control(leaver).verdict == STRANGER, 30 * S)
+    assert near.is_live(cluster.now)
+    assert not control(leaver).has_left
+    if is_merged:
+        cluster.isolate(near, others, False)
+        cluster.until(lambda: control(leaver).has_left, 60 * S)
+        assert control(near).lineage == before
+        return
+
+    def is_back() -> bool:
+        assert not control(leaver).has_left
+        return control(leaver).lineage == control(near).lineage and control(leaver).is_up
+
+    for other in others:
+        cluster.kill(other)
+    cluster.until(is_back, 60 * S)
+    cluster.isolate(near, others, False)
+    for other in others:
+        cluster.start(other)
+        cluster.until(partial(has_come_over, other), 60 * S)
+    cluster.until(lambda: control(leaver).has_left, 60 * S)
+    assert not is_member(near, leaver)
+
+
+def is_member(machine: Machine, other: Machine) -> bool:
+    """Tell whether another machine is a member, as a machine knows."""
+    configuration = control(machine).configuration
+    assert configuration is not None
+    return other.disk in configuration.members
+
+
+def is_up_at(machine: Machine, other: Machine) -> bool:
+    """Tell whether another machine, which is a member, is up, as a machine knows."""
+    configuration = control(machine).configuration
+    assert configuration is not None
+    return is_up(configuration.members[other.disk].state)
 
 
 @pytest.mark.parametrize("takes_back", [False, True])

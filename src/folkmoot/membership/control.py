@@ -321,9 +321,14 @@ class Control:
 
     @property
     def has_left(self) -> bool:
-        """Whether this member was told to leave, and is a member no more."""
+        """Whether this member was told to leave, and is a member no more.
+
+        Not beside another lineage that lives: it may be a member there, whom nobody removes who has been up in a fork.
+        It waits until that one is merged, or goes back to it if its own one ends after all.
+        """
         is_stranger = self.verdict == STRANGER and not self.renewal
-        return self.leaving and is_stranger and (self._is_dismissed or not self.is_up)
+        is_none = self.leaving and is_stranger and (self._is_dismissed or not self.is_up)
+        return is_none and not self._splits.meets_others(self.cluster, self.lineage)
 
     @property
     def is_drained(self) -> bool:
@@ -854,6 +859,8 @@ class Control:
         self._doubt = None
         self.controller = None
         self.installed = 0
+        self.verdict = NOT_LEADING
+        self._is_dismissed = False
         self._move(GO_OVER)
         self._opening = to
         self._opening_token = 0

@@ -225,6 +225,14 @@ class Splits:
         """Tell whether this process has waited long enough for what others could send."""
         return self._is_silent_for(self._options.fork_ns, now)
 
+    def meets_others(self, cluster: int, lineage: int) -> bool:
+        """Tell whether there is a process with a lease in another lineage; almost always there is none."""
+        for neighbour in self._neighbours.links.values():
+            greeting = neighbour.greeting
+            if greeting is not None and greeting.lineage != lineage and greeting.live and greeting.cluster == cluster:
+                return True
+        return False
+
     def better(
         self,
         cluster: int,
@@ -239,7 +247,7 @@ class Splits:
         cluster, lineage: its own; configuration: of its lineage, None if it has none yet. leads: it leads the log, and
         has applied everything that was committed there before. is_led: its log has a leader.
         """
-        if not self._meets_others(cluster, lineage):
+        if not self.meets_others(cluster, lineage):
             return 0
         if configuration is not None:
             self._own = self._lineage_in(configuration)
@@ -274,14 +282,6 @@ class Splits:
         if self._planted.follows_the_old:
             found.floor = 0
         return found
-
-    def _meets_others(self, cluster: int, lineage: int) -> bool:
-        """Tell whether there is a process with a lease in another lineage; almost always there is none."""
-        for neighbour in self._neighbours.links.values():
-            greeting = neighbour.greeting
-            if greeting is not None and greeting.lineage != lineage and greeting.live and greeting.cluster == cluster:
-                return True
-        return False
 
 
 def _lineage_of(greeting: Greeting) -> Lineage:
