@@ -911,6 +911,50 @@ def test_a_machine_of_the_side_of_a_subscription_knows_of_it_also_between_two_si
 
 
 @pytest.mark.parametrize(
+    ("expiry_s", "numbers", "taken", "forks", "majority", "excused"),
+    [
+        (2, [3], 1, True, False, True),
+        (2, [3, 3], 2, True, False, True),
+        (2, [3], 1, True, True, False),
+        (2, [3], 1, False, False, False),
+        (2, [3], 3, True, False, False),  # taken where the client came back
+        (2, [3, 1], 1, True, False, False),  # this side has seen the client come back
+        (2, [2], 1, True, False, False),
+        (60, [3], 1, True, False, False),  # it cannot have expired yet
+        (NEVER_EXPIRES_S, [3], 1, True, False, False),
+    ],
+)
+def test_a_side_that_does_not_see_its_client_come_back_takes_messages_without_its_session(
+    expiry_s: int, numbers: list[int], taken: int, forks: bool, majority: bool, excused: bool
+) -> None:
+    """The client comes back on another side in time, and its session never expires there. Then the sides meet."""
+    machines = Machines()
+    judge = machines.judge(majority=majority)
+    record = SessionRecord(0, "c", V5, NEVER_EXPIRES_S, machines.world.now)
+    sub = Sub(b"t", 1, 0, machines.world.now)
+    record.lives.append(machines.life(1, expiry_s))
+    sub.link, sub.since_us = record.lives[0].link, machines.world.now
+    machines.wait(2 * SECOND)
+    if forks:
+        machines.cut(("n1", "n3"), ("n2", "n3"))
+    machines.wait(2 * FORK_US)
+    record.lives[0].link.cut_us = machines.world.now
+    for number in numbers:
+        machines.wait(SECOND)
+        record.lives.append(machines.life(number, NEVER_EXPIRES_S))
+    record.links = [life.link for life in record.lives]
+    machines.wait(3 * SECOND)
+    message = machines.message(1, machines.link(taken))
+    message.acked_us = machines.world.now
+    machines.cut()
+    machines.wait(2 * HEAL_US)
+    record.lives.append(machines.life(1, NEVER_EXPIRES_S))
+    assert judge.unknown_there(record, sub, message) == excused
+    if taken < 3:  # else it counts as taken where no member has subscribed
+        assert judge.group_missed(message, [(record, sub)]) == excused
+
+
+@pytest.mark.parametrize(
     ("lapsed", "forked", "before", "excused"),
     [
         (True, True, True, True),

@@ -10,6 +10,7 @@ the counts tell which share of the cases of a promise was judged at all.
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Final
 
 from folkmoot.kernel.clock import NEVER, SECOND
@@ -322,8 +323,36 @@ class Causes:
             return self._excuse("A1", "finite session on two sides")
         if message.first_us < record.lapsed_us and any(self._is_forked(one, message.first_us) for one in record.links):
             return self._excuse("A1", "finite session on two sides")
+        if self._has_expired_there(record, message):
+            return self._excuse("A1", "finite session on two sides")
         self.judge("A1")
         return False
+
+    def _has_expired_there(self, record: SessionRecord, message: Message) -> bool:
+        """Whether a session that goes on may have expired on the side that took the message.
+
+        Yes, if that side saw its client leave with a finite expiry, or took it for dead, and did not see it come back.
+        """
+        if self.majority:
+            return False
+        until = min(message.acked_us, self.world.now)
+        for place, (last, back) in enumerate(pairwise(record.lives), 1):
+            if last.expiry_low_s >= NEVER_EXPIRES_S:
+                continue
+            by_us = self.world.now - last.expiry_low_s * SECOND
+            later = [life for life in record.lives[place:] if life is back or life.connect_us <= until]
+            for attempt in message.attempts:
+                if (
+                    self._is_missed(last, attempt.link, by_us)
+                    and self._on_two_sides([attempt.link, back.link], message.first_us, until)
+                    and all(self._is_unseen(life, attempt.link) for life in later)
+                ):
+                    return True
+        return False
+
+    def _is_unseen(self, life: Life, link: Link) -> bool:
+        """Whether a client may have connected where the side of another connection did not see it."""
+        return self._on_two_sides([life.link, link], life.connect_us, life.accepted_us)
 
     def comes_after_heal(self, message: Message, later: Message, link: Link) -> bool:
         """Whether a message may still be on the other side of a split, and come after a later one.
@@ -371,6 +400,8 @@ class Causes:
         for record, _ in members:
             here = [*links, *record.links_since(message.first_us)]
             if record.expiry_low_s < NEVER_EXPIRES_S and self._on_two_sides(here, message.first_us):
+                return self._excuse("A1", "finite session on two sides")
+            if self._has_expired_there(record, message):
                 return self._excuse("A1", "finite session on two sides")
         since = min([sub.asked_us for _, sub in members])
         until = min(message.acked_us, self.world.now)
@@ -457,15 +488,15 @@ class Causes:
                 return self._excuse("A1", "session begun on another side")
             last = lives[place - 1]
             by_us = self.world.now + slack_us - last.expiry_low_s * SECOND
-            if last.expiry_low_s < NEVER_EXPIRES_S and self._is_missed(last, life, by_us):
+            if last.expiry_low_s < NEVER_EXPIRES_S and self._is_missed(last, life.link, by_us):
                 return self._excuse("A1", "finite session on two sides")
         return False
 
-    def _is_missed(self, last: Life, life: Life, by_us: int) -> bool:
+    def _is_missed(self, last: Life, link: Link, by_us: int) -> bool:
         """Whether the client of a connection may have counted as absent by then, on the side of another connection."""
         since, name = last.accepted_us, last.link.server.name
         ended = min(last.link.cut_us, self.history.fell_at(name, since)) <= by_us
-        return ended or (since <= by_us and self.history.apart(name, life.link.server.name, since, by_us))
+        return ended or (since <= by_us and self.history.apart(name, link.server.name, since, by_us))
 
     def lost_at(self, record: SessionRecord) -> int:
         """Return the earliest moment from which the client of a session may have counted as absent.

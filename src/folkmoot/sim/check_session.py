@@ -50,7 +50,7 @@ class SessionChecker:
             record = self.ledger.begin(life, expiry_s)
         if before is not None and record is not before and (torn or self.judge.without_copy(before, life)):
             self._inherit(before, record)
-        self._attach(record, life.link, expiry_s)
+        self._attach(record, life, expiry_s)
         return record
 
     def _inherit(self, before: SessionRecord, record: SessionRecord) -> None:
@@ -64,7 +64,8 @@ class SessionChecker:
             record.replays = dict(before.replays)
             record.replayed = dict(before.replays)
 
-    def _attach(self, record: SessionRecord, link: Link, expiry_s: int) -> None:
+    def _attach(self, record: SessionRecord, life: Life, expiry_s: int) -> None:
+        link = life.link
         if record.links and record.expiry_low_s < NEVER_EXPIRES_S:
             if record.links[-1].ended_us + record.expiry_low_s * SECOND <= self.world.now:
                 record.lapsed_us = self.world.now
@@ -72,6 +73,7 @@ class SessionChecker:
         record.link = link
         record.attached_us = self.world.now
         record.links.append(link)
+        record.lives.append(life)
         record.link_copies = {}
         link.session = record
 
@@ -116,8 +118,7 @@ class SessionChecker:
         if record.expiry_low_s < NEVER_EXPIRES_S and self.judge.expires_elsewhere(record):
             return False  # the side that did not see the client has let it expire
         if record.expiry_low_s >= NEVER_EXPIRES_S:
-            lives = [one for one in self.ledger.lives[record.client_id] if one.link.session is record]
-            return not self.judge.is_unknown_there(lives, life, self.ledger.slack_us)
+            return not self.judge.is_unknown_there(record.lives, life, self.ledger.slack_us)
         # The node may have been removed from the view before the connection broke: from then on the client counts as
         # absent.
         lost_us = min(self.world.now, self.judge.lost_at(record))

@@ -147,6 +147,7 @@ class SessionRecord:
         self.attached_us = now  # when that was accepted
         self.got_us = 0  # when its client got something last
         self.links: list[Link] = []
+        self.lives: list[Life] = []  # those of `links`: each with the expiry that it has left
         self.packet_bytes_max = NEVER
         self.subs: dict[bytes, Sub] = {}
         self.every: list[Sub] = []  # also those that are gone: their messages may still come
