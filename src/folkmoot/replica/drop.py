@@ -1,7 +1,7 @@
 """Dropping replicas that this node need not keep any more: in pages, and only while enough others exist.
 
-In a fork nobody drops a copy. The trunk may count on it as in sync: a node that is away when the fork begins is no
-replica there, may come over to it later, and goes back to the trunk in the end.
+In a fork nobody drops a copy. The trunk may count on it as in sync, and the fork not know of it: it was placed there
+after they had parted, and its node has come over to the fork, and goes back in the end.
 """
 
 from __future__ import annotations

@@ -241,8 +241,8 @@ class Takeover:
                     continue
                 branches = [] if context.view is None else context.view.branches.get(replica.number, [])
                 if branches and self._makes_way(replica):
-                    pass  # the next configuration says who leads
-                elif branches:
+                    continue  # the next configuration says who leads
+                if branches:
                     replica.go(MERGES)
                     self._share(replica)
                     replica.opening_seq = NEVER
