@@ -969,8 +969,8 @@ def test_who_was_forgotten_by_one_side_and_lives_on_the_other_stays_when_it_stop
     assert not is_leaving(configuration.members[disk].state)
 
 
-def test_who_holds_nothing_leaves_a_fork_when_the_others_are_back() -> None:
-    """It is up until then: a fork becomes the trunk when all are up, and removes nobody before."""
+def with_newcomer() -> tuple[Cluster, list[Machine], Machine]:
+    """Return a cluster, its five first members, and a sixth one that has just come up, and holds nothing."""
     cluster = Cluster(29, 6)
     *members, newcomer = cluster.machines
     for machine in members:
@@ -978,6 +978,12 @@ def test_who_holds_nothing_leaves_a_fork_when_the_others_are_back() -> None:
     cluster.until(cluster.is_whole, 10 * S)
     cluster.start(newcomer)
     cluster.until(lambda: control(newcomer).is_up, 10 * S)
+    return cluster, members, newcomer
+
+
+def test_who_holds_nothing_leaves_a_fork_when_the_others_are_back() -> None:
+    """It is up until then: a fork becomes the trunk when all are up, and removes nobody before."""
+    cluster, members, newcomer = with_newcomer()
     lost = members[:3]
     for machine in lost:
         cluster.kill(machine)
@@ -1007,13 +1013,7 @@ def test_who_left_the_trunk_waits_until_a_fork_that_counts_it_is_over(is_merged:
 
     is_merged: the trunk does not fail.
     """
-    cluster = Cluster(29, 6)
-    *members, leaver = cluster.machines
-    for machine in members:
-        cluster.start(machine)
-    cluster.until(cluster.is_whole, 10 * S)
-    cluster.start(leaver)
-    cluster.until(lambda: control(leaver).is_up, 10 * S)
+    cluster, members, leaver = with_newcomer()
     before = control(leaver).lineage
     trunk = controller(cluster)
     near = next(machine for machine in members if machine is not trunk)

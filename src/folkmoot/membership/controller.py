@@ -1187,8 +1187,7 @@ class Controller:
         if report is None:
             return False
         linked = [one.disk for one in self._up() if one.disk not in report.beat.missing] + report.beat.waiting
-        voters = self.log.voters
-        return 2 * len([voter for voter in voters if voter in linked]) > len(voters)
+        return self.log.is_quorum(list(dict.fromkeys(linked)))  # its configuration may be another one: some stand twice
 
     # What is known
 

@@ -63,7 +63,7 @@ class CrowdFaults(Acting):
     def _leave_again(self, hosts: list[Host]) -> None:
         """As many as can: with fewer nodes than copies that have to be in sync, nothing is served."""
         for host in hosts:
-            staying = [one for one in self.site.running if one.member and not one.leaving and not one.witness]
+            staying = [one for one in self.site.running_with_data if one.member and not one.leaving]
             if host in staying and len(staying) > self.trouble.least:
                 host.leave()
 
@@ -85,7 +85,7 @@ class CrowdFaults(Acting):
 
     def leave(self) -> None:
         """Let two nodes leave for good, at once."""
-        running = self._shuffled([host for host in self.site.running if host.member and not host.witness])
+        running = self._shuffled([host for host in self.site.running_with_data if host.member])
         count = min(2, len(running) - self.trouble.copies)
         if count > 0:
             self._note("leaves at once" if count > 1 else "leave", running[:count])

@@ -55,7 +55,7 @@ class MemberFaults(Acting):
 
     def leave(self) -> None:
         """Let a node leave for good: it hands its data over and stops; the machine may join again, empty."""
-        running = [host for host in self.site.running if host.member and not host.witness]
+        running = [host for host in self.site.running_with_data if host.member]
         if len(running) > self.trouble.copies:
             host = running[self.rng.below(len(running))]
             self._note("leave", [host])
@@ -91,7 +91,7 @@ class MemberFaults(Acting):
 
     def lose(self) -> None:
         """Lose a machine for good: its copies are rebuilt, and another one may join."""
-        running = [host for host in self.site.running if not host.witness]
+        running = self.site.running_with_data
         if len(running) <= self.trouble.copies or picture_at(running[0]) is None:
             return
         for host in self._victims():

@@ -45,6 +45,11 @@ class Site:
         """The machines whose process is there, hanging or not."""
         return [host for host in self.hosts if host.node is not None]
 
+    @property
+    def running_with_data(self) -> list[Host]:
+        """The running ones without witnesses: those that hold copies, or may."""
+        return [host for host in self.running if not host.witness]
+
     def pick(self, rng: Rng, habit: str, last: Host | None, *, failed: bool) -> Host:
         """Choose a host for a client; `failed`: the last attempt, at `last`, failed."""
         hosts = self.doors
