@@ -387,6 +387,35 @@ def test_a_member_that_stutters_for_longer_than_a_lease_excuses_what_is_lost_on_
     assert not machines.judge().gap_of_qos0(machines.message(0, machines.link(1))), "it has run since"
 
 
+@pytest.mark.parametrize(
+    ("staged", "away", "back_us", "excused"),
+    [
+        (True, True, 0, True),
+        (True, True, HEAL_US // 2, True),
+        (True, True, 2 * HEAL_US, False),  # it had time enough
+        (True, False, 0, False),
+        (False, True, 0, False),  # such a message is refused
+    ],
+)
+def test_a_transaction_may_wait_for_a_partition_for_longer_than_a_transient_session_lives(
+    staged: bool, away: bool, back_us: int, excused: bool
+) -> None:
+    machines = Machines()
+    machines.run(3, up=not away)
+    machines.wait(3 * HEAL_US)
+    record = SessionRecord(0, "c", V5, 0, machines.world.now)
+    record.link = machines.link(1)
+    message = machines.message(1, machines.link(2))
+    message.staged = staged
+    message.acked_us = machines.world.now
+    machines.wait(SECOND)
+    if back_us:
+        machines.run(3, up=True)
+        machines.wait(back_us)
+    record.link.cut_us = machines.world.now
+    assert machines.judge(majority=True).lost_with_its_session(record, message, None) == excused
+
+
 @pytest.mark.parametrize(("majority", "excused"), [(False, True), (True, False)])
 def test_two_sides_excuse_where_both_may_serve(majority: bool, excused: bool) -> None:
     machines = Machines()
@@ -533,6 +562,24 @@ def test_a_session_that_began_on_another_side_is_not_known_before_the_merge(
         machines.wait(2 * FORK_US)
         lives.append(machines.life(number, NEVER_EXPIRES_S))
     assert machines.judge(majority=majority).is_unknown_there(lives[:-1], lives[-1], 0) == unknown
+
+
+@pytest.mark.parametrize(("heals", "unknown"), [(True, True), (False, False)])
+def test_of_two_nodes_of_a_side_one_may_go_over_before_the_other(heals: bool, unknown: bool) -> None:
+    """The session begins at the node that is still of the side of few, and is asked for at the other one."""
+    machines = Machines(4)
+    machines.cut(("n1", "n3"), ("n2", "n3"), ("n1", "n4"), ("n2", "n4"))
+    machines.wait(2 * FORK_US)
+    if heals:
+        machines.cut()
+    lives = [machines.life(3, NEVER_EXPIRES_S)]
+    machines.wait(SECOND // 2)
+    life = machines.life(4, NEVER_EXPIRES_S)
+    assert machines.judge().is_unknown_there(lives, life, 0) == unknown
+    machines.wait(2 * HEAL_US)
+    lives.append(machines.life(3, NEVER_EXPIRES_S))
+    life = machines.life(4, NEVER_EXPIRES_S)
+    assert not machines.judge().is_unknown_there(lives, life, 0), "they have been together for long"
 
 
 @pytest.mark.parametrize(("began_s", "expired"), [(1, True), (4, False)])

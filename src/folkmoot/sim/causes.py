@@ -286,8 +286,9 @@ class Causes:
     def lost_with_its_session(self, record: SessionRecord, message: Message, publisher: SessionRecord | None) -> bool:
         """Whether a message for a transient session that has ended may be lost with its node, or on its way.
 
-        Yes, if the node failed while the message may have been under way, or afterwards, until the connection ended; or
-        if the two nodes may have been of two sides.
+        Yes, if the node failed while the message may have been under way, or afterwards, until the connection ended; if
+        the two nodes may have been of two sides; or if a partition may have had no leader until then, for which a
+        transaction waits.
         """
         link = record.link
         assert link is not None, "it was connected"
@@ -298,8 +299,14 @@ class Causes:
             return True
         if self._on_two_sides([link, *[attempt.link for attempt in message.attempts]], since, link.cut_us):
             return self._excuse("A1", "transient: its node failed, or did not reach the node of the subscriber")
+        if message.staged and self._is_kept_waiting(message.acked_us, link.cut_us):
+            return self._excuse("A1", "transient: it ended while a transaction waited for a partition without a leader")
         self.judge("A1")
         return False
+
+    def _is_kept_waiting(self, since_us: int, until_us: int) -> bool:
+        """Whether a partition may have had no leader all the time."""
+        return self.history.troubled(since_us, since_us) and not self.history.has_been_whole(since_us, until_us)
 
     def unknown_there(self, record: SessionRecord, sub: Sub, message: Message) -> bool:
         """Whether the node that took an acknowledged message may not have known the subscription.
@@ -482,7 +489,8 @@ class Causes:
             unseen = lives[place]
             if not self._is_forked(unseen.link, unseen.connect_us, unseen.accepted_us):
                 return False
-            if not self._on_two_sides([unseen.link, life.link], unseen.connect_us, life.connect_us):
+            seen = not self._on_two_sides([unseen.link, life.link], unseen.connect_us, life.connect_us)
+            if seen and not self._has_gone_over(life, unseen):
                 return False
             if not place:
                 return self._excuse("A1", "session begun on another side")
@@ -491,6 +499,11 @@ class Causes:
             if last.expiry_low_s < NEVER_EXPIRES_S and self._is_missed(last, life.link, by_us):
                 return self._excuse("A1", "finite session on two sides")
         return False
+
+    def _has_gone_over(self, life: Life, unseen: Life) -> bool:
+        """Whether the node of a connection may have left the side of an earlier one, which does not know it yet."""
+        name, source = life.link.server.name, unseen.link.server.name
+        return self.history.may_have_left(name, source, unseen.connect_us, unseen.accepted_us, life.connect_us)
 
     def _is_missed(self, last: Life, link: Link, by_us: int) -> bool:
         """Whether the client of a connection may have counted as absent by then, on the side of another connection."""

@@ -40,6 +40,7 @@ _SPLIT = "limits.md#when-the-network-splits"
 
 EXCUSES: Final = (
     Excuse("A1", "transient: its node failed, or did not reach the node of the subscriber", _ANY),
+    Excuse("A1", "transient: it ended while a transaction waited for a partition without a leader", _AWAY),
     Excuse("A1", "subscribed on another side", _SPLIT),
     Excuse("A1", "finite session on two sides", _SPLIT),
     Excuse("A1", "session begun on another side", _SPLIT),

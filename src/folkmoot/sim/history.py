@@ -253,6 +253,15 @@ class History:
                 return True
         return False
 
+    def has_been_whole(self, since_us: int, until_us: int) -> bool:
+        """Whether all members ran and reached each other for `HEAL_US` on end in this time."""
+        since = NEVER
+        for begin, end, masks in self._epochs_in(since_us, until_us):
+            since = min(since, begin) if self._is_whole(masks) else NEVER
+            if end - since >= HEAL_US:
+                return True
+        return False
+
     def came_back(self, since_us: int, until_us: int) -> bool:
         """Whether a member that had been down, had hung, or had been cut off, was there again from this time on."""
         spans = [span for host in self.hosts if host.member for span in self._downs.get(host.name, [])]
@@ -487,6 +496,27 @@ class History:
             first = mask if begin_us <= since_us else first
             last = mask if begin_us <= until_us else last
         return first != last and self.forked(name, since_us, until_us)
+
+    def may_have_left(self, name: str, source: str, since_us: int, until_us: int, later_us: int) -> bool:
+        """Whether a machine may be of another side now than another one, `source`, was from `since_us` to `until_us`.
+
+        Of two that are together when they meet a side of no fewer machines, one goes over before the other.
+        """
+        if name == source:
+            return False
+        near = self._near(name, later_us, self.world.now)
+        few = self._fewest(self._numbers[source], since_us, until_us)
+        return any(
+            near >> number & 1
+            and self.apart(host.name, source, since_us, until_us)
+            and self._fewest(number, since_us, until_us) >= few
+            for number, host in enumerate(self.hosts)
+        )
+
+    def _fewest(self, number: int, since_us: int, until_us: int) -> int:
+        """Return how many a machine reached, at least, as long as two sides may have been two in this time."""
+        masks = [masks[number] for _, _, masks in self._epochs_in(since_us - HEAL_US, until_us) if number < len(masks)]
+        return min([mask.bit_count() for mask in masks if mask], default=0)
 
     def unaware(self, name: str, since_us: int, until_us: int, later_us: int, end_us: int) -> bool:
         """Whether a machine may have been later of a side without anybody who ran in this time, and has kept its disk.
