@@ -464,6 +464,25 @@ def test_after_a_loss_of_all_power_those_who_are_back_stay_in_sync_without_one_t
     assert gone == [cluster.machines[late].name]
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_the_only_voter_that_was_taken_for_a_second_process_puts_nobody_out(seed: int) -> None:
+    """The other member has not noticed that the process before it has ended, and refuses it for a moment."""
+    cluster = begun(seed, 2)
+    cluster.run(S)
+    machine, other = controller(cluster), follower(cluster)
+    assert voters_of(machine) == [machine.disk]
+    cluster.kill(machine)
+    cluster.start(machine)
+    cluster.until(lambda: control(machine).controller is not None, S)
+    control(machine).twin_ns = machine.clock(cluster.now)
+    for _ in range(100):
+        cluster.run(50 * MS)
+        configuration = control(machine).configuration
+        assert configuration is not None
+        assert all(other.disk in state.isr for state in configuration.partitions)
+    assert cluster.is_whole()
+
+
 @pytest.mark.parametrize("leads", [False, True])
 def test_a_link_that_only_one_side_has_seen_end_carries_the_log_all_the_same(leads: bool) -> None:
     cluster = begun(3, 3)

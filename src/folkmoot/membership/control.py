@@ -730,6 +730,7 @@ class Control:
         doubt = self._doubt
         self._abstains = self._has_twin(now) or (doubt is not None and doubt.source != self.me.disk)
         if self._abstains:
+            self.controller = None  # it begins anew, and waits for those that it does not answer now
             return
         log.wake(now)
         self._lead(log, now)
