@@ -1,0 +1,124 @@
+"""With "available", what is for a partition without a leader is acknowledged, and comes when it has one again (A1)."""
+
+from __future__ import annotations
+
+import pytest
+
+from folkmoot.kernel.clock import SECOND
+from folkmoot.mqtt import reason
+from tests.harness.peer import EVER, Peer
+from tests.harness.simulated_cluster import SimulatedCluster, Site
+
+TOPIC = "t"
+
+
+def available(nodes: int = 3, **settings: object) -> SimulatedCluster:
+    return SimulatedCluster(nodes, partitions=16, replicas=1, split_policy="available", **settings)  # type: ignore[arg-type]
+
+
+def subscriber_at(site: Site) -> Peer:
+    """Return a client that is not connected, with a session that this node leads and a subscription."""
+    subscriber = site.client(site.names_led("s")[0])
+    subscriber.connect(session_expiry=EVER)
+    assert subscriber.subscribe(TOPIC, qos=2) == [2]
+    subscriber.disconnect()
+    site.advance(SECOND)
+    return subscriber
+
+
+def lose(site: Site) -> None:
+    """Kill a node, and wait until the others know."""
+    site.kill()
+    site.advance(5 * SECOND)
+
+
+def come_back(site: Site, subscriber: Peer) -> Peer:
+    site.revive()
+    site.cluster.settle()
+    back = site.client(subscriber.client_id)
+    assert back.connect(clean_start=False, session_expiry=EVER).session_present
+    site.advance(2 * SECOND)
+    return back
+
+
+@pytest.mark.parametrize("led_by", ["n1", "n2"])
+@pytest.mark.parametrize("expiry", [0, EVER])
+@pytest.mark.parametrize("qos", [1, 2])
+def test_a_message_for_an_absent_partition_is_acknowledged_and_comes(qos: int, expiry: int, led_by: str) -> None:
+    """The home of its publisher is led by the node with the connection, or by another one."""
+    cluster = available()
+    n1, n3 = cluster["n1"], cluster["n3"]
+    subscriber = subscriber_at(n3)
+    lose(n3)
+    publisher = n1.client(cluster[led_by].names_led("p")[0])
+    publisher.connect(session_expiry=expiry)
+    payloads = [b"%d" % number for number in range(20)]
+    assert [publisher.publish(TOPIC, payload, qos=qos) for payload in payloads] == [0] * 20
+    assert n1.node._state.counters.publish_deferred + cluster[led_by].node._state.counters.publish_deferred >= 20
+    back = come_back(n3, subscriber)
+    assert back.payloads() == payloads
+    assert publisher.publish(TOPIC, b"later", qos=qos) == 0
+    cluster.run()
+    assert back.payloads() == [b"later"]
+
+
+def test_what_is_deferred_survives_its_node() -> None:
+    cluster = SimulatedCluster(4, partitions=16, replicas=2, split_policy="available")
+    n1 = cluster["n1"]
+    owners = {name: site.names_led("s") for name, site in cluster.sites.items()}
+    subscriber = subscriber_at(cluster["n4"])
+    assert owners
+    pair = _copies_of(cluster, subscriber.client_id)
+    others = [name for name in cluster.sites if name not in pair]
+    for name in pair:
+        cluster[name].kill()
+    cluster.advance(12 * SECOND)
+    keeper, other = (cluster[name] for name in others)
+    publisher = other.client(keeper.names_led("p")[0])
+    publisher.connect()
+    assert publisher.publish(TOPIC, b"kept", qos=1) == 0
+    keeper.kill()
+    keeper.advance(5 * SECOND)
+    for name in [*pair, keeper.name]:
+        cluster[name].revive()
+    cluster.settle()
+    back = n1.client(subscriber.client_id)
+    assert back.connect(clean_start=False, session_expiry=EVER).session_present
+    cluster.advance(2 * SECOND)
+    assert back.payloads() == [b"kept"]
+
+
+def _copies_of(cluster: SimulatedCluster, client_id: str) -> list[str]:
+    site = cluster["n1"]
+    view = site.cluster_node.view
+    assert view is not None
+    return list(view.replicas[site.node._state.partition_of(client_id.encode())])
+
+
+def test_a_retained_message_for_an_absent_partition_is_kept_when_that_is_back() -> None:
+    cluster = available()
+    n1, n3 = cluster["n1"], cluster["n3"]
+    topic = n3.names_led("r")[0]
+    lose(n3)
+    publisher = n1.client(n1.names_led("p")[0])
+    publisher.connect()
+    assert publisher.publish(topic, b"old", qos=1, retain=True) in (0, reason.NO_MATCHING_SUBSCRIBERS)
+    assert publisher.publish(topic, b"new", qos=1, retain=True) in (0, reason.NO_MATCHING_SUBSCRIBERS)
+    n3.revive()
+    cluster.settle()
+    reader = n1.client("reader")
+    reader.connect()
+    reader.subscribe(topic, qos=1)
+    cluster.advance(SECOND)
+    assert reader.payloads() == [b"new"]
+
+
+def test_with_majority_it_is_refused() -> None:
+    cluster = SimulatedCluster(3, partitions=16, replicas=1, split_policy="majority")
+    n1, n3 = cluster["n1"], cluster["n3"]
+    subscriber_at(n3)
+    lose(n3)
+    publisher = n1.client(n1.names_led("p")[0])
+    publisher.connect()
+    assert publisher.publish(TOPIC, b"x", qos=1) == reason.IMPLEMENTATION_SPECIFIC_ERROR
+    assert n1.node._state.counters.publish_deferred == 0
