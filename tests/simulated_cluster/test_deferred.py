@@ -6,6 +6,7 @@ import pytest
 
 from folkmoot.kernel.clock import SECOND
 from folkmoot.mqtt import reason
+from folkmoot.mqtt.packet import Ack, Publish
 from tests.harness.peer import EVER, Peer
 from tests.harness.simulated_cluster import SimulatedCluster, Site
 
@@ -122,3 +123,69 @@ def test_with_majority_it_is_refused() -> None:
     publisher.connect()
     assert publisher.publish(TOPIC, b"x", qos=1) == reason.IMPLEMENTATION_SPECIFIC_ERROR
     assert n1.node._state.counters.publish_deferred == 0
+
+
+@pytest.mark.parametrize("planted", [[], ["undrained"]])
+def test_what_is_published_later_does_not_overtake_what_was_deferred(planted: list[str]) -> None:
+    """The home is at n2, whose link to the subscriber's partition is slow when that is back."""
+    cluster = available(planted=planted)
+    cluster.hand_log_to("n1")
+    n1, n2, n3 = cluster["n1"], cluster["n2"], cluster["n3"]
+    subscriber = subscriber_at(n3)
+    lose(n3)
+    publisher = n1.client(n2.names_led("p")[0])
+    publisher.connect()
+    payloads = [b"%d" % number for number in range(5)]
+    assert [publisher.publish(TOPIC, payload, qos=1) for payload in payloads] == [0] * 5
+    n3.revive()
+    cluster.held = {("n2", "n3")}
+    cluster.advance(SECOND)
+    publisher.send(Publish(TOPIC.encode(), b"later", 1, False, packet_id=77))
+    cluster.advance(SECOND // 4)
+    waits = [packet for packet in publisher.inbox if isinstance(packet, Ack)] == []
+    cluster.held = set()
+    cluster.settle()
+    back = n1.client(subscriber.client_id)
+    assert back.connect(clean_start=False, session_expiry=EVER).session_present
+    cluster.advance(SECOND)
+    assert (back.payloads() == [*payloads, b"later"]) == (not planted)
+    assert waits
+
+
+def test_what_does_not_concern_the_partition_does_not_wait_for_deferred_messages() -> None:
+    cluster = available()
+    cluster.hand_log_to("n1")
+    n1, n3 = cluster["n1"], cluster["n3"]
+    subscriber_at(n3)
+    lose(n3)
+    publisher = n1.client(cluster["n2"].names_led("p")[0])
+    publisher.connect()
+    publisher.publish(TOPIC, b"x", qos=1)
+    n3.revive()
+    cluster.held = {("n2", "n3")}
+    cluster.advance(SECOND)
+    assert publisher.publish("other", b"y", qos=1) == reason.NO_MATCHING_SUBSCRIBERS
+    cluster.held = set()
+    cluster.run()
+
+
+def test_it_is_refused_when_as_much_waits_as_may() -> None:
+    """Also where another node has the home, which says that it has no room."""
+    cluster = available()
+    n1, n2, n3 = cluster["n1"], cluster["n2"], cluster["n3"]
+    subscriber = subscriber_at(n3)
+    lose(n3)
+    limit = n2.node._broker.turn.throttle.backlog_bytes_max // 8
+    publisher = n1.client(n2.names_led("p")[0])
+    publisher.connect()
+    taken: list[int] = []
+    for number in range(2 * limit // (256 << 10) + 2):
+        if publisher.publish(TOPIC, b"%d" % number + bytes(256 << 10), qos=1):
+            break
+        taken.append(number)
+    else:
+        raise AssertionError("all is taken, however much it is")
+    assert len(taken) >= limit // (256 << 10)
+    back = come_back(n3, subscriber)
+    cluster.advance(5 * SECOND)
+    assert [int(payload[:3].rstrip(b"\0")) for payload in back.payloads()] == taken

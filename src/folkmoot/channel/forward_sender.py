@@ -157,7 +157,7 @@ class ForwardSender:
         blank.connection = connection
         if connection is not None:
             self._note(connection, message.qos)
-        if message.retain and [task for task in tasks if task.bits & RETAIN]:
+        if message.retain and [task for task in tasks if _retains(task)]:
             blank.ticket = self.barrier.begin()
         _ask_for(blank, self.commits.receipts.current)
         envelopes: dict[str, Envelope] = {}
@@ -220,7 +220,7 @@ class ForwardSender:
         leader = self.fabric.leaders[partition]
         parked = self._parked.get(partition)
         if parked is not None or not self.fabric.open[partition] or leader == self.fabric.node_id:
-            if not leader and task.bits & RETAIN:
+            if not leader and _retains(task):
                 self.barrier.end(blank.ticket)  # no node can store it: subscriptions do not wait for it
             if not leader and blank.entry is not None:
                 self._release(blank.entry)
@@ -288,7 +288,7 @@ class ForwardSender:
     def end(self, part: Part) -> None:
         """Finish a part: it is committed, has failed, or was dropped."""
         entry = part.envelope.entry
-        if part.task.bits & RETAIN:
+        if _retains(part.task):
             self.barrier.end(part.envelope.ticket)
         if entry is not None:
             self._confirm(entry, part.task.partition)
@@ -340,7 +340,7 @@ class ForwardSender:
             return
         for part in self._parked.get(partition, []):
             envelope, entry = part.envelope, part.envelope.entry
-            if part.task.bits & RETAIN and not self.barrier.is_open(envelope.ticket):
+            if _retains(part.task) and not self.barrier.is_open(envelope.ticket):
                 if entry is None:
                     envelope.ticket = self.barrier.begin()
                 elif not entry.over:
@@ -363,7 +363,7 @@ class ForwardSender:
             self._parked[partition] = waiting
         for part in parked:
             _count(part.envelope, -1)
-            if part.task.bits & RETAIN:
+            if _retains(part.task):
                 self.barrier.end(part.envelope.ticket)  # a subscription waits only for messages that can come
             if part.envelope.entry is None:
                 self.commits.fail(part.envelope.token)
@@ -469,6 +469,11 @@ class ForwardSender:
                 again.flags |= ASKED_AGAIN
             self._outgoing.setdefault(leader, []).append(again)
         return []
+
+
+def _retains(task: Task) -> bool:
+    """Whether somebody is to retain a message, at once or when what is deferred comes."""
+    return task.bits & RETAIN != 0 or any(other.bits & RETAIN for other in task.deferred)
 
 
 def _add_up(counts: dict[int, int], partitions: list[int], change: int) -> None:

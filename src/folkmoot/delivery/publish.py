@@ -124,8 +124,9 @@ class Publishing:
         flags = 0 if publisher is None else FROM_CLIENT
         connection = None if publisher is None else publisher.connection
         stored = False
-        if self.fabric.leaderless and publisher is not None and (message.qos or message.retain) and not producer:
-            stored = self.deferral.take(plan.tasks, message, flags, publisher.client_id, connection)
+        if self.fabric.leaderless and self.fabric.defers and publisher is not None and not producer:
+            if message.qos or message.retain:
+                stored = self.deferral.take(plan.tasks, message, flags, publisher.client_id, connection)
         self.state.counters.cluster_messages_sent += len(plan)
         if not plan.is_empty():
             tasks = list(plan.tasks.values())

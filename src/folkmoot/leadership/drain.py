@@ -47,8 +47,10 @@ class Drain(Waiter):
             if not leader:
                 self._absent[partition] = None
                 draining.pop(partition, None)
-            elif self._absent.pop(partition, 0) is None and self.fabric.defers:
-                draining[partition] = None
+            elif partition in self._absent:
+                del self._absent[partition]
+                if self.fabric.defers and not self.fabric.planted.undrained:
+                    draining[partition] = None
         self._end_round()
         self._found_none = {}
         self.inbound.drained()
