@@ -189,3 +189,45 @@ def test_it_is_refused_when_as_much_waits_as_may() -> None:
     back = come_back(n3, subscriber)
     cluster.advance(5 * SECOND)
     assert [int(payload[:3].rstrip(b"\0")) for payload in back.payloads()] == taken
+
+
+@pytest.mark.parametrize("expiry", [0, EVER])
+@pytest.mark.parametrize("qos", [1, 2])
+def test_both_sides_of_a_split_keep_what_is_for_partitions_of_the_other_side(qos: int, expiry: int) -> None:
+    cluster = SimulatedCluster(5, partitions=32, replicas=2, split_policy="available")
+    few, most = ("n1", "n2"), ("n3", "n4", "n5")
+    subscribers = {side: _subscriber_of(cluster, side) for side in (few, most)}
+    cluster.cut("n1", *most)
+    cluster.cut("n2", *most)
+    cluster.advance(20 * SECOND)
+    sent: dict[tuple[str, ...], list[bytes]] = {}
+    for here, there in ((few, most), (most, few)):
+        site = cluster[here[0]]
+        name = next(name for name in site.names_led("p") if name not in subscribers[here].client_id)
+        publisher = site.client(name)
+        publisher.connect(session_expiry=expiry)
+        sent[there] = [b"%d from %s" % (number, here[0].encode()) for number in range(5)]
+        assert [publisher.publish(f"to/{there[0]}", payload, qos=qos) for payload in sent[there]] == [0] * 5
+        assert site.node._state.counters.publish_deferred == 5
+        publisher.disconnect()
+    cluster.heal()
+    cluster.settle(60 * SECOND)
+    for side, subscriber in subscribers.items():
+        back = cluster["n3"].client(subscriber.client_id)
+        assert back.connect(clean_start=False, session_expiry=EVER).session_present
+        cluster.advance(2 * SECOND)
+        assert back.payloads() == sent[side]
+
+
+def _subscriber_of(cluster: SimulatedCluster, side: tuple[str, ...]) -> Peer:
+    """Return a client that is not connected, whose session has copies at one side only."""
+    for number in range(500):
+        name = f"{side[0]}/{number}"
+        if set(_copies_of(cluster, name)) <= set(side):
+            subscriber = cluster[side[0]].client(name)
+            subscriber.connect(session_expiry=EVER)
+            assert subscriber.subscribe(f"to/{side[0]}", qos=2) == [2]
+            subscriber.disconnect()
+            cluster.advance(SECOND)
+            return subscriber
+    raise AssertionError(f"no partition has its copies at {side} only")
