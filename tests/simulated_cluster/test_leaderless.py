@@ -69,9 +69,9 @@ def spoil(cluster: SimulatedCluster, partition: int) -> None:
     cluster.advance(5 * SECOND)
 
 
-def spoiled() -> tuple[SimulatedCluster, str, str, int]:
+def spoiled(policy: str = "available") -> tuple[SimulatedCluster, str, str, int]:
     """Return a cluster, a topic whose partition has damaged copies only, a topic of another one, and that partition."""
-    cluster = SimulatedCluster(3, partitions=PARTITIONS)
+    cluster = SimulatedCluster(3, partitions=PARTITIONS, split_policy=policy)
     far, lost = topic_of(cluster, "n3")
     near, _ = topic_of(cluster, "n1", lost)
     spoil(cluster, lost)
@@ -79,7 +79,7 @@ def spoiled() -> tuple[SimulatedCluster, str, str, int]:
 
 
 def test_a_partition_without_a_sound_copy_is_refused_and_named() -> None:
-    cluster, far, near, lost = spoiled()
+    cluster, far, near, lost = spoiled("majority")
     peer = cluster["n1"].client("modern")
     peer.connect()
     send(peer, far, 1)

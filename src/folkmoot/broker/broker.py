@@ -28,6 +28,7 @@ from folkmoot.turn.parts import TurnParts
 from folkmoot.turn.state import (
     TIMER_ABSENT,
     TIMER_CONNECT,
+    TIMER_DRAIN,
     TIMER_EVENTS,
     TIMER_LAZY,
     TIMER_OVERLOAD,
@@ -511,6 +512,8 @@ class Broker:
             self.delivery.event_publisher.tick()
         elif kind == TIMER_ABSENT:
             self.leadership.absent(int(subject))
+        elif kind == TIMER_DRAIN:
+            self.leadership.drain.due()
         elif kind == TIMER_TABLES:
             self.report.tables.due()
         elif kind == TIMER_RETENTION:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from folkmoot.kernel.clock import SECOND
 from folkmoot.kernel.pack import get_varint, varint
 from folkmoot.session.connection import Connection
 from folkmoot.store.epoch import counter_of
@@ -41,6 +42,9 @@ from folkmoot.turn.receipt import Receipt
 from folkmoot.turn.state import State
 
 __all__ = ["Part", "ForwardSender", "first_number"]
+
+_CROWDED_US: Final = SECOND
+"""So long a node is given nothing to defer after it has said that it has no room for more."""
 
 _OF_NODE: Final = -1  # in place of a partition: the part for the transient subscribers of a node
 
@@ -77,6 +81,9 @@ class ForwardSender:
         # per node, by number of the FORWARD message: uncommitted parts
         self._sent: dict[str, dict[int, list[Part]]] = {}
         self._parked: dict[int, list[Part]] = {}  # by partition without an open leader
+        self.due: dict[int, int] = {}  # by partition: how many parts of outbox entries it has not confirmed
+        self.deferring: dict[int, int] = {}  # by partition without a leader: parts on their way to a home
+        self.crowded: dict[str, int] = {}  # by node without room for more to defer: until when it is given nothing
         self.stranded: dict[int, int] = {}  # by home: how many of its outbox entries no turn waits for any more
         # Of outbox entries, to be taken: parts for partitions and clients of this node, and finished entries
         self.own: list[Part] = []
@@ -150,7 +157,7 @@ class ForwardSender:
         blank.connection = connection
         if connection is not None:
             self._note(connection, message.qos)
-        if message.retain and [task for task in tasks if task.bits & RETAIN]:
+        if message.retain and [task for task in tasks if _retains(task)]:
             blank.ticket = self.barrier.begin()
         _ask_for(blank, self.commits.receipts.current)
         envelopes: dict[str, Envelope] = {}
@@ -160,6 +167,7 @@ class ForwardSender:
             else:
                 envelopes[node_id] = _live(blank, groups)
         for task in tasks:
+            _add_up(self.deferring, [other.partition for other in task.deferred], 1)
             self._give(blank, task, envelopes)
         if tasks:
             self.commits.ask(len(tasks), len(tasks) * len(blank.body))
@@ -212,7 +220,7 @@ class ForwardSender:
         leader = self.fabric.leaders[partition]
         parked = self._parked.get(partition)
         if parked is not None or not self.fabric.open[partition] or leader == self.fabric.node_id:
-            if not leader and task.bits & RETAIN:
+            if not leader and _retains(task):
                 self.barrier.end(blank.ticket)  # no node can store it: subscriptions do not wait for it
             if not leader and blank.entry is not None:
                 self._release(blank.entry)
@@ -259,6 +267,8 @@ class ForwardSender:
             partition, pos = get_varint(body, pos)
             refused.add(partition)
         places = get_places(body, pos)
+        if self.state.partitions + 1 in refused:  # no partition has this number either
+            self.crowded[node_id] = self.state.now + _CROWDED_US
         unread = self.state.partitions in refused  # no partition has this number: it stands for the whole message
         for part in self._sent.get(node_id, {}).pop(number, []):
             if unread and part.envelope.entry is None:
@@ -278,12 +288,30 @@ class ForwardSender:
     def end(self, part: Part) -> None:
         """Finish a part: it is committed, has failed, or was dropped."""
         entry = part.envelope.entry
-        if part.task.bits & RETAIN:
+        if _retains(part.task):
             self.barrier.end(part.envelope.ticket)
+        if entry is not None:
+            self._confirm(entry, part.task.partition)
         if entry is None:
+            _add_up(self.deferring, [other.partition for other in part.task.deferred], -1)
             self.commits.answered(part.envelope.token, 1, len(part.envelope.body))
         else:
             self._end_entry(entry)
+
+    def promise(self, entry: OutboxEntry) -> None:
+        """Count the parts of an outbox entry, until they are confirmed."""
+        entry.due = [task.partition for task in entry.tasks]
+        _add_up(self.due, entry.due, 1)
+
+    def forget(self, entry: OutboxEntry) -> None:
+        """An outbox entry is over: all have confirmed it, or another leader has it."""
+        _add_up(self.due, entry.due, -1)
+        entry.due = []
+
+    def _confirm(self, entry: OutboxEntry, partition: int) -> None:
+        if partition in entry.due:
+            entry.due.remove(partition)
+            _add_up(self.due, [partition], -1)
 
     def _end_entry(self, entry: OutboxEntry) -> None:
         entry.left -= 1
@@ -312,7 +340,7 @@ class ForwardSender:
             return
         for part in self._parked.get(partition, []):
             envelope, entry = part.envelope, part.envelope.entry
-            if part.task.bits & RETAIN and not self.barrier.is_open(envelope.ticket):
+            if _retains(part.task) and not self.barrier.is_open(envelope.ticket):
                 if entry is None:
                     envelope.ticket = self.barrier.begin()
                 elif not entry.over:
@@ -335,7 +363,7 @@ class ForwardSender:
             self._parked[partition] = waiting
         for part in parked:
             _count(part.envelope, -1)
-            if part.task.bits & RETAIN:
+            if _retains(part.task):
                 self.barrier.end(part.envelope.ticket)  # a subscription waits only for messages that can come
             if part.envelope.entry is None:
                 self.commits.fail(part.envelope.token)
@@ -441,6 +469,21 @@ class ForwardSender:
                 again.flags |= ASKED_AGAIN
             self._outgoing.setdefault(leader, []).append(again)
         return []
+
+
+def _retains(task: Task) -> bool:
+    """Whether somebody is to retain a message, at once or when what is deferred comes."""
+    return task.bits & RETAIN != 0 or any(other.bits & RETAIN for other in task.deferred)
+
+
+def _add_up(counts: dict[int, int], partitions: list[int], change: int) -> None:
+    for partition in partitions:
+        count = counts.get(partition, 0) + change
+        assert count >= 0, "what is confirmed was counted"
+        if count:
+            counts[partition] = count
+        else:
+            counts.pop(partition, None)
 
 
 def _copy(envelope: Envelope) -> Envelope:

@@ -119,6 +119,7 @@ class Outbox:
 
     def _add(self, memory: Partition, entry: OutboxEntry) -> None:
         memory.outbox[(entry.sequence, entry.lineage)] = entry
+        self.forward_sender.promise(entry)
         self.commits.ask(1, len(entry.body))
         entry.token = self.state.writer.token
         if [task for task in entry.tasks if task.bits & RETAIN]:
@@ -150,6 +151,7 @@ class Outbox:
     def _end(self, entry: OutboxEntry) -> None:
         entry.over = True
         entry.let_overtake()
+        self.forward_sender.forget(entry)
         self.forward_sender.barrier.end(entry.ticket)
         if entry.released:
             self.forward_sender.unstrand(entry)

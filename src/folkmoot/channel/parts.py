@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from folkmoot.channel.deferral import Deferral
 from folkmoot.channel.forward_sender import ForwardSender
 from folkmoot.channel.outbox import Outbox
 from folkmoot.partition.partition import Led
@@ -17,3 +18,4 @@ class ChannelParts:
         state, fabric = turn.state, turn.fabric
         self.forward_sender = ForwardSender(state, fabric, turn.commits, turn.barrier)
         self.outbox = Outbox(state, led, fabric, turn.commits, self.forward_sender)
+        self.deferral = Deferral(state, fabric, self.forward_sender, self.outbox)

@@ -23,6 +23,7 @@ from folkmoot.turn.commit import Commits
 from folkmoot.turn.fabric import Fabric
 from folkmoot.turn.message import (
     ASKED_AGAIN,
+    DEFER,
     FORWARD_ACK,
     LIVE,
     RESENT,
@@ -53,6 +54,7 @@ class _Group:
         self.first_token = 0  # of the turn that began to apply it
         self.token = 0
         self.refused: list[int] = []  # partitions that this node does not lead
+        self.defers = False  # it has something to be deferred
         self.places: list[tuple[int, Place]] = []  # of messages with a receipt, by number
 
 
@@ -279,6 +281,7 @@ class ForwardReceiver:
             self.spoiled.append((partition, str(fault)))
 
     def _apply_for(self, group: _Group, envelope: Envelope, task: Task) -> None:
+        group.defers = group.defers or task.bits & DEFER != 0
         try:
             place = self._apply(group.node_id, envelope, task, False)
         except CorruptStore as fault:
@@ -385,8 +388,11 @@ class ForwardReceiver:
     def _answer(self, group: _Group) -> None:
         if group.node_id not in self.fabric.others:
             return
-        out = [varint(group.number), varint(len(group.refused))]
+        is_crowded = group.defers and not self.commits.throttle.may_defer()
+        out = [varint(group.number), varint(len(group.refused) + is_crowded)]
         out.extend([varint(partition) for partition in group.refused])
+        if is_crowded:
+            out.append(varint(self.state.partitions + 1))
         if group.places:
             for _, place in group.places:
                 self.commits.receipts.count(place)

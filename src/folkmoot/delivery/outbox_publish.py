@@ -197,6 +197,8 @@ class OutboxPublishing:
             self.publishing.deliver(Application(message, producer, number, flags), plan.nodes[self.node_id])
             return 0
         tasks = list(plan.tasks.values())
+        if publisher is not None and not all(self.publishing.fabric.leaders[task.partition] for task in tasks):
+            self.state.counters.publish_deferred += 1
         self.outbox.put(home, message, producer, number, flags, tasks, plan.nodes, connection)
         self.state.counters.cluster_messages_sent += len(plan)
         return STORED

@@ -19,7 +19,7 @@ from folkmoot.session.subscription import Recipient
 from folkmoot.store.message import Message
 from folkmoot.store.origin import is_transaction, is_will, origin_of
 from folkmoot.turn.fabric import Fabric
-from folkmoot.turn.message import FROM_CLIENT, QUEUE, RETAIN, STREAM, TO_GROUPS, Application, Task
+from folkmoot.turn.message import DEFER, FROM_CLIENT, QUEUE, RETAIN, STREAM, TO_GROUPS, Application, Task
 from folkmoot.turn.state import State
 from folkmoot.turn.work import DELIVERY_STEPS
 
@@ -42,6 +42,7 @@ class Publishing:
         self.state = state
         self.fabric = fabric
         self.forward_sender = channel.forward_sender
+        self.deferral = channel.deferral
         self.receipts = self.forward_sender.commits.receipts
         self.keeping = keeping
         self.queue = partition.queue
@@ -122,9 +123,15 @@ class Publishing:
             plan.add_task(self.state.partition_of(message.topic), RETAIN)
         flags = 0 if publisher is None else FROM_CLIENT
         connection = None if publisher is None else publisher.connection
-        tasks = list(plan.tasks.values())
-        stored = self.forward_sender.publish(message, producer, sequence, flags, tasks, plan.nodes, connection)
+        stored = False
+        if self.fabric.leaderless and self.fabric.defers and publisher is not None and not producer:
+            if message.qos or message.retain:
+                stored = self.deferral.take(plan.tasks, message, flags, publisher.client_id, connection)
         self.state.counters.cluster_messages_sent += len(plan)
+        if not plan.is_empty():
+            tasks = list(plan.tasks.values())
+            sent = self.forward_sender.publish(message, producer, sequence, flags, tasks, plan.nodes, connection)
+            stored = sent or stored
         return result | STORED if stored else result
 
     def apply(self, application: Application, task: Task, origin: bytes, late: bool) -> None:
@@ -145,6 +152,8 @@ class Publishing:
             self.keeping.stream(
                 [log for log in route.logs if log.store_partition == task.partition], message, producer, sequence
             )
+        if task.bits & DEFER:
+            self.deferral.keep(task, message, application.flags & FROM_CLIENT)
         message.origin = origin_of(producer, sequence) if is_will(producer) else origin
         if task.bits & QUEUE:
             recipients = route.persistent_in(task.partition)

@@ -15,6 +15,7 @@ from typing import Final
 __all__ = [
     "AGES",
     "CLASSES",
+    "DEFERS",
     "FEATURES",
     "LASTING",
     "LOGINS",
@@ -30,10 +31,11 @@ RECEIPTS: Final = "receipts"  # the answer to a request says where its messages 
 LOGINS: Final = "logins"  # nodes tell each other which passwords they have found right
 AGES: Final = "ages"  # a packet that has waited for the leader of its client's session says how long
 CLASSES: Final = "classes"  # in a link, messages of the control have frames of their own; long frames come in pieces
+DEFERS: Final = "defers"  # what is for a partition without a leader waits in the outbox of another one
 
 TOGETHER: Final = "together"  # members that go together are one entry, and what is left of a partition leads together
 
-FEATURES: Final[list[str]] = [RECEIPTS, LOGINS, AGES, TOGETHER, CLASSES]
+FEATURES: Final[list[str]] = [RECEIPTS, LOGINS, AGES, TOGETHER, CLASSES, DEFERS]
 """What this software can do, in the order in which it learned it.
 
 None of them decides what a row means: a feature is off again as soon as an older node has come, and a row outlives

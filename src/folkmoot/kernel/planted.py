@@ -40,6 +40,7 @@ PLANTED: Final[list[str]] = [
     "unasked",
     "unbounded_time",
     "uncounted",
+    "undrained",
     "unfenced",
     "unleased",
     "unmarked",
@@ -86,6 +87,7 @@ class Planted:
         # retained messages are read while they may wait in the outbox of a partition between two leaders
         self.moves_unseen: bool = "moves_unseen" in names
         self.no_landing: bool = "no_landing" in names  # retained messages are read while others are under way
+        self.undrained: bool = "undrained" in names  # what clients send overtakes what was deferred
         self.unmarked: bool = "unmarked" in names  # what is asked again is applied again
         # packets that two leaders have got are not told from others
         self.nameless_packets: bool = "nameless_packets" in names

@@ -16,6 +16,7 @@ from folkmoot.kernel.clock import SECOND
 from folkmoot.kernel.errors import CorruptStore
 from folkmoot.kernel.event import INFO
 from folkmoot.kernel.pack import varint
+from folkmoot.leadership.drain import Drain
 from folkmoot.leadership.hosting import Hosting
 from folkmoot.leadership.recovery import Arrival, Recovery
 from folkmoot.leadership.restore import Restore
@@ -98,6 +99,7 @@ class Leadership:
         self.restore = Restore(turn, channel, partition, delivery, feed, protocol)
         self.hosting = Hosting(turn, partition, protocol, self.restore)
         self.met: dict[str, int] = {}  # by node: the view in which it and this node started over
+        self.drain = Drain(channel.deferral, feed.inquiries, protocol.inbound)
         self.recovery = Recovery(self.relays, self.restore, self.fabric)
         self._led = 0  # partitions since the last report
         self._was_out = False  # others may have gone on without this node, since its last view
@@ -154,6 +156,7 @@ class Leadership:
         self.routes.forget_all()
         self.inquiries.installed()
         self.interest.landings.installed()
+        self.drain.installed()
         self.hosting.installed(change.fresh, lost)
         self._again()
 
@@ -289,6 +292,7 @@ class Leadership:
             self.forward_sender.barrier.forget(node_id)
             self.orders.gone(node_id)
         fabric.others = []
+        self.drain.stand_down()
         self.inquiries.installed()
         self.routes.forget_all()
 

@@ -94,6 +94,7 @@ def messages() -> list[Family]:
         counter("publish_resent", "packets", "PUBLISH packets sent again with DUP after a reconnect"),
         counter("publish_repeated", "packets", "QoS 2 PUBLISH packets received again before their release"),
         counter("publish_unmatched", "messages", "Messages that matched no subscription and no stream"),
+        counter("publish_deferred", "messages", "Messages that were stored to wait for a partition without a leader"),
         split("publish_dropped", COUNTER, "messages", "Deliveries dropped, by reason", "reason", "dropped_", drops),
         split("acl_denied", COUNTER, "packets", "Actions that the access rules denied", "action",
               "acl_denied_", ["publish", "subscribe"]),

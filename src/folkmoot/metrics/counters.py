@@ -42,6 +42,7 @@ class Counters:
         self.publish_resent = self.publish_repeated = self.publish_unmatched = 0
         self.dropped_queue_full = self.dropped_qos0_slow = self.dropped_expired = self.dropped_too_large = 0
         self.dropped_qos0_moved = self.dropped_user_quota = self.dropped_absent = 0
+        self.publish_deferred = 0
         self.acl_denied_publish = self.acl_denied_subscribe = self.storage_refused = 0
         self.publishers_paused = self.publisher_pauses = self.overload = self.cluster_overload = 0
         self.wills_pending = self.wills_published = self.wills_cancelled = self.wills_revoked = 0

@@ -14,7 +14,7 @@ from folkmoot.auth.remembered import Remembered
 from folkmoot.broker.broker import Broker
 from folkmoot.kernel.clock import MILLISECOND
 from folkmoot.kernel.event import Event
-from folkmoot.kernel.feature import features_on
+from folkmoot.kernel.feature import DEFERS, features_on
 from folkmoot.membership.holding import DAMAGED
 from folkmoot.membership.membership import Membership
 from folkmoot.membership.view import View
@@ -592,6 +592,7 @@ class ClusterNode:
 
     def _see_features(self) -> None:
         self.fabric.features = features_on(self.features, list(self._members), self.peers.features())
+        self.fabric.defers = self._forks and DEFERS in self.fabric.features
 
     def _serves(self) -> bool:
         return self.membership.may_write

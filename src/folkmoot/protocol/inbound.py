@@ -61,6 +61,7 @@ class Inbound:
         self.relays = relays
         self.counters = state.counters
         self._queueing: dict[int, Connection] = {}  # those whose message waits for those before it, by number
+        self._held: dict[int, Connection] = {}  # those whose message waits for deferred ones, by number
         self.forwarded = 0  # messages passed on to the leaders of their publishers' sessions
         self.commits = commits
         self.throttle = commits.throttle
@@ -70,7 +71,8 @@ class Inbound:
         self.forward_sender = publishing.forward_sender
         self.entries = entries
         self.acknowledging = acknowledging
-        self.scrutiny = Scrutiny(state, self.throttle, relays.fabric, routes, publishing.producers)
+        self.deferral = publishing.deferral
+        self.scrutiny = Scrutiny(state, self.throttle, routes, publishing.producers, self.deferral)
 
     def publish(self, connection: Connection, data: bytes, pos: int, body: int, topic_end: int, end: int) -> int:
         """Handle one PUBLISH; `data[pos:end]` is the packet, `data[body + 2:topic_end]` its topic.
@@ -112,6 +114,8 @@ class Inbound:
                 return self._defer(connection)
             if topic not in self.routes.cache and not self._prepare(connection, topic):
                 return UNFINISHED
+            if self.deferral.draining and self._is_behind_deferred(connection, first, topic):
+                return self._hold(connection)
             self._count(qos, end - at)
             self._accept(connection, first, qos, packet_id, topic, data[at:end], properties)
             return HANDLED
@@ -142,6 +146,8 @@ class Inbound:
             return HANDLED
         if topic not in self.routes.cache and not self._prepare(connection, topic):
             return UNFINISHED
+        if self.deferral.draining and self._is_behind_deferred(connection, first, topic):
+            return self._hold(connection)
         self._count(qos, len(payload))
         self._accept(connection, first, qos, packet_id, topic, payload, properties)
         return HANDLED
@@ -221,6 +227,29 @@ class Inbound:
         self.throttle.pause(connection, FOR_ORDER)
         self._queueing[connection.id] = connection
         return DEFERRED
+
+    def _is_behind_deferred(self, connection: Connection, first: int, topic: bytes) -> bool:
+        """Whether a message must not overtake deferred ones, which are on their way to a partition that gets it (A3).
+
+        What another node has passed on goes the same way as those, and cannot be given back.
+        """
+        kept = bool(first & 1) or first >> 1 & 3 > 0
+        if not kept or _is_passed_on(connection) or not self.scrutiny.may_publish(connection, topic):
+            return False
+        return self.routes.concerns(topic, bool(first & 1), self.deferral.draining)
+
+    def _hold(self, connection: Connection) -> int:
+        """Let a message wait for deferred ones."""
+        self.throttle.pause(connection, FOR_ORDER)
+        self._held[connection.id] = connection
+        return DEFERRED
+
+    def drained(self) -> None:
+        """Nothing that is deferred is left for one more partition: go on with messages that waited for that."""
+        held = self._held
+        self._held = {}
+        for connection in held.values():
+            self.throttle.unpause(connection, FOR_ORDER)
 
     def _prepare(self, connection: Connection, topic: bytes) -> bool:
         """Look up who gets the messages of a topic; False: the client's steps are spent, and it is not known yet."""

@@ -6,6 +6,7 @@ Malformed packets end the connection; everything else gets a reason code (MQTT 5
 from __future__ import annotations
 
 from folkmoot.auth.policy import Policy
+from folkmoot.channel.deferral import AWAY, Deferral
 from folkmoot.kernel.clock import SECOND
 from folkmoot.mqtt import reason
 from folkmoot.mqtt.error import MalformedPacket
@@ -23,7 +24,6 @@ from folkmoot.protocol.denial import PUBLISH_DENIED, note_denied
 from folkmoot.routing.route import Routes, is_reserved
 from folkmoot.session.connection import Connection
 from folkmoot.session.session import Session
-from folkmoot.turn.fabric import Fabric
 from folkmoot.turn.receipt import RECEIPT_PROPERTY
 from folkmoot.turn.state import TIMER_RATE, State
 from folkmoot.turn.throttle import FOR_RATE, Throttle
@@ -49,12 +49,15 @@ class Scrutiny:
     publisher asks for one.
     """
 
-    def __init__(self, state: State, throttle: Throttle, fabric: Fabric, routes: Routes, producers: Producers) -> None:
+    def __init__(
+        self, state: State, throttle: Throttle, routes: Routes, producers: Producers, deferral: Deferral
+    ) -> None:
         self.state = state
+        self.deferral = deferral
         self.producers = producers
         self.counters = state.counters
         self.throttle = throttle
-        self.fabric = fabric
+        self.fabric = deferral.fabric
         self.routes = routes
         self.producer = b""
         self.number = 0
@@ -89,7 +92,7 @@ class Scrutiny:
         wanted = qos > 0 or retain or bool(self.producer)
         keeps = retain and bool(payload)  # an empty payload clears the topic, which frees room
         if wanted:
-            why = self._absence(topic, retain)
+            why = self._absence(connection.client_id, topic, retain)
             if why:
                 self._spare_producer(reason.IMPLEMENTATION_SPECIFIC_ERROR, why)
                 return reason.IMPLEMENTATION_SPECIFIC_ERROR, why
@@ -212,21 +215,26 @@ class Scrutiny:
             return own if retain else ""
         return self._full_leader(self.routes.storing(route, topic, retain))
 
-    def _absence(self, topic: bytes, retain: bool) -> str:
-        """Return why a partition that must take a message, or may have a subscriber, cannot; "" if none is absent.
+    def _absence(self, client_id: str, topic: bytes, retain: bool) -> str:
+        """Return why a message is refused for a partition that must take it, or may have a subscriber; "" if it is not.
 
-        The message is refused at once: it would otherwise wait until somebody repairs the partition.
+        It would otherwise wait until somebody repairs the partition. With "available" it may, within limits, but not
+        that of a producer, whose later numbers would make it count as known.
         """
         unheard = self.state.unheard
         if unheard >= 0:
-            return f"{self._why_absent(unheard)}; what is subscribed there is not known"
-        absent = self.routes.out_of_reach(topic, retain, bool(self.producer))
-        return "" if absent < 0 else self._why_absent(absent)
+            return f"{self._why_absent(unheard, AWAY)}; what is subscribed there is not known"
+        absent = self.routes.absent(topic, retain, bool(self.producer))
+        if not absent:
+            return ""
+        scarce = [partition for partition in absent if partition in self.fabric.scarce]
+        obstacle = AWAY if scarce or self.producer else self.deferral.obstacle(client_id)
+        return self._why_absent((scarce or absent)[0], obstacle) if obstacle else ""
 
-    def _why_absent(self, partition: int) -> str:
+    def _why_absent(self, partition: int, obstacle: str) -> str:
         if partition in self.fabric.scarce:
             return f"partition {partition} has fewer copies in sync than cluster.min_in_sync: try again later"
-        return f"partition {partition} has no leader: its copies are away or damaged, ask the operator"
+        return f"partition {partition} has no leader: {obstacle}"
 
     def _full_leader(self, partitions: list[int]) -> str:
         """Return a node with a full disk that leads one of these partitions, "" if there is none."""

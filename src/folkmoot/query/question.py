@@ -20,6 +20,7 @@ __all__ = [
     "BUSY",
     "COMMIT",
     "CONFLICT",
+    "DEFERRED",
     "FAULT",
     "FORGET",
     "FOUND",
@@ -59,6 +60,8 @@ FORGET: Final = 9
 LIST: Final = 10
 # Of a table: its name, the partition (or `table.HERE`), flags, and the cursor
 TABLE: Final = 11  # a page of rows
+# Of partitions with a leader: the view, and their numbers
+DEFERRED: Final = 12  # how many deferred messages for each are not confirmed; the view of the answer comes first
 
 # The result in an answer
 FOUND: Final = 0

@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections import deque
 from typing import Final
 
+from folkmoot.channel.deferral import Deferral
 from folkmoot.kernel.errors import CorruptStore
 from folkmoot.kernel.event import ERROR
 from folkmoot.partition.retained import Retained
 from folkmoot.query.question import (
     AHEAD,
     BOUNDS,
+    DEFERRED,
     FAULT,
     FOUND,
     GONE,
@@ -81,6 +83,7 @@ class Answers:
         retained: Retained,
         streams: Streams,
         tables: Tables,
+        deferral: Deferral,
     ) -> None:
         self.state = state
         self.fabric = fabric
@@ -88,6 +91,7 @@ class Answers:
         self.retained = retained
         self.streams = streams
         self.tables = tables
+        self.deferral = deferral
         self._scans: deque[_Scan] = deque()  # in the order of their tokens
         self._watches: dict[StreamLog, dict[str, int]] = {}  # nodes that wait for records: the number of their question
 
@@ -102,12 +106,23 @@ class Answers:
                 self._scans.append(scan)
         elif question.what == TABLE:
             self._of_table(node_id, question)
+        elif question.what == DEFERRED:
+            self._send(node_id, question.number, self._deferred(question))
         else:
             self._of_stream(node_id, question)
 
     def _send(self, node_id: str, number: int, answer: Answer) -> None:
         if node_id in self.fabric.others:
             self.fabric.send(node_id, QUERY_ANSWER, encode_answer(number, answer))
+
+    def _deferred(self, question: Question) -> Answer:
+        """Answer how much is deferred for partitions; not before this node knows that they have a leader."""
+        epoch, *partitions = question.numbers
+        fabric = self.fabric
+        known = [one for one in partitions if 0 <= one < self.state.partitions and fabric.leaders[one]]
+        if fabric.epoch < epoch or len(known) < len(partitions):
+            return Answer(REFUSED, [])
+        return Answer(FOUND, [fabric.epoch, *[self.deferral.left_for(partition) for partition in partitions]])
 
     # -- retained messages --------------------------------------------------------------------------------------------
 

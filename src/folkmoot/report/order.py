@@ -24,7 +24,6 @@ from folkmoot.query.question import (
     NO_ROOM,
     REFUSED,
     STAGE,
-    TABLE,
     UNKNOWN,
     Answer,
     decode_question,
@@ -108,7 +107,7 @@ class Orders:
     def receive(self, node_id: str, body: bytes) -> bool:
         """Handle a question of another node if it is an order; raises ValueError or IndexError if it is malformed."""
         question = decode_question(body)
-        if question.what < STAGE or question.what == TABLE:
+        if not STAGE <= question.what <= LIST:
             return False
         partition = question.numbers[0]
         if not 0 <= partition < self.state.partitions:

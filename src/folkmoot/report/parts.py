@@ -20,6 +20,7 @@ class ReportParts:
     def __init__(self, turn: TurnParts, partition: PartitionParts, delivery: DeliveryParts, feed: FeedParts) -> None:
         state, fabric, streams = turn.state, turn.fabric, turn.streams
         self.tables = Tables(state, streams)
-        self.answers = Answers(state, fabric, turn.commits, partition.retained, streams, self.tables)
+        deferral = delivery.publishing.deferral
+        self.answers = Answers(state, fabric, turn.commits, partition.retained, streams, self.tables, deferral)
         self.calls = Calls(state, feed.inquiries, self.answers, feed.tails)
         self.orders = Orders(delivery.publications, self.calls)

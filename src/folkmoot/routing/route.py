@@ -217,8 +217,13 @@ class Routes:
         Of a group, one member within reach is enough; for messages of idempotent producers the partition of its name
         chooses the member.
         """
+        absent = self.absent(topic, retain, by_producer)
+        return absent[0] if absent else -1
+
+    def absent(self, topic: bytes, retain: bool, by_producer: bool) -> list[int]:
+        """Return all partitions without a leader for which a message would wait, see `out_of_reach`."""
         if not self.fabric.leaderless:
-            return -1
+            return []
         route = self.lookup(topic)
         leaders = self.fabric.leaders
         partitions = self.storing(route, topic, retain)
@@ -229,10 +234,18 @@ class Routes:
                 partitions.append(locations[0].location.partition)
         if by_producer:
             partitions += [self.state.partition_of(group.name) for group in route.groups]
-        for partition in partitions:
-            if not leaders[partition]:
-                return partition
-        return -1
+        return [partition for partition in partitions if not leaders[partition]]
+
+    def concerns(self, topic: bytes, retain: bool, partitions: dict[int, None]) -> bool:
+        """Whether one of these partitions, all with a leader, must get a message, or may have to."""
+        route = self.lookup(topic)
+        if route.groups:
+            return True  # any partition may have a member
+        storing = [*self.storing(route, topic, retain), *[log.store_partition for log in route.logs]]
+        storing += [recipient.session.partition for recipient in route.persistent]
+        for locations in route.shared.values():
+            storing += [one.location.partition for one in locations]
+        return any(partition in partitions for partition in storing)
 
     def prepare(self, topic: bytes) -> bool:
         """Look up a valid topic name that is not in the cache, so that `lookup` in this turn takes no time.

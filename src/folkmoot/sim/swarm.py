@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Final
 
 from folkmoot.kernel.clock import HOUR, MILLISECOND, SECOND
-from folkmoot.kernel.feature import AGES, LOGINS
+from folkmoot.kernel.feature import AGES, DEFERS, LOGINS
 from folkmoot.kernel.limits import Limits
 from folkmoot.kernel.rng import Rng
 from folkmoot.node import NodeConfig
@@ -123,7 +123,7 @@ _WITH_TOPOLOGIES = ("crashes", "disk stalls", "restarts")
 _WITH_TOPOLOGIES_CLUSTER = ("hangs", "joins", "leaves", "mass crashes", "peer resets", "power loss", "slow links")
 """Faults of the other family that this one draws too, less often."""
 
-_OLD_BUILD: Final = (LOGINS, AGES)
+_OLD_BUILD: Final = (LOGINS, AGES, DEFERS)
 """Features that the older one of two builds lacks. It has those that last: nobody goes back behind one that is on."""
 
 SPLITTING = ("flapping", "one-way splits", "splits", "swizzles")

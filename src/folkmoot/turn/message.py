@@ -22,6 +22,7 @@ __all__ = [
     "ATTACHED",
     "CHOOSE",
     "CONFIRM",
+    "DEFER",
     "FORWARD_ACK",
     "ENTER",
     "EXPEL",
@@ -85,6 +86,7 @@ QUEUE: Final = 1
 STREAM: Final = 2
 RETAIN: Final = 4
 CHOOSE: Final = 8  # gives it to a member of some groups at any node: the partition knows the producer's numbers
+DEFER: Final = 16  # keeps it in its outbox for partitions that had no leader
 
 # Of a message under way
 LIVE: Final = 1  # for the transient subscribers of the node
@@ -114,7 +116,7 @@ class Application:
 class Task:
     """The part of one partition in a message: bits of what to do, groups of which one member there gets it.
 
-    choices: with CHOOSE, groups of which one member anywhere gets it.
+    choices: with CHOOSE, groups of which one member anywhere gets it; deferred: with DEFER, the tasks of others.
     """
 
     def __init__(self, partition: int, bits: int) -> None:
@@ -122,6 +124,7 @@ class Task:
         self.bits = bits
         self.groups: list[bytes] = []
         self.choices: list[bytes] = []
+        self.deferred: list[Task] = []
 
     def __repr__(self) -> str:
         return f"Task({self.partition} bits={self.bits} groups={self.groups!r})"
@@ -132,9 +135,10 @@ class OutboxEntry:
 
     home: the partition; sequence: per partition, only grows; lineage: in which it was given, as a tag; tasks: of other
     partitions; nodes: whose transient subscribers get it, with the groups of which one member there gets it; token: of
-    the turn that waits for its end; ticket: at the barrier, if it is retained; left: missing confirmations; over:
-    another leader owns it by now; receipt: where the answers are noted, if anywhere; released: its turn does not wait
-    for it any more; connection: over which it was published, as long as the client must not overtake it elsewhere.
+    the turn that waits for its end; ticket: at the barrier, if it is retained; left: missing confirmations; due:
+    of which partitions one is missing; over: another leader owns it by now; receipt: where the answers are noted, if
+    anywhere; released: its turn does not wait for it any more; connection: over which it was published, as long as the
+    client must not overtake it elsewhere.
     """
 
     def __init__(self, home: int, sequence: int, lineage: int, flags: int, body: bytes) -> None:
@@ -148,6 +152,7 @@ class OutboxEntry:
         self.token = 0
         self.ticket = 0
         self.left = 0
+        self.due: list[int] = []
         self.over = False
         self.released = False
         self.connection: Connection | None = None
@@ -304,15 +309,21 @@ def encode_envelope(envelope: Envelope, out: list[bytes]) -> None:
     if envelope.flags & OF_PARTITION:
         out.append(U16[envelope.home] + u32(envelope.lineage))
     put_names(out, envelope.groups)
-    out.append(varint(len(envelope.tasks)))
-    for task in envelope.tasks:
+    _put_tasks(out, envelope.tasks)
+    out.append(varint(len(envelope.body)))
+    out.append(envelope.body)
+
+
+def _put_tasks(out: list[bytes], tasks: list[Task]) -> None:
+    out.append(varint(len(tasks)))
+    for task in tasks:
         out.append(U16[task.partition])
         out.append(BYTE[task.bits])
         put_names(out, task.groups)
         if task.bits & CHOOSE:
             put_names(out, task.choices)
-    out.append(varint(len(envelope.body)))
-    out.append(envelope.body)
+        if task.bits & DEFER:
+            _put_tasks(out, task.deferred)
 
 
 def decode_envelope(data: bytes, pos: int) -> tuple[Envelope, int]:
@@ -325,16 +336,26 @@ def decode_envelope(data: bytes, pos: int) -> tuple[Envelope, int]:
         envelope.lineage = get_u32(data, pos + 2)
         pos += 6
     pos = get_names(data, pos, envelope.groups)
-    count, pos = get_varint(data, pos)
-    for _ in range(count):
-        task = Task(get_u16(data, pos), data[pos + 2])
-        pos = get_names(data, pos + 3, task.groups)
-        if task.bits & CHOOSE:
-            pos = get_names(data, pos, task.choices)
-        envelope.tasks.append(task)
+    pos = _get_tasks(data, pos, envelope.tasks, True)
     length, pos = get_varint(data, pos)
     end = pos + length
     if end > len(data):
         raise IndexError("an envelope ends too early")
     envelope.body = data[pos:end]
     return envelope, end
+
+
+def _get_tasks(data: bytes, pos: int, tasks: list[Task], may_defer: bool) -> int:
+    """Append the tasks at `pos` to `tasks`; return the position after them. Raises IndexError."""
+    count, pos = get_varint(data, pos)
+    for _ in range(count):
+        task = Task(get_u16(data, pos), data[pos + 2])
+        pos = get_names(data, pos + 3, task.groups)
+        if task.bits & CHOOSE:
+            pos = get_names(data, pos, task.choices)
+        if task.bits & DEFER:
+            if not may_defer:
+                raise IndexError("what is deferred is not deferred again")
+            pos = _get_tasks(data, pos, task.deferred, False)
+        tasks.append(task)
+    return pos

@@ -33,6 +33,7 @@ __all__ = [
     "NEWS_MAX",
     "TIMER_ABSENT",
     "TIMER_CONNECT",
+    "TIMER_DRAIN",
     "TIMER_EVENTS",
     "TIMER_KEEP_ALIVE",
     "TIMER_LAZY",
@@ -70,6 +71,7 @@ TIMER_REMOVED: Final = 14
 TIMER_SWEEP: Final = 15
 TIMER_LAZY: Final = 16
 TIMER_ABSENT: Final = 17
+TIMER_DRAIN: Final = 18
 
 NEWS_MAX: Final = 16_384  # events that wait to be published
 

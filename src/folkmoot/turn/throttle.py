@@ -75,6 +75,13 @@ class Throttle:
         """
         return self.stranded_bytes + self.backlog_bytes <= self.backlog_bytes_max // 8
 
+    def may_defer(self) -> bool:
+        """Whether one more message may wait for a partition without a leader that its publisher could keep as well.
+
+        Half of the room is for those that cannot be refused.
+        """
+        return self.stranded_bytes <= self.backlog_bytes_max // 8
+
     def slow_down(self, connection: Connection) -> None:
         """Take nothing more from a client that makes nodes write while too much waits."""
         if self.is_full():
