@@ -152,6 +152,54 @@ def test_what_is_published_later_does_not_overtake_what_was_deferred(planted: li
     assert waits
 
 
+def test_messages_that_go_by_outboxes_all_the_time_do_not_hold_others_up() -> None:
+    """Those with QoS 2 do; one of them is always under way to a partition that has just come back."""
+    cluster = available()
+    cluster.hand_log_to("n1")
+    n1, n2, n3 = cluster["n1"], cluster["n2"], cluster["n3"]
+    subscriber_at(n3)
+    lose(n3)
+    n3.revive()
+    steady = n1.client(n1.names_led("p")[0])
+    steady.connect(session_expiry=EVER)
+    cluster.run()
+    publisher = n2.client(n2.names_led("p")[0])
+    publisher.connect()
+    packet_id = 0
+    for _ in range(300):
+        cluster.held = {("n1", "n3")}
+        packet_id += 1
+        steady.send(Publish(TOPIC.encode(), b"x", 2, False, packet_id=packet_id))
+        if n1.cluster_node.fabric.leaderless:
+            packet_id = 0
+            steady.receive()
+        elif packet_id == 20:
+            publisher.send(Publish(TOPIC.encode(), b"y", 1, False, packet_id=7))
+        cluster.advance(5000)
+        cluster.held = set()
+        cluster.advance(5000)
+    assert packet_id > 30
+    assert publisher.expect(Ack).packet_id == 7
+
+
+@pytest.mark.parametrize("name", ["n1", "n2"])
+def test_a_witness_is_not_asked_what_is_deferred(name: str) -> None:
+    cluster = available(2)
+    cluster.add("w", witness=True)
+    cluster.advance(5 * SECOND)
+    cluster.settle()
+    lost = cluster["n2" if name == "n1" else "n1"]
+    subscriber = subscriber_at(lost)
+    lose(lost)
+    publisher = cluster[name].client(cluster[name].names_led("p")[0])
+    publisher.connect()
+    assert publisher.publish(TOPIC, b"1", qos=1) == 0
+    back = come_back(lost, subscriber)
+    assert publisher.publish(TOPIC, b"2", qos=1) == 0
+    cluster.run()
+    assert back.payloads() == [b"1", b"2"]
+
+
 def test_what_does_not_concern_the_partition_does_not_wait_for_deferred_messages() -> None:
     cluster = available()
     cluster.hand_log_to("n1")

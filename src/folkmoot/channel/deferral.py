@@ -31,7 +31,7 @@ AWAY: Final = "its copies are away or damaged, ask the operator"
 
 
 class Deferral:
-    """What this node defers. draining: partitions that have a leader again: deferred messages come first."""
+    """What this node defers. draining: partitions that have a leader again, and get deferred messages first."""
 
     def __init__(self, state: State, fabric: Fabric, forward_sender: ForwardSender, outbox: Outbox) -> None:
         self.state = state
@@ -93,7 +93,7 @@ class Deferral:
 
     def keep(self, task: Task, message: Message, flags: int) -> None:
         """Write the outbox entry of a forwarded task DEFER: this node leads its partition."""
-        self.outbox.put(task.partition, message, b"", 0, flags, task.deferred, {})
+        self.outbox.put(task.partition, message, b"", 0, flags, task.deferred, {}, is_earlier=True)
 
     def left_for(self, partition: int) -> int:
         """Return how much is deferred for a partition that has a leader: here, or on its way from here to a home."""

@@ -81,7 +81,7 @@ class ForwardSender:
         # per node, by number of the FORWARD message: uncommitted parts
         self._sent: dict[str, dict[int, list[Part]]] = {}
         self._parked: dict[int, list[Part]] = {}  # by partition without an open leader
-        self.due: dict[int, int] = {}  # by partition: how many parts of outbox entries it has not confirmed
+        self.due: dict[int, int] = {}  # by partition: how many parts that were deferred it has not confirmed
         self.deferring: dict[int, int] = {}  # by partition without a leader: parts on their way to a home
         self.crowded: dict[str, int] = {}  # by node without room for more to defer: until when it is given nothing
         self.stranded: dict[int, int] = {}  # by home: how many of its outbox entries no turn waits for any more
@@ -298,9 +298,13 @@ class ForwardSender:
         else:
             self._end_entry(entry)
 
-    def promise(self, entry: OutboxEntry) -> None:
-        """Count the parts of an outbox entry, until they are confirmed."""
-        entry.due = [task.partition for task in entry.tasks]
+    def promise(self, entry: OutboxEntry, is_earlier: bool) -> None:
+        """Count the parts of an outbox entry that later messages must not overtake, until they are confirmed.
+
+        These are the parts for partitions without a leader; is_earlier: all parts, as others have been published since.
+        """
+        leaders = self.fabric.leaders
+        entry.due = [task.partition for task in entry.tasks if is_earlier or not leaders[task.partition]]
         _add_up(self.due, entry.due, 1)
 
     def forget(self, entry: OutboxEntry) -> None:

@@ -92,10 +92,12 @@ class Outbox:
         tasks: list[Task],
         nodes: dict[str, list[bytes]],
         connection: Connection | None = None,
+        is_earlier: bool = False,
     ) -> None:
         """Add a message for partitions and nodes (with groups there) to this turn's change of `home`.
 
-        flags: FROM_CLIENT, TO_GROUPS. connection: over which it was published.
+        flags: FROM_CLIENT, TO_GROUPS. connection: over which it was published. is_earlier: another node has deferred
+        it.
         """
         assert self.state.leads[home], "only its leader changes a partition"
         memory = self.led[home]
@@ -112,14 +114,14 @@ class Outbox:
         entry.receipt = self.commits.receipts.current
         key = self._key(entry)
         self.state.writer.put(home, key, encode_outbox_entry(entry))
-        self._add(memory, entry)
+        self._add(memory, entry, is_earlier)
 
     def _key(self, entry: OutboxEntry) -> bytes:
         return outbox_key(entry.home, entry.sequence, entry.lineage)
 
-    def _add(self, memory: Partition, entry: OutboxEntry) -> None:
+    def _add(self, memory: Partition, entry: OutboxEntry, is_earlier: bool) -> None:
         memory.outbox[(entry.sequence, entry.lineage)] = entry
-        self.forward_sender.promise(entry)
+        self.forward_sender.promise(entry, is_earlier)
         self.commits.ask(1, len(entry.body))
         entry.token = self.state.writer.token
         if [task for task in entry.tasks if task.bits & RETAIN]:
@@ -170,7 +172,7 @@ class Outbox:
             memory.outbox_next = max(memory.outbox_next, entry.sequence + 1)
             entry.flags |= ASKED_AGAIN
             if not self.fabric.planted.outbox_forgotten:
-                self._add(memory, entry)
+                self._add(memory, entry, True)
         self.forward_sender.barrier.found()
 
     def renumber(self) -> None:

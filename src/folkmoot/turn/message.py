@@ -136,9 +136,9 @@ class OutboxEntry:
     home: the partition; sequence: per partition, only grows; lineage: in which it was given, as a tag; tasks: of other
     partitions; nodes: whose transient subscribers get it, with the groups of which one member there gets it; token: of
     the turn that waits for its end; ticket: at the barrier, if it is retained; left: missing confirmations; due:
-    of which partitions one is missing; over: another leader owns it by now; receipt: where the answers are noted, if
-    anywhere; released: its turn does not wait for it any more; connection: over which it was published, as long as the
-    client must not overtake it elsewhere.
+    partitions for which it was deferred, until they confirm it; over: another leader owns it by now; receipt: where the
+    answers are noted, if anywhere; released: its turn does not wait for it any more; connection: over which it was
+    published, as long as the client must not overtake it elsewhere.
     """
 
     def __init__(self, home: int, sequence: int, lineage: int, flags: int, body: bytes) -> None:
