@@ -152,6 +152,98 @@ def test_what_is_published_later_does_not_overtake_what_was_deferred(planted: li
     assert waits
 
 
+@pytest.mark.parametrize("planted", [[], ["undrained"]])
+def test_a_node_that_has_just_started_lets_nothing_overtake_what_was_deferred(planted: list[str]) -> None:
+    """It has not seen that the partition was absent, and its client has published at another node before."""
+    cluster = available(4, planted=planted)
+    cluster.hand_log_to("n1")
+    n1, n2, n3, n4 = (cluster[name] for name in ("n1", "n2", "n3", "n4"))
+    subscriber = subscriber_at(n3)
+    client_id = n2.names_led("p")[0]
+    lose(n3)
+    lose(n4)
+    publisher = n1.client(client_id)
+    publisher.connect()
+    assert publisher.publish(TOPIC, b"deferred", qos=1) == 0
+    publisher.disconnect()
+    partition = n1.node._state.partition_of(subscriber.client_id.encode())
+    n3.revive()
+    n4.revive()
+    _hold_when_open(cluster, partition)
+    cluster.advance(SECOND)
+    assert cluster.held
+    again = n4.client(client_id)
+    again.connect()
+    again.send(Publish(TOPIC.encode(), b"later", 1, False, packet_id=77))
+    cluster.advance(SECOND // 4)
+    cluster.held = set()
+    cluster.settle()
+    back = n1.client(subscriber.client_id)
+    assert back.connect(clean_start=False, session_expiry=EVER).session_present
+    cluster.advance(SECOND)
+    assert (back.payloads() == [b"deferred", b"later"]) == (not planted)
+
+
+@pytest.mark.parametrize("planted", [[], ["undrained"]])
+def test_a_message_that_was_on_its_way_when_its_partition_was_lost_counts_as_deferred(planted: list[str]) -> None:
+    """It is in the outbox of its home, and confirmed to its client, when the partition is gone."""
+    cluster = available(planted=planted)
+    cluster.hand_log_to("n1")
+    n1, n2, n3 = cluster["n1"], cluster["n2"], cluster["n3"]
+    topic = n3.names_led("r")[0]
+    publisher = n1.client(n2.names_led("p")[0])
+    publisher.connect(session_expiry=EVER)
+    cluster.advance(SECOND)
+    cluster.held = {("n2", "n3")}
+    publisher.send(Publish(topic.encode(), b"old", 2, True, packet_id=5))
+    cluster.advance(SECOND // 10)
+    n3.kill()
+    cluster.held = set()
+    cluster.advance(5 * SECOND)
+    publisher.take(Ack, 5)
+    n3.revive()
+    _hold_when_open(cluster, n1.node._state.partition_of(topic.encode()))
+    cluster.advance(SECOND)
+    assert cluster.held
+    publisher.send(Publish(topic.encode(), b"new", 1, True, packet_id=77))
+    cluster.advance(SECOND // 4)
+    cluster.held = set()
+    cluster.settle()
+    reader = n1.client("reader")
+    reader.connect()
+    reader.subscribe(topic, qos=1)
+    cluster.advance(SECOND)
+    assert (reader.payloads() == [b"new"]) == (not planted)
+
+
+def _hold_when_open(cluster: SimulatedCluster, partition: int) -> None:
+    """Let the link from n2 to n3 become slow as soon as n3 has opened a partition."""
+    seen: list[int] = []
+
+    def look(site: Site) -> None:
+        if site.name == "n3" and not seen and site.cluster_node.fabric.open[partition]:
+            seen.append(partition)
+            cluster.held = {("n2", "n3")}
+
+    cluster.look_after_turns(look)
+
+
+def test_a_client_whose_home_is_away_too_is_refused() -> None:
+    """Its messages would wait in two orders, when it is back before the other partition, or goes after that."""
+    cluster = available(4)
+    n1, n2, n3 = cluster["n1"], cluster["n2"], cluster["n3"]
+    subscriber = subscriber_at(n3)
+    publisher = n1.client(n2.names_led("p")[0])
+    publisher.connect()
+    lose(n3)
+    lose(n2)
+    assert publisher.publish(TOPIC, b"0", qos=1) == reason.IMPLEMENTATION_SPECIFIC_ERROR
+    n2.revive()
+    cluster.advance(8 * SECOND)
+    assert publisher.publish(TOPIC, b"1", qos=1) == 0
+    assert come_back(n3, subscriber).payloads() == [b"1"]
+
+
 def test_messages_that_go_by_outboxes_all_the_time_do_not_hold_others_up() -> None:
     """Those with QoS 2 do; one of them is always under way to a partition that has just come back."""
     cluster = available()

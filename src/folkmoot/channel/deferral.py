@@ -3,12 +3,12 @@
 With the policy "available", a message is acknowledged although a partition that must get it is absent: its parts for
 absent partitions become one outbox entry of its publisher's *home*, with all copies of that, before anything is
 acknowledged. The home is the partition of the client id, so that all that a client publishes waits in one order,
-wherever it is connected; if that is absent, too, the next one that is not. The node that has the connection writes the
+wherever it is connected; if that is absent, too, the message is refused. The node that has the connection writes the
 entry itself if it leads the home, or forwards it as a task (DEFER), which is applied once like any other.
 
 When an absent partition has a leader again, its deferred messages go there. What its publishers send now must not
-overtake them (A3): until all members have said that nothing deferred for it is left (`leadership.drain`), no client's
-message is taken that concerns it.
+overtake them (A3): until all members have said that nothing deferred for it is left (`leadership.drain`), no message
+is taken that concerns it, of clients whose homes may have some.
 
 So many bytes wait per node, in memory and on disk: beyond that, messages are refused again.
 """
@@ -29,34 +29,38 @@ __all__ = ["AWAY", "Deferral"]
 
 AWAY: Final = "its copies are away or damaged, ask the operator"
 
+_NO_HOMES: Final[dict[int, None]] = {}
+
 
 class Deferral:
-    """What this node defers. draining: partitions that have a leader again, and get deferred messages first."""
+    """What this node defers.
+
+    draining: partitions that may get deferred messages first, with the homes that may have some; None: all of them.
+    """
 
     def __init__(self, state: State, fabric: Fabric, forward_sender: ForwardSender, outbox: Outbox) -> None:
         self.state = state
         self.fabric = fabric
         self.forward_sender = forward_sender
         self.outbox = outbox
-        self.draining: dict[int, None] = {}
+        self.draining: dict[int, dict[int, None] | None] = {}
 
     def home_of(self, client_id: str) -> int:
-        """Return the partition in whose outbox messages of a client wait, -1: none has a leader."""
-        partitions = self.state.partitions
-        first = self.state.partition_of(client_id.encode())
-        for number in range(first, first + partitions):
-            if self.fabric.leaders[number % partitions]:
-                return number % partitions
-        return -1
+        """Return the partition in whose outbox messages of a client wait."""
+        return self.state.partition_of(client_id.encode())
+
+    def is_behind(self, client_id: str, partition: int) -> bool:
+        """Whether deferred messages of a client may still be on their way to a partition that has a leader."""
+        homes = self.draining.get(partition, _NO_HOMES)
+        return homes is None or self.home_of(client_id) in homes
 
     def obstacle(self, client_id: str) -> str:
         """Return why messages of a client for absent partitions cannot be deferred, "" if they can."""
         if not self.fabric.defers:
             return AWAY
-        home = self.home_of(client_id)
-        if home < 0:
-            return "no other one has a leader either, ask the operator"
-        leader = self.fabric.leaders[home]
+        leader = self.fabric.leaders[self.home_of(client_id)]
+        if not leader:
+            return "that of the client id has none either, ask the operator"
         if leader == self.fabric.node_id:
             full = not self.outbox.commits.throttle.may_defer()
         else:
@@ -71,9 +75,9 @@ class Deferral:
         tasks: by partition. Those that are deferred are taken out; that of the home, if it is led elsewhere, is added.
         """
         leaders = self.fabric.leaders
+        home = self.home_of(client_id)
         absent = [task for task in tasks.values() if not leaders[task.partition]]
-        home = self.home_of(client_id) if absent else -1
-        if home < 0:
+        if not absent or not leaders[home]:
             return False
         for task in absent:
             del tasks[task.partition]

@@ -46,6 +46,9 @@ __all__ = ["Part", "ForwardSender", "first_number"]
 _CROWDED_US: Final = SECOND
 """So long a node is given nothing to defer after it has said that it has no room for more."""
 
+_STRANDED_BYTES: Final = 1024
+"""About what an outbox entry takes in memory beside its message."""
+
 _OF_NODE: Final = -1  # in place of a partition: the part for the transient subscribers of a node
 
 
@@ -223,7 +226,7 @@ class ForwardSender:
             if not leader and _retains(task):
                 self.barrier.end(blank.ticket)  # no node can store it: subscriptions do not wait for it
             if not leader and blank.entry is not None:
-                self._release(blank.entry)
+                self._release(blank.entry, partition)
             if parked is None:
                 parked = []
                 self._parked[partition] = parked
@@ -373,29 +376,35 @@ class ForwardSender:
                 self.commits.fail(part.envelope.token)
                 self.end(part)
             else:
-                self._release(part.envelope.entry)
+                self._release(part.envelope.entry, partition)
 
-    def _release(self, entry: OutboxEntry) -> None:
+    def _release(self, entry: OutboxEntry, partition: int) -> None:
         """End the waiting of a turn for an entry that no node can take now; call `complete` afterwards.
 
         It is a row of its home, with copies, and is sent when the partition has a leader again. Until then it must not
         hold up all later turns of this node: whoever subscribes or connects here needs nothing of that partition (A11).
-        Nor must it hold up its client, whose later messages for that partition are refused until it has a leader.
+        Nor must it hold up its client, whose later messages for that partition are deferred, or refused, until it has
+        a leader.
         """
-        if not entry.released and not entry.over:  # over: this node leads its home no more
+        if entry.over:  # this node leads its home no more
+            return
+        if partition not in entry.due:
+            entry.due.append(partition)
+            _add_up(self.due, [partition], 1)
+        if not entry.released:
             entry.released = True
             entry.let_overtake()
             if entry.receipt is not None:
                 entry.receipt.partial = True
             self.stranded[entry.home] = self.stranded.get(entry.home, 0) + 1
-            self.commits.strand(entry.token, len(entry.body))
+            self.commits.strand(entry.token, len(entry.body), _STRANDED_BYTES)
 
     def unstrand(self, entry: OutboxEntry) -> None:
         """An entry is over for which no turn has waited any more."""
         left = self.stranded.pop(entry.home) - 1
         if left:
             self.stranded[entry.home] = left
-        self.commits.unstrand(len(entry.body))
+        self.commits.unstrand(len(entry.body) + _STRANDED_BYTES)
 
     def _recall(self, partition: int) -> None:
         for messages in self._sent.values():

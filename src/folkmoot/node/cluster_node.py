@@ -142,7 +142,7 @@ class ClusterNode:
         self.shutdown = Shutdown(state, broker, self.membership)
         self.logins = LoginSharing(self.peers, remembered, bool(config.secret))
         self.heal_log = HealLog(fabric.node_id, state, self.peers, self.replication)
-        self._forks = config.split_policy == "available"
+        self._forks = self.fabric.may_fork = config.split_policy == "available"
         self._members: dict[str, int] = {}  # the others of the view: their incarnations
         self._wanted: dict[str, None] = {}
         self._wants: list[str] = []  # as the membership has them

@@ -236,7 +236,8 @@ class Inbound:
         kept = bool(first & 1) or first >> 1 & 3 > 0
         if not kept or _is_passed_on(connection) or not self.scrutiny.may_publish(connection, topic):
             return False
-        return self.routes.concerns(topic, bool(first & 1), self.deferral.draining)
+        draining = [one for one in self.deferral.draining if self.deferral.is_behind(connection.client_id, one)]
+        return bool(draining) and self.routes.concerns(topic, bool(first & 1), draining)
 
     def _hold(self, connection: Connection) -> int:
         """Let a message wait for deferred ones."""
@@ -245,7 +246,7 @@ class Inbound:
         return DEFERRED
 
     def drained(self) -> None:
-        """Nothing that is deferred is left for one more partition: go on with messages that waited for that."""
+        """Less is deferred for partitions than before: go on with messages that waited for that."""
         held = self._held
         self._held = {}
         for connection in held.values():

@@ -236,7 +236,7 @@ class Routes:
             partitions += [self.state.partition_of(group.name) for group in route.groups]
         return [partition for partition in partitions if not leaders[partition]]
 
-    def concerns(self, topic: bytes, retain: bool, partitions: dict[int, None]) -> bool:
+    def concerns(self, topic: bytes, retain: bool, partitions: list[int]) -> bool:
         """Whether one of these partitions, all with a leader, must get a message, or may have to."""
         route = self.lookup(topic)
         if route.groups:

@@ -255,10 +255,10 @@ class Commits:
             self._answered.append(token)
         self.throttle.backlog_bytes -= size
 
-    def strand(self, token: int, size: int) -> None:
-        """No node can answer to these bytes now: the turn waits for them no more, but they stay in memory."""
+    def strand(self, token: int, size: int, more: int) -> None:
+        """No node can answer to these bytes now: the turn waits for them no more; they stay in memory, with `more`."""
         self.answered(token, 1, size)
-        self.throttle.stranded_bytes += size
+        self.throttle.stranded_bytes += size + more
 
     def unstrand(self, size: int) -> None:
         """These bytes are gone from memory."""

@@ -19,9 +19,9 @@ class Fabric:
     partition, whether its leader takes requests; since: per partition, the view in which its leader got it, or opens it
     anew; began: the first view of this process, 0 for none; holds: per partition, whether this node's copy is complete;
     full: nodes without room on their disks; out_of_sync: members that miss messages of this node; features: what all
-    members can do; defers: what is for a partition without a leader waits in an outbox, and is not refused; out:
-    messages to send, in order, as (node id, kind, body); withheld: those that go before them, and wait for a lease,
-    each with the time since which it does; planted: bugs of tests, none else.
+    members can do; may_fork: the policy is "available"; defers: what is for a partition without a leader waits in
+    an outbox, and is not refused; out: messages to send, in order, as (node id, kind, body); withheld: those that
+    go before them, and wait for a lease, each with the time since which it does; planted: bugs of tests, none else.
     """
 
     def __init__(self, node_id: str, partitions: int, alone: bool) -> None:
@@ -48,6 +48,7 @@ class Fabric:
         self.lane_bytes = 1 << 20  # which the clients of one node may get in a turn
         self.flood_bytes = 0  # more than this waits: a message that may be dropped is not sent
         self.features: list[str] = []
+        self.may_fork = False
         self.defers = False
         self.out: list[tuple[str, int, bytes]] = []
         self.withheld: list[tuple[int, str, int, bytes]] = []
