@@ -41,12 +41,12 @@ from folkmoot.turn.message import (
 from folkmoot.turn.receipt import Receipt
 from folkmoot.turn.state import State
 
-__all__ = ["Part", "ForwardSender", "first_number"]
+__all__ = ["STRANDED_BYTES", "ForwardSender", "Part", "first_number"]
 
 _CROWDED_US: Final = SECOND
 """So long a node is given nothing to defer after it has said that it has no room for more."""
 
-_STRANDED_BYTES: Final = 1024
+STRANDED_BYTES: Final = 1024
 """About what an outbox entry takes in memory beside its message."""
 
 _OF_NODE: Final = -1  # in place of a partition: the part for the transient subscribers of a node
@@ -397,14 +397,14 @@ class ForwardSender:
             if entry.receipt is not None:
                 entry.receipt.partial = True
             self.stranded[entry.home] = self.stranded.get(entry.home, 0) + 1
-            self.commits.strand(entry.token, len(entry.body), _STRANDED_BYTES)
+            self.commits.strand(entry.token, len(entry.body), STRANDED_BYTES)
 
     def unstrand(self, entry: OutboxEntry) -> None:
         """An entry is over for which no turn has waited any more."""
         left = self.stranded.pop(entry.home) - 1
         if left:
             self.stranded[entry.home] = left
-        self.commits.unstrand(len(entry.body) + _STRANDED_BYTES)
+        self.commits.unstrand(len(entry.body) + STRANDED_BYTES)
 
     def _recall(self, partition: int) -> None:
         for messages in self._sent.values():

@@ -131,7 +131,8 @@ class Drain(Waiter):
             self._finish()
 
     def again(self) -> None:
-        """Leaders may have changed: missing answers will not come."""
+        """A home has opened: its leader knows its outbox."""
+        self.due()
 
     def _finish(self) -> None:
         """All have answered."""
@@ -153,10 +154,12 @@ class Drain(Waiter):
         if len(self._found_none) < len(found_none):
             self.inbound.drained()
         if draining:
-            pause_us = 0 if self._found_none else _PAUSE_US
-            if not pause_us and all(homes is not None for homes in draining.values()):
-                pause_us = _CLOSED_US
-            self.state.timers.set(self.state.now + pause_us, TIMER_DRAIN, 0)
+            if self._found_none:
+                self._ask()
+                return
+            self.inquiries.wait(self)
+            is_closed = all(homes is not None for homes in draining.values())
+            self.state.timers.set(self.state.now + (_CLOSED_US if is_closed else _PAUSE_US), TIMER_DRAIN, 0)
 
     def _closed_homes(self) -> dict[int, None]:
         """Return the partitions whose leaders do not know their outboxes yet."""
