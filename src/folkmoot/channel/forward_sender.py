@@ -25,6 +25,7 @@ from folkmoot.turn.commit import Commits
 from folkmoot.turn.fabric import Fabric
 from folkmoot.turn.message import (
     ASKED_AGAIN,
+    DEFER,
     FORWARD,
     LIVE,
     OF_PARTITION,
@@ -170,7 +171,7 @@ class ForwardSender:
             else:
                 envelopes[node_id] = _live(blank, groups)
         for task in tasks:
-            _add_up(self.deferring, [other.partition for other in task.deferred], 1)
+            self._count_deferring(task, 1)
             self._give(blank, task, envelopes)
         if tasks:
             self.commits.ask(len(tasks), len(tasks) * len(blank.body))
@@ -293,13 +294,16 @@ class ForwardSender:
         entry = part.envelope.entry
         if _retains(part.task):
             self.barrier.end(part.envelope.ticket)
-        if entry is not None:
-            self._confirm(entry, part.task.partition)
         if entry is None:
-            _add_up(self.deferring, [other.partition for other in part.task.deferred], -1)
+            self._count_deferring(part.task, -1)
             self.commits.answered(part.envelope.token, 1, len(part.envelope.body))
         else:
+            self._confirm(entry, part.task.partition)
             self._end_entry(entry)
+
+    def _count_deferring(self, task: Task, change: int) -> None:
+        if task.bits & DEFER:
+            _add_up(self.deferring, [other.partition for other in task.deferred], change)
 
     def promise(self, entry: OutboxEntry, is_earlier: bool) -> None:
         """Count the parts of an outbox entry that later messages must not overtake, until they are confirmed.
@@ -486,7 +490,9 @@ class ForwardSender:
 
 def _retains(task: Task) -> bool:
     """Whether somebody is to retain a message, at once or when what is deferred comes."""
-    return task.bits & RETAIN != 0 or any(other.bits & RETAIN for other in task.deferred)
+    if not task.bits & DEFER:
+        return task.bits & RETAIN != 0
+    return any(other.bits & RETAIN for other in [task, *task.deferred])
 
 
 def _add_up(counts: dict[int, int], partitions: list[int], change: int) -> None:
